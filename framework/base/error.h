@@ -1,0 +1,56 @@
+// Errors that reach a user: each has a kind, and the kind decides the exit status.
+// A message says what was expected, what was found, where, and what to do.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace brim {
+
+/// Exit statuses of every Brim program; errors of one kind leave with that kind's status.
+enum class Exit : int {
+  kDone = 0,
+  kBug = 1,
+  kRecipe = 2,
+  kData = 3,
+  kCheckpoint = 4,
+  kResource = 5,
+  kDistributed = 6,
+  kNumeric = 7,
+  kStopped = 75,
+};
+
+/// The word in `error[word]: …`.
+std::string_view exit_name(Exit status);
+
+/// An error with its exit status. what() is the message without the `error[…]: ` prefix; it may
+/// hold several lines, one problem each.
+class Error : public std::runtime_error {
+ public:
+  Error(Exit status, const std::string& message) : std::runtime_error(message), status_(status) {}
+
+  template <class... Args>
+  Error(Exit status, fmt::format_string<Args...> format, Args&&... args)
+      : Error(status, fmt::format(format, std::forward<Args>(args)...)) {}
+
+  Exit status() const { return status_; }
+
+ private:
+  Exit status_;
+};
+
+/// "No space left on device" for the current errno or the one given.
+std::string errno_text(int code);
+
+/// Prints each line of the message to stderr as `error[kind]: line`.
+void print_error(const Error& error);
+
+/// Runs a program's body and turns what it throws into a printed error and an exit status.
+/// Anything that is not a brim::Error counts as a bug of ours, except exhausted memory.
+int run_program(int (*body)(int, char**), int argc, char** argv);
+
+}  // namespace brim

@@ -1,0 +1,150 @@
+#include "framework/base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace brim {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void throw_file_error(Exit status, std::string_view action, const fs::path& path,
+                                   int code) {
+  throw Error(status, "{}: cannot {}: {}", path.string(), action, errno_text(code));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// Opens a regular file for reading; folders, devices and pipes are refused.
+int open_regular(const fs::path& path, Exit status, struct stat& info) {
+  // O_NONBLOCK: opening a pipe without a writer must not hang.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw_file_error(status, "open", path, errno);
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw Error(status, "{}: expected a file, found a folder or device", path.string());
+  }
+  return fd;
+}
+
+std::string hex(XXH128_hash_t hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  temporary_ = path_;
+  temporary_ += fmt::format(".tmp.{}", ::getpid());
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw_file_error(Exit::kResource, "create", temporary_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error(Exit::kResource, "write", temporary_, errno);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  if (::fsync(fd_) != 0) throw_file_error(Exit::kResource, "sync", temporary_, errno);
+  const int closed = ::close(std::exchange(fd_, -1));
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(temporary_.c_str());
+    throw_file_error(Exit::kResource, "write", path_, code);
+  }
+  sync_folder(path_.parent_path());
+}
+
+void write_file(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+std::string read_file(const fs::path& path, Exit status, int64_t limit_bytes) {
+  struct stat info {};
+  Descriptor file(open_regular(path, status, info));
+  if (info.st_size > limit_bytes) {
+    throw Error(status, "{}: expected at most {} bytes, found {}", path.string(), limit_bytes,
+                info.st_size);
+  }
+  std::string content(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t got = ::read(file.get(), content.data() + done, content.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error(status, "read", path, errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  content.resize(done);
+  return content;
+}
+
+void make_folder(const fs::path& path) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  if (code) throw_file_error(Exit::kResource, "make the folder", path, code.value());
+}
+
+void sync_folder(const fs::path& folder) {
+  const fs::path target = folder.empty() ? fs::path(".") : folder;
+  Descriptor file(::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.get() < 0 || ::fsync(file.get()) != 0) {
+    throw_file_error(Exit::kResource, "sync", target, errno);
+  }
+}
+
+std::string digest(std::span<const std::byte> bytes) {
+  return hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::string digest_file(const fs::path& path) {
+  return digest(MappedFile(path, Exit::kCheckpoint).bytes());
+}
+
+MappedFile::MappedFile(const fs::path& path, Exit status) {
+  struct stat info {};
+  Descriptor file(open_regular(path, status, info));
+  if (info.st_size == 0) return;
+  const auto size = static_cast<size_t>(info.st_size);
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (start == MAP_FAILED) throw_file_error(status, "map", path, errno);
+  bytes_ = {static_cast<const std::byte*>(start), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace brim

@@ -1,0 +1,65 @@
+// Files that are whole or not there: written to a temporary name, synced, renamed, folder synced.
+// Every failure is an Error of kind resource (disk, permission) that names the path.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "framework/base/error.h"
+
+namespace brim {
+
+/// Writes a file that appears under `path` only by commit(); without it the temporary is removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  /// fsync, rename over `path`, fsync of the folder.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+};
+
+/// AtomicFile in one call.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+/// The whole content. Throws Error(status) where the file can't be read or is over `limit_bytes`.
+std::string read_file(const std::filesystem::path& path, Exit status_if_unreadable,
+                      int64_t limit_bytes);
+
+/// Makes a folder and its parents.
+void make_folder(const std::filesystem::path& path);
+
+/// Makes a rename or removal inside `folder` durable.
+void sync_folder(const std::filesystem::path& folder);
+
+/// 32 hex digits of XXH3-128 of a file's bytes or of memory: finds damage, not malice.
+std::string digest_file(const std::filesystem::path& path);
+std::string digest(std::span<const std::byte> bytes);
+
+/// A read-only memory map of a whole file; empty files map to an empty span.
+class MappedFile {
+ public:
+  MappedFile(const std::filesystem::path& path, Exit status_if_unreadable);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace brim

@@ -1,0 +1,41 @@
+#include "framework/base/log.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+namespace brim::log {
+namespace {
+
+std::mutex mutex;
+std::string live_line;  // what the terminal's last line shows now
+
+constexpr const char* kClearLine = "\r\x1b[K";
+
+}  // namespace
+
+void write(Level level, const std::string& message) {
+  std::lock_guard lock(mutex);
+  const char* clear = live_line.empty() ? "" : kClearLine;
+  const char* prefix = level == Level::kWarning ? "brim: warning: " : "brim: ";
+  fmt::print(stderr, "{}{}{}\n{}", clear, prefix, message, live_line);
+  std::fflush(stderr);
+}
+
+void live(const std::string& text) {
+  std::lock_guard lock(mutex);
+  if (text == live_line) return;
+  fmt::print(stderr, "{}{}", kClearLine, text);
+  std::fflush(stderr);
+  live_line = text;
+}
+
+bool is_terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+}  // namespace brim::log

@@ -1,0 +1,33 @@
+// Lines for people, on stderr: `brim: message`. Thread-safe; never interleaves within a line.
+// Files for machines are telemetry's, not this one's.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+namespace brim::log {
+
+enum class Level { kInfo, kWarning };
+
+/// Writes one line, first clearing a live progress line if one is on the terminal.
+void write(Level level, const std::string& message);
+
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+void warning(fmt::format_string<Args...> format, Args&&... args) {
+  write(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Shows `text` as the live last line of a terminal, over the one before; "" removes it.
+void live(const std::string& text);
+
+/// True when stderr is a terminal that can show a live line.
+bool is_terminal();
+
+}  // namespace brim::log

@@ -1,0 +1,14 @@
+// SIGINT and SIGTERM as a request that the training loop reads once a step. The first asks for a
+// finished step and a checkpoint; the second ends the process at once (files stay whole, because
+// they only ever appear by rename).
+#pragma once
+
+namespace brim {
+
+/// Installs the handlers; call once, before threads start.
+void install_stop_handlers();
+
+/// True once a stop was asked for.
+bool stop_requested();
+
+}  // namespace brim

@@ -1,0 +1,42 @@
+// Where a step's time went: phases that sum to the wall time of the step, by construction.
+// Exactly one phase runs at any moment; what no phase claims is `other`.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace brim {
+
+enum class Phase {
+  kDataWait,
+  kCopy,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kCheckpoint,
+  kEvaluation,
+  kOther
+};
+inline constexpr int kPhaseCount = 8;
+
+/// "data_wait", "copy", …: the names in metrics.jsonl.
+std::string_view phase_name(Phase phase);
+
+/// Not thread-safe: it belongs to the thread that drives the step.
+class Timeline {
+ public:
+  Timeline();
+
+  /// From now on time belongs to `phase`; the phase before ends here.
+  void enter(Phase phase);
+
+  /// Seconds per phase since the last take(), which starts a new account.
+  std::array<double, kPhaseCount> take();
+
+ private:
+  std::array<double, kPhaseCount> seconds_{};
+  Phase phase_ = Phase::kOther;
+  double since_s_;
+};
+
+}  // namespace brim

@@ -1,0 +1,37 @@
+// What the trainer needs of a model, and the config struct that builds one. A model is any
+// torch::nn::Module with forward(); models/ holds ours.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "framework/recipe/part.h"
+
+namespace brim::nn {
+
+/// What a dataset feeds a model: images [N, channels, height, width], labels in [0, classes).
+struct ModelShape {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t classes = 0;
+};
+
+class Model : public torch::nn::Module {
+ public:
+  using torch::nn::Module::Module;
+  /// Images [N, C, H, W] to logits [N, classes].
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+};
+
+/// Base of every model's config struct; registered in models/register.cpp.
+class ModelConfig : public recipe::Part {
+ public:
+  /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. Throws
+  /// Error(kRecipe) where the model can't take this shape.
+  virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
+};
+
+}  // namespace brim::nn

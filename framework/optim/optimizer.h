@@ -1,0 +1,65 @@
+// Optimizers as the training step uses them, and the config struct that builds one.
+// The step takes the gradient scaler's tensors, so that unscaling and skipping happen inside the
+// fused kernels, without the host waiting for the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/recipe/part.h"
+
+namespace brim::optim {
+
+/// Parameters that share a weight decay. Names are the model's, for checkpoints.
+struct ParameterGroup {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  double weight_decay = 0.0;
+};
+
+/// The scaler's side of a step: gradients are multiplied by 1/grad_scale (where given) and the step
+/// is skipped as a whole where found_inf is 1. Both float32 scalars on the parameters' device.
+struct StepScale {
+  std::optional<at::Tensor> grad_scale;
+  std::optional<at::Tensor> found_inf;
+};
+
+/// Named state tensors; each refers to the live state.
+using State = std::map<std::string, at::Tensor>;
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// One update from the parameters' gradients; parameters without a gradient are left alone.
+  virtual void step(double learning_rate, const StepScale& scale = {}) = 0;
+  /// Sets every gradient to undefined.
+  void zero_grad();
+
+  /// "momentum.<parameter>" and so on; complete from construction on, so that saving, loading and
+  /// memory accounting never depend on whether a step was taken.
+  virtual State state() = 0;
+
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
+
+ protected:
+  explicit Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
+  std::vector<ParameterGroup> groups_;
+};
+
+/// Base of every optimizer's config struct. The keys that all share (learning_rate, weight_decay)
+/// are the [optimizer] section's own; see train/job.h.
+class OptimizerConfig : public recipe::Part {
+ public:
+  virtual std::unique_ptr<Optimizer> build(std::vector<ParameterGroup> groups) const = 0;
+};
+
+/// Registers sgd, adam, adamw, lamb, lars; call once at program start.
+void register_optimizers();
+
+}  // namespace brim::optim

@@ -1,0 +1,59 @@
+// A recipe as layered TOML, before any config struct has read it: a tree of values, each with the
+// place that wrote it. Layers, later over earlier: extends < recipe < --config < --set.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace brim::recipe {
+
+/// Where a value was written: a file with 1-based line and column, or "--set" (line 0).
+struct Location {
+  std::string source;
+  int64_t line = 0;
+  int64_t column = 0;
+
+  /// "resnet50.toml:12:9" or "--set optimizer.learning_rate=x".
+  std::string text() const;
+};
+
+struct Value;
+using Array = std::vector<Value>;
+struct Table {
+  std::map<std::string, Value, std::less<>> entries;
+};
+
+struct Value {
+  std::variant<bool, int64_t, double, std::string, Array, Table> data;
+  Location location;             // of the value
+  Location key_location;         // of its key, for "unknown key"
+  std::filesystem::path folder;  // relative paths in this value start here
+};
+
+/// One problem with a recipe.
+struct Problem {
+  Location location;
+  std::string message;
+};
+
+/// Throws one Error(Exit::kRecipe) listing all of them, ordered by place.
+[[noreturn]] void throw_problems(std::vector<Problem> problems);
+
+struct LayerOptions {
+  std::vector<std::filesystem::path> configs;  // --config, in order
+  std::vector<std::string> sets;               // --set "a.b=value", in order
+};
+
+/// Reads and merges all layers. `name` is a path, or a file under recipes/ (".toml" may be left
+/// out). Throws Error(kRecipe): missing or empty file, syntax, duplicate key, not UTF-8, nesting
+/// too deep, a loop of `extends`, a --set without '=' or with a bad key.
+Value load(const std::string& name, const LayerOptions& options);
+
+/// The same for text that is not a file (tests, a run's own recipe). No `extends`.
+Value parse(const std::string& text, const std::string& source_name);
+
+}  // namespace brim::recipe

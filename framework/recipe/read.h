@@ -1,0 +1,32 @@
+// What the visitors do for the rest of Brim: fill a config struct from a document, print it back,
+// and describe it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/recipe/document.h"
+#include "framework/recipe/fields.h"
+
+namespace brim::recipe {
+
+/// Fills `config` from `document`; keys that are absent keep their defaults. Throws
+/// Error(kRecipe) with every problem found: unknown section or key (nearest valid name), wrong
+/// type, out of range, unknown word, NaN, missing required key.
+void read(const Value& document, Config& config);
+
+/// The resolved recipe as TOML: every key with its value, paths absolute. read(parse(print(c)))
+/// gives back an equal config.
+std::string print(Config& config);
+
+/// docs/recipe.md: a table for each section, then one for each registered part.
+std::string reference_page(Config& config);
+
+/// A JSON Schema (draft 2020-12) so that editors complete and check recipes.
+std::string json_schema(Config& config);
+
+/// The candidate nearest to `word` by edit distance, or "" where none is near.
+std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates);
+
+}  // namespace brim::recipe

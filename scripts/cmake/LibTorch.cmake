@@ -1,0 +1,93 @@
+# Finds LibTorch 2.11 and makes two imported targets:
+#   brim::torch       headers, libc10 and libtorch_cpu: all that Brim's programs link
+#   brim::torch_cuda  libc10_cuda and libtorch_cuda, for the CUDA half; only where BRIM_WITH_CUDA
+#
+# It is looked for in CMAKE_PREFIX_PATH (a LibTorch folder, or what a Python's
+# torch.utils.cmake_prefix_path prints), then in the private .venv that scripts/setup makes.
+# find_package(Torch) of the PyPI wheel insists on a CUDA toolkit even where only the CPU is
+# wanted, so the libraries are named here.
+
+set(BRIM_TORCH_VERSION 2.11.0)
+
+file(GLOB BRIM_VENV_TORCH ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+set(BRIM_TORCH_HINTS)
+foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+  list(APPEND BRIM_TORCH_HINTS ${prefix} ${prefix}/../..)
+endforeach()
+list(APPEND BRIM_TORCH_HINTS ${BRIM_VENV_TORCH})
+
+find_path(BRIM_TORCH_INCLUDE torch/headeronly/version.h HINTS ${BRIM_TORCH_HINTS} PATH_SUFFIXES include
+          NO_DEFAULT_PATH)
+if(NOT BRIM_TORCH_INCLUDE)
+  message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} was not found. Run scripts/setup, or pass "
+    "-DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')")
+endif()
+get_filename_component(BRIM_TORCH_ROOT ${BRIM_TORCH_INCLUDE} DIRECTORY)
+file(STRINGS ${BRIM_TORCH_INCLUDE}/torch/headeronly/version.h version_lines
+     REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+string(REGEX MATCHALL "[0-9]+" torch_found_version "${version_lines}")
+list(JOIN torch_found_version "." torch_found_version)
+if(NOT torch_found_version VERSION_EQUAL BRIM_TORCH_VERSION)
+  message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} is needed; ${BRIM_TORCH_ROOT} holds "
+    "${torch_found_version}. Run scripts/setup, or set CMAKE_PREFIX_PATH to the right one.")
+endif()
+
+# The wheel keeps CUDA's runtime libraries beside torch/, in nvidia/; a LibTorch folder has them in lib/.
+get_filename_component(BRIM_NVIDIA_ROOT ${BRIM_TORCH_ROOT}/../nvidia ABSOLUTE)
+set(BRIM_TORCH_RPATH ${BRIM_TORCH_ROOT}/lib)
+
+add_library(brim_torch INTERFACE)
+add_library(brim::torch ALIAS brim_torch)
+target_include_directories(brim_torch SYSTEM INTERFACE
+  ${BRIM_TORCH_INCLUDE} ${BRIM_TORCH_INCLUDE}/torch/csrc/api/include)
+target_compile_definitions(brim_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+target_link_libraries(brim_torch INTERFACE
+  ${BRIM_TORCH_ROOT}/lib/libtorch_cpu.so ${BRIM_TORCH_ROOT}/lib/libc10.so)
+# libtorch_cpu finds what it needs by its own run path; the linker need not look.
+target_link_options(brim_torch INTERFACE -Wl,--allow-shlib-undefined)
+if(NOT MOLD_PROGRAM OR BRIM_SANITIZE)
+  target_link_options(brim_torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
+endif()
+
+# --- the CUDA half ------------------------------------------------------------------------------
+set(BRIM_WITH_CUDA OFF)
+if(NOT BRIM_CUDA STREQUAL "OFF")
+  find_program(BRIM_NVCC nvcc HINTS ${BRIM_NVIDIA_ROOT}/cu13/bin /usr/local/cuda/bin)
+  set(missing)
+  if(NOT BRIM_NVCC)
+    list(APPEND missing "nvcc")
+  endif()
+  if(NOT EXISTS ${BRIM_TORCH_ROOT}/lib/libtorch_cuda.so)
+    list(APPEND missing "libtorch_cuda.so")
+  endif()
+  if(NOT EXISTS ${BRIM_NVIDIA_ROOT}/cu13/include/cublas_v2.h)
+    list(APPEND missing "CUDA library headers")
+  endif()
+  if(missing AND BRIM_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BRIM_CUDA=ON, but not found: ${missing}. Run scripts/setup --cuda.")
+  elseif(missing)
+    message(STATUS "CUDA half left out (not found: ${missing}); scripts/setup --cuda brings it")
+  else()
+    set(BRIM_WITH_CUDA ON)
+  endif()
+endif()
+
+if(BRIM_WITH_CUDA)
+  set(CMAKE_CUDA_COMPILER ${BRIM_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  # CMake 3.25 tests the compiler by linking; the wheel's runtime library lies in lib/, not lib64/.
+  set(CMAKE_CUDA_FLAGS_INIT "-L${BRIM_NVIDIA_ROOT}/cu13/lib")
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -O3 --expt-relaxed-constexpr")
+
+  add_library(brim_torch_cuda INTERFACE)
+  add_library(brim::torch_cuda ALIAS brim_torch_cuda)
+  target_link_libraries(brim_torch_cuda INTERFACE brim::torch
+    ${BRIM_TORCH_ROOT}/lib/libtorch_cuda.so ${BRIM_TORCH_ROOT}/lib/libc10_cuda.so
+    ${BRIM_NVIDIA_ROOT}/cu13/lib/libcudart.so.13)
+  target_include_directories(brim_torch_cuda SYSTEM INTERFACE
+    ${BRIM_NVIDIA_ROOT}/cu13/include ${BRIM_NVIDIA_ROOT}/cudnn/include ${BRIM_NVIDIA_ROOT}/nccl/include)
+  target_compile_definitions(brim_torch_cuda INTERFACE USE_C10D_NCCL)
+endif()
+message(STATUS "LibTorch ${torch_found_version} in ${BRIM_TORCH_ROOT}; CUDA half: ${BRIM_WITH_CUDA}")

@@ -1,0 +1,81 @@
+# One CMake target a module, each with its level; includes may only point down.
+#
+#   brim_module(NAME [TORCH] SOURCES a.cpp … [DEPENDS base …] [LINK lib …])
+#       a static library brim_NAME from the current folder. TORCH: it sees LibTorch and takes
+#       part in the shared precompiled header.
+#   brim_program(NAME [TORCH] SOURCES … DEPENDS …)
+#   brim_test(NAME [TORCH] SOURCES … DEPENDS … [LABELS cpu])
+#       a GoogleTest program test_NAME; each TEST becomes a CTest test.
+
+include(GoogleTest)
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+
+# Includes go to an earlier row of the level table in CONTRIBUTING.md or stay in their folder.
+add_custom_target(check_levels ALL
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_levels.py ${CMAKE_SOURCE_DIR}
+  COMMENT "Checking that includes point down")
+
+# The precompiled header is compiled once and shared by every target that sees LibTorch.
+file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "")
+configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch.cpp COPYONLY)
+add_library(brim_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
+target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
+target_precompile_headers(brim_pch PRIVATE <torch/torch.h> <fmt/format.h>)
+
+function(brim_common target is_torch)
+  target_link_libraries(${target} PUBLIC brim_options)
+  add_dependencies(${target} check_levels)
+  if(is_torch)
+    target_link_libraries(${target} PUBLIC brim::torch)
+    target_precompile_headers(${target} REUSE_FROM brim_pch)
+  endif()
+endfunction()
+
+function(brim_module name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(brim_${name} STATIC ${arg_SOURCES})
+  brim_common(brim_${name} ${arg_TORCH})
+  list(TRANSFORM arg_DEPENDS PREPEND brim_)
+  target_link_libraries(brim_${name} PUBLIC ${arg_DEPENDS} ${arg_LINK})
+endfunction()
+
+function(brim_program name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  brim_common(${name} ${arg_TORCH})
+  list(TRANSFORM arg_DEPENDS PREPEND brim_)
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
+  set_target_properties(${name} PROPERTIES
+    BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON)
+endfunction()
+
+function(brim_test name)
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK;LABELS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS cpu)
+  endif()
+  set(torch)
+  if(arg_TORCH)
+    set(torch TORCH)
+  endif()
+  brim_program(test_${name} ${torch} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS}
+    LINK ${arg_LINK} GTest::gmock_main)
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTIES LABELS "${arg_LABELS}")
+endfunction()
+
+# A pytest file as one CTest test. The tests find the programs by BRIM_BIN_DIR, the test tools that
+# brim_program() makes included.
+#   brim_python_test(NAME FILE test_x.py [LABELS peer])
+set(BRIM_TEST_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH
+    "Python with pytest, and torch and torchvision for the peer tests")
+function(brim_python_test name)
+  cmake_parse_arguments(arg "" "FILE" "LABELS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS cpu)
+  endif()
+  add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+    COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
+    ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
+endfunction()

@@ -1,0 +1,36 @@
+# Compiler cache, linker, warnings and sanitizers for Brim's own targets.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE_PROGRAM})
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND NOT BRIM_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # assertions stay on: they guard files and lengths
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+
+find_package(Threads REQUIRED)
+
+# Everything that every target of ours is compiled with.
+add_library(brim_options INTERFACE)
+target_include_directories(brim_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(brim_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>
+  # GCC 12 sees overlapping copies in std::string::insert and operator+ that are not there (PR 105651).
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-fpch-preprocess>)
+# LibTorch ships its own fmt headers and Debian another version; header-only use lets both coexist.
+target_compile_definitions(brim_options INTERFACE FMT_HEADER_ONLY=1)
+target_link_libraries(brim_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+if(BRIM_SANITIZE)
+  target_compile_options(brim_options INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(brim_options INTERFACE -fsanitize=${BRIM_SANITIZE})
+endif()
