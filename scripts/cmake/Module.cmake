@@ -20,7 +20,9 @@ file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "")
 configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch.cpp COPYONLY)
 add_library(brim_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
 target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
-target_precompile_headers(brim_pch PRIVATE <torch/torch.h> <fmt/format.h>)
+target_precompile_headers(brim_pch PRIVATE
+  <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
+  <torch/nn/modules/linear.h>)
 
 function(brim_common target is_torch)
   target_link_libraries(${target} PUBLIC brim_options)
