@@ -1,4 +1,5 @@
-// The list of models by name. Static self-registration is lost in static libraries, so it is a call.
+// The list of models by name. Static self-registration is lost in static libraries, so it is a
+// call.
 #pragma once
 
 namespace brim::models {

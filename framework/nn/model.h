@@ -5,7 +5,10 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "framework/recipe/part.h"
 
@@ -33,5 +36,16 @@ class ModelConfig : public recipe::Part {
   /// Error(kRecipe) where the model can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
 };
+
+/// For build(): throws Error(kRecipe) unless there is at least one channel, two classes, and
+/// images of at least `smallest_side` pixels each way. `model` is the name for the message.
+void require_shape(std::string_view model, const ModelShape& shape, int64_t smallest_side);
+
+/// All parameters and buffers by name, as a state_dict has them. Each refers to the live tensor.
+std::map<std::string, at::Tensor> named_tensors(const torch::nn::Module& module);
+
+/// Lays every convolution weight (4-D parameter) out as channels_last, so that channels_last images
+/// stay so from layer to layer. Parameters keep their identity.
+void use_channels_last(torch::nn::Module& module);
 
 }  // namespace brim::nn

@@ -24,7 +24,8 @@ class Registry {
  public:
   template <class PartConfig>
   void add(std::string name, std::string doc) {
-    entries_[std::move(name)] = {std::move(doc), [] { return std::make_unique<PartConfig>(); }};
+    entries_[std::move(name)] = {
+        std::move(doc), []() -> std::unique_ptr<Base> { return std::make_unique<PartConfig>(); }};
   }
 
   /// In alphabetical order.
@@ -65,8 +66,11 @@ class PartSlot {
   virtual std::string_view doc(std::string_view name) const = 0;
   /// Makes `name` the chosen part, with its defaults. `name` is one of names().
   virtual void select(std::string_view name) = 0;
-  virtual std::string_view selected() const = 0;  // "" before select()
-  virtual Part* part() = 0;                       // null before select()
+  /// The chosen name; before select() the default one, or "".
+  virtual std::string_view selected() const = 0;
+  virtual Part* part() = 0;                       // the default part, or null, before select()
+  /// A part with its defaults, for those who describe parts rather than choose one.
+  virtual std::unique_ptr<Part> make(std::string_view name) const = 0;
 };
 
 /// A PartSlot for parts with base Base. An empty default_name makes the selector a required key.
@@ -81,10 +85,13 @@ class Slot final : public PartSlot {
     config_ = registry<Base>().make(name);
     name_ = name;
   }
-  std::string_view selected() const override { return name_; }
+  std::string_view selected() const override { return name_.empty() ? default_name_ : name_; }
   Part* part() override {
     if (config_ == nullptr && !default_name_.empty()) select(default_name_);
     return config_.get();
+  }
+  std::unique_ptr<Part> make(std::string_view name) const override {
+    return registry<Base>().make(name);
   }
 
   const Base& operator*() const { return *config_; }

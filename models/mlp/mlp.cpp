@@ -1,0 +1,67 @@
+#include "models/mlp/mlp.h"
+
+#include <torch/nn/modules/linear.h>
+
+#include <limits>
+
+#include "framework/base/error.h"
+
+namespace brim::models {
+namespace {
+
+class Layers : public torch::nn::Module {
+ public:
+  torch::nn::Linear add(int64_t inputs, int64_t outputs) {
+    return register_module(std::to_string(children().size()), torch::nn::Linear(inputs, outputs));
+  }
+};
+
+class Mlp : public nn::Model {
+ public:
+  Mlp(const MlpConfig& config, int64_t inputs, int64_t classes) : dropout_(config.dropout) {
+    const auto layers = register_module("layers", std::make_shared<Layers>());
+    for (int64_t i = 0; i < config.depth; ++i) {
+      hidden_.push_back(layers->add(inputs, config.hidden));
+      inputs = config.hidden;
+    }
+    classifier_ = layers->add(inputs, classes);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = images.flatten(1);
+    for (torch::nn::Linear& layer : hidden_) {
+      x = layer->forward(x).relu_();
+      if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
+    }
+    return classifier_->forward(x);
+  }
+
+ private:
+  double dropout_;
+  std::vector<torch::nn::Linear> hidden_;
+  torch::nn::Linear classifier_{nullptr};
+};
+
+}  // namespace
+
+void MlpConfig::fields(recipe::Fields& f) {
+  f.value("hidden", hidden, "width of each hidden layer", recipe::between(1, 65536));
+  f.value("depth", depth, "number of hidden layers; 0 is a linear classifier",
+          recipe::between(0, 256));
+  f.value("dropout", dropout, "probability of dropping an output of a hidden layer",
+          recipe::between_open_high(0, 1));
+}
+
+std::shared_ptr<nn::Model> MlpConfig::build(const nn::ModelShape& shape) const {
+  nn::require_shape("mlp", shape, 1);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int64_t inputs = 0;
+  if (__builtin_mul_overflow(shape.channels, shape.height, &inputs) ||
+      __builtin_mul_overflow(inputs, shape.width, &inputs) || inputs > kMost) {
+    throw Error(Exit::kRecipe, "model mlp takes at most {} values per image; the data has {}x{}x{}",
+                kMost, shape.channels, shape.height, shape.width);
+  }
+  return std::make_shared<Mlp>(*this, inputs, shape.classes);
+}
+
+}  // namespace brim::models

@@ -1,0 +1,225 @@
+// The order in which modules are made and registered decides which random numbers each weight
+// gets; it follows torchvision/models/resnet.py.
+#include "models/resnet/resnet.h"
+
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <array>
+
+#include "framework/base/error.h"
+
+namespace brim::models {
+namespace {
+
+using torch::nn::BatchNorm2d;
+using torch::nn::Conv2d;
+
+Conv2d convolution(int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride = 1) {
+  return Conv2d(torch::nn::Conv2dOptions(inputs, outputs, kernel)
+                    .stride(stride)
+                    .padding(kernel / 2)
+                    .bias(false));
+}
+
+/// What a block adds to its residual where that has another shape: a strided 1x1 projection.
+class Downsample : public torch::nn::Module {
+ public:
+  Downsample(int64_t inputs, int64_t outputs, int64_t stride) {
+    conv_ = register_module("0", convolution(inputs, outputs, 1, stride));
+    bn_ = register_module("1", BatchNorm2d(outputs));
+  }
+  at::Tensor forward(const at::Tensor& x) { return bn_->forward(conv_->forward(x)); }
+
+ private:
+  Conv2d conv_{nullptr};
+  BatchNorm2d bn_{nullptr};
+};
+
+/// A residual block; `downsample` is null where the input is added as it is.
+class Block : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  /// The norm that ends the residual branch.
+  virtual BatchNorm2d& last_norm() = 0;
+
+ protected:
+  void add_downsample(std::shared_ptr<Downsample> downsample) {
+    if (downsample != nullptr) downsample_ = register_module("downsample", std::move(downsample));
+  }
+  at::Tensor shortcut(const at::Tensor& x) { return downsample_ ? downsample_->forward(x) : x; }
+
+ private:
+  std::shared_ptr<Downsample> downsample_;
+};
+
+class BasicBlock : public Block {
+ public:
+  static constexpr int64_t kExpansion = 1;
+
+  BasicBlock(int64_t inputs, int64_t planes, int64_t stride,
+             std::shared_ptr<Downsample> downsample) {
+    conv1_ = register_module("conv1", convolution(inputs, planes, 3, stride));
+    bn1_ = register_module("bn1", BatchNorm2d(planes));
+    conv2_ = register_module("conv2", convolution(planes, planes, 3));
+    bn2_ = register_module("bn2", BatchNorm2d(planes));
+    add_downsample(std::move(downsample));
+  }
+
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor out = bn1_->forward(conv1_->forward(x)).relu_();
+    out = bn2_->forward(conv2_->forward(out));
+    return out.add_(shortcut(x)).relu_();
+  }
+  BatchNorm2d& last_norm() override { return bn2_; }
+
+ private:
+  Conv2d conv1_{nullptr}, conv2_{nullptr};
+  BatchNorm2d bn1_{nullptr}, bn2_{nullptr};
+};
+
+class Bottleneck : public Block {
+ public:
+  static constexpr int64_t kExpansion = 4;
+
+  Bottleneck(int64_t inputs, int64_t planes, int64_t stride,
+             std::shared_ptr<Downsample> downsample) {
+    conv1_ = register_module("conv1", convolution(inputs, planes, 1));
+    bn1_ = register_module("bn1", BatchNorm2d(planes));
+    conv2_ = register_module("conv2", convolution(planes, planes, 3, stride));
+    bn2_ = register_module("bn2", BatchNorm2d(planes));
+    conv3_ = register_module("conv3", convolution(planes, planes * kExpansion, 1));
+    bn3_ = register_module("bn3", BatchNorm2d(planes * kExpansion));
+    add_downsample(std::move(downsample));
+  }
+
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor out = bn1_->forward(conv1_->forward(x)).relu_();
+    out = bn2_->forward(conv2_->forward(out)).relu_();
+    out = bn3_->forward(conv3_->forward(out));
+    return out.add_(shortcut(x)).relu_();
+  }
+  BatchNorm2d& last_norm() override { return bn3_; }
+
+ private:
+  Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+};
+
+/// Blocks at one resolution, named 0, 1, …; the first may stride and widen.
+class Stage : public torch::nn::Module {
+ public:
+  template <class BlockType>
+  static std::shared_ptr<Stage> make(int64_t inputs, int64_t planes, int64_t count,
+                                     int64_t stride) {
+    auto stage = std::make_shared<Stage>();
+    const int64_t outputs = planes * BlockType::kExpansion;
+    std::shared_ptr<Downsample> downsample;
+    if (stride != 1 || inputs != outputs) {
+      downsample = std::make_shared<Downsample>(inputs, outputs, stride);
+    }
+    stage->add(std::make_shared<BlockType>(inputs, planes, stride, std::move(downsample)));
+    for (int64_t i = 1; i < count; ++i) {
+      stage->add(std::make_shared<BlockType>(outputs, planes, 1, nullptr));
+    }
+    return stage;
+  }
+
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& block : blocks_) x = block->forward(x);
+    return x;
+  }
+
+ private:
+  void add(std::shared_ptr<Block> block) {
+    register_module(std::to_string(blocks_.size()), block);
+    blocks_.push_back(std::move(block));
+  }
+  std::vector<std::shared_ptr<Block>> blocks_;
+};
+
+struct Architecture {
+  bool bottleneck;
+  std::array<int64_t, 4> blocks;  // of each stage
+};
+
+Architecture architecture(int64_t depth) {
+  switch (depth) {
+    case 18:
+      return {false, {2, 2, 2, 2}};
+    case 34:
+      return {false, {3, 4, 6, 3}};
+    case 50:
+      return {true, {3, 4, 6, 3}};
+    case 101:
+      return {true, {3, 4, 23, 3}};
+    case 152:
+      return {true, {3, 8, 36, 3}};
+  }
+  throw Error(Exit::kBug, "there is no ResNet-{}", depth);
+}
+
+class ResNet : public nn::Model {
+ public:
+  ResNet(const Architecture& arch, int64_t channels, int64_t classes, bool zero_init_residual) {
+    conv1_ = register_module(
+        "conv1",
+        Conv2d(torch::nn::Conv2dOptions(channels, 64, 7).stride(2).padding(3).bias(false)));
+    bn1_ = register_module("bn1", BatchNorm2d(64));
+    int64_t inputs = 64;
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      const int64_t planes = 64 << i;
+      const int64_t stride = i == 0 ? 1 : 2;
+      const auto make = arch.bottleneck ? &Stage::make<Bottleneck> : &Stage::make<BasicBlock>;
+      stages_[i] = register_module("layer" + std::to_string(i + 1),
+                                   make(inputs, planes, arch.blocks[i], stride));
+      inputs = planes * (arch.bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion);
+    }
+    fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
+    initialise(zero_init_residual);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
+    x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
+    for (const auto& stage : stages_) x = stage->forward(x);
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  }
+
+ private:
+  // Batch norms start at weight 1 and bias 0 already, and fc keeps LibTorch's default.
+  void initialise(bool zero_init_residual) {
+    const at::NoGradGuard no_grad;
+    for (const auto& module : modules()) {
+      if (const auto* conv = module->as<Conv2d>()) {
+        torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
+      } else if (auto* block = dynamic_cast<Block*>(module.get()); block && zero_init_residual) {
+        block->last_norm()->weight.zero_();
+      }
+    }
+  }
+
+  Conv2d conv1_{nullptr};
+  BatchNorm2d bn1_{nullptr};
+  std::array<std::shared_ptr<Stage>, 4> stages_;
+  torch::nn::Linear fc_{nullptr};
+};
+
+}  // namespace
+
+void ResNetConfig::fields(recipe::Fields& f) {
+  f.value("zero_init_residual", zero_init_residual,
+          "start each residual branch at zero: its last batch norm has weight 0");
+}
+
+std::shared_ptr<nn::Model> ResNetConfig::build(const nn::ModelShape& shape) const {
+  nn::require_shape(fmt::format("resnet{}", depth_), shape, 1);
+  return std::make_shared<ResNet>(architecture(depth_), shape.channels, shape.classes,
+                                  zero_init_residual);
+}
+
+}  // namespace brim::models

@@ -1,0 +1,53 @@
+#include "models/small_cnn/small_cnn.h"
+
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+namespace brim::models {
+namespace {
+
+torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t stride) {
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(inputs, outputs, 3).stride(stride).padding(1).bias(false));
+}
+
+class SmallCnn : public nn::Model {
+ public:
+  SmallCnn(int64_t channels, int64_t width, int64_t classes) {
+    conv1_ = register_module("conv1", convolution(channels, width, 1));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width));
+    conv2_ = register_module("conv2", convolution(width, 2 * width, 2));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(2 * width));
+    conv3_ = register_module("conv3", convolution(2 * width, 4 * width, 2));
+    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(4 * width));
+    fc_ = register_module("fc", torch::nn::Linear(4 * width, classes));
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
+    x = bn2_->forward(conv2_->forward(x)).relu_();
+    x = bn3_->forward(conv3_->forward(x)).relu_();
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  }
+
+ private:
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  torch::nn::Linear fc_{nullptr};
+};
+
+}  // namespace
+
+void SmallCnnConfig::fields(recipe::Fields& f) {
+  f.value("width", width, "channels of the first stage; the next two have twice and four times it",
+          recipe::between(1, 4096));
+}
+
+std::shared_ptr<nn::Model> SmallCnnConfig::build(const nn::ModelShape& shape) const {
+  nn::require_shape("small_cnn", shape, 4);  // two of the stages halve the image
+  return std::make_shared<SmallCnn>(shape.channels, width, shape.classes);
+}
+
+}  // namespace brim::models
