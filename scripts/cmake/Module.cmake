@@ -30,6 +30,11 @@ function(brim_common target is_torch)
   if(is_torch)
     target_link_libraries(${target} PUBLIC brim::torch)
     target_precompile_headers(${target} REUSE_FROM brim_pch)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")  # the shared header was made with -fPIC; -fPIE would refuse it
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+    endif()
   endif()
 endfunction()
 
