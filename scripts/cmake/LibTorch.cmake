@@ -3,7 +3,8 @@
 #   brim::torch_cuda  libc10_cuda and libtorch_cuda, for the CUDA half; only where BRIM_WITH_CUDA
 #
 # It is looked for in CMAKE_PREFIX_PATH (a LibTorch folder, or what a Python's
-# torch.utils.cmake_prefix_path prints), then in the private .venv that scripts/setup makes.
+# torch.utils.cmake_prefix_path prints), then where .libtorch says (scripts/setup --libtorch), then
+# in the private .venv that scripts/setup makes.
 # find_package(Torch) of the PyPI wheel insists on a CUDA toolkit even where only the CPU is
 # wanted, so the libraries are named here.
 
@@ -14,8 +15,13 @@ set(BRIM_TORCH_HINTS)
 foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
   list(APPEND BRIM_TORCH_HINTS ${prefix} ${prefix}/../..)
 endforeach()
+if(EXISTS ${CMAKE_SOURCE_DIR}/.libtorch)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/.libtorch remembered_libtorch)
+  list(APPEND BRIM_TORCH_HINTS ${remembered_libtorch})
+endif()
 list(APPEND BRIM_TORCH_HINTS ${BRIM_VENV_TORCH})
 
+unset(BRIM_TORCH_INCLUDE CACHE)  # the answer may have changed since the last configuration
 find_path(BRIM_TORCH_INCLUDE torch/headeronly/version.h HINTS ${BRIM_TORCH_HINTS} PATH_SUFFIXES include
           NO_DEFAULT_PATH)
 if(NOT BRIM_TORCH_INCLUDE)
