@@ -194,7 +194,7 @@ class ResNet : public nn::Model {
   // Batch norms start at weight 1 and bias 0 already, and fc keeps LibTorch's default.
   void initialise(bool zero_init_residual) {
     const at::NoGradGuard no_grad;
-    for (const auto& module : modules()) {
+    for (const auto& module : modules(/*include_self=*/false)) {
       if (const auto* conv = module->as<Conv2d>()) {
         torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
       } else if (auto* block = dynamic_cast<Block*>(module.get()); block && zero_init_residual) {
