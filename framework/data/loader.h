@@ -1,0 +1,87 @@
+// Reads batches ahead of the training loop: threads decode samples straight into a ring of batches
+// that is allocated once. Which samples a batch holds is plan.h's; the bytes are the same whatever
+// the number of threads.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/data/dataset.h"
+#include "framework/data/plan.h"
+
+namespace brim::data {
+
+/// A micro-batch of this rank, samples in the order of their positions.
+struct Batch : BatchPlan {
+  std::span<const uint8_t> pixels;  // [count, height, width, channels]
+  std::span<const int64_t> labels;  // [count]
+};
+
+/// next() belongs to one thread. The dataset outlives the loader.
+class Loader {
+ public:
+  /// Starts before step `start_step` of epoch `start_epoch`. Errors are Plan's, and
+  /// Error(kResource) where threads or memory run out.
+  Loader(const Dataset& dataset, const LoaderOptions& options, int64_t start_epoch = 0,
+         int64_t start_step = 0);
+
+  /// Blocks until the next batch is ready; it stays valid until the following call. Null after
+  /// options.epochs epochs. A sample that can't be read throws here, when its batch's turn has
+  /// come, and again at every later call; batches before it are delivered.
+  const Batch* next();
+
+ private:
+  struct Failure {
+    int64_t index;  // in the batch
+    Exit status;
+    std::string message;
+  };
+  struct Slot {
+    Batch batch;
+    std::unique_ptr<uint8_t[]> pixels;
+    std::unique_ptr<int64_t[]> labels;
+    int64_t unread = 0;              // samples not yet finished
+    std::optional<Failure> failure;  // the first in the batch's order
+  };
+  struct Claim {
+    Slot* slot;
+    int64_t index;  // in the batch
+  };
+
+  Slot& slot(int64_t batch) { return slots_[static_cast<size_t>(batch) % slots_.size()]; }
+  bool has_work() const;
+  std::optional<Claim> claim();
+  void read(const Claim& claim, std::unique_lock<std::mutex>& lock);
+  std::optional<Failure> decode(const Claim& claim) const;
+  void work(const std::stop_token& stop);
+
+  const Dataset& dataset_;
+  const LoaderOptions options_;
+  const int64_t size_;
+  const int64_t image_bytes_;
+
+  // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
+  // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.
+  std::mutex mutex_;
+  std::condition_variable_any work_;   // there may be a sample to claim
+  std::condition_variable_any ready_;  // a batch may be complete
+  Plan plan_;
+  std::vector<Slot> slots_;
+  int64_t opened_ = 0;    // batches whose samples are being handed out or read
+  int64_t returned_ = 0;  // batches that the caller is done with
+  int64_t claimed_ = 0;   // samples handed out of the last opened batch
+  bool plan_ended_ = false;
+  bool in_use_ = false;  // the caller holds batch returned_
+
+  std::vector<std::jthread> workers_;  // last, so that threads end before what they use
+};
+
+}  // namespace brim::data

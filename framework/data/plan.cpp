@@ -1,0 +1,94 @@
+#include "framework/data/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "framework/base/error.h"
+#include "framework/base/random.h"
+
+namespace brim::data {
+namespace {
+
+int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+void check(int64_t size, const LoaderOptions& o, int64_t start_epoch, int64_t start_step) {
+  if (o.global_batch < 1 || o.micro_batch < 1 || o.workers < 0 || o.prefetch < 0 || o.world < 1 ||
+      o.rank < 0 || o.rank >= o.world || o.epochs < 0 || start_epoch < 0 || start_step < 0) {
+    throw Error(Exit::kBug, "a loader option is out of range");
+  }
+  if (size < 1) throw Error(Exit::kData, "the dataset holds no samples");
+  const int64_t steps = steps_per_epoch(size, o.global_batch, o.drop_last);
+  if (steps == 0) {
+    throw Error(Exit::kRecipe,
+                "the global batch of {} is larger than the dataset's {} samples, and "
+                "data.drop_last leaves out the short batch: no step is left; lower batch.global or "
+                "set data.drop_last = false",
+                o.global_batch, size);
+  }
+  if (start_step > steps) {
+    throw Error(Exit::kBug, "cannot start before step {}: an epoch has {}", start_step, steps);
+  }
+}
+
+}  // namespace
+
+int64_t steps_per_epoch(int64_t size, int64_t global_batch, bool drop_last) {
+  return drop_last ? size / global_batch : divide_up(size, global_batch);
+}
+
+Part split(int64_t count, int64_t parts, int64_t index) {
+  const int64_t base = count / parts;
+  const int64_t larger = count % parts;
+  return {index * base + std::min(index, larger), base + (index < larger ? 1 : 0)};
+}
+
+int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options) {
+  if (!options.shuffle) return position;
+  return KeyedPermutation(options.seed, static_cast<uint64_t>(epoch), size)(position);
+}
+
+Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step)
+    : size_(size), options_(options), epoch_(start_epoch), step_(start_step) {
+  check(size, options, start_epoch, start_step);
+  steps_ = steps_per_epoch(size, options.global_batch, options.drop_last);
+  end_epoch_ =
+      options.epochs == 0 ? std::numeric_limits<int64_t>::max() : start_epoch + options.epochs;
+  if (step_ == steps_) {
+    step_ = 0;
+    ++epoch_;
+  }
+}
+
+std::optional<BatchPlan> Plan::next() {
+  if (epoch_ >= end_epoch_) return std::nullopt;
+  const int64_t first = step_ * options_.global_batch;
+  const int64_t samples = std::min(options_.global_batch, size_ - first);
+  const int64_t micro_batches = divide_up(divide_up(samples, options_.world), options_.micro_batch);
+  const Part share = split(samples, options_.world, options_.rank);
+  const Part part = split(share.count, micro_batches, micro_);
+
+  BatchPlan plan = {.epoch = epoch_,
+                    .step = step_,
+                    .first_position = first + share.first + part.first,
+                    .count = part.count,
+                    .step_samples = samples,
+                    .ends_step = micro_ + 1 == micro_batches};
+  plan.ends_epoch = plan.ends_step && step_ + 1 == steps_;
+  ++micro_;
+  if (plan.ends_step) {
+    micro_ = 0;
+    ++step_;
+  }
+  if (plan.ends_epoch) {
+    step_ = 0;
+    ++epoch_;
+  }
+  return plan;
+}
+
+int64_t Plan::largest_batch() const {
+  const int64_t share = divide_up(std::min(options_.global_batch, size_), options_.world);
+  return std::min(options_.micro_batch, share);
+}
+
+}  // namespace brim::data

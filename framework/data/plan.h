@@ -1,0 +1,75 @@
+// Which samples make which batch, as pure functions: nothing here depends on threads, and a run
+// that starts in the middle sees what it would have seen. Reading them is loader.h's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace brim::data {
+
+struct LoaderOptions {
+  int64_t global_batch = 1;  // samples of one optimizer step, over all ranks
+  int64_t micro_batch = 1;   // most samples of one Batch
+  int64_t workers = 0;       // decoding threads; 0: next() decodes by itself
+  int64_t prefetch = 2;      // batches made ahead of the one in use
+  uint64_t seed = 0;
+  bool shuffle = false;
+  bool augment = false;
+  bool drop_last = false;  // leave out an epoch's last step where it would be short
+  int64_t rank = 0;
+  int64_t world = 1;
+  int64_t epochs = 0;  // then next() gives null; 0: endless
+};
+
+/// Optimizer steps of an epoch over `size` samples.
+int64_t steps_per_epoch(int64_t size, int64_t global_batch, bool drop_last);
+
+/// A run of consecutive positions.
+struct Part {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+/// Part `index` of `count` positions cut into `parts` runs whose sizes differ by at most one, the
+/// larger ones first.
+Part split(int64_t count, int64_t parts, int64_t index);
+
+/// The sample at a position of an epoch: a keyed permutation, or the position itself.
+int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options);
+
+/// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
+struct BatchPlan {
+  int64_t epoch = 0;
+  int64_t step = 0;  // of the epoch
+  int64_t first_position = 0;
+  int64_t count = 0;         // 0 where a short step leaves this rank without samples
+  int64_t step_samples = 0;  // of the whole step, over all ranks
+  bool ends_step = false;
+  bool ends_epoch = false;
+};
+
+/// Lists a rank's micro-batches in order. A step of k samples is split over the ranks, then into
+/// ceil(k / (world · micro)) micro-batches; every rank has the same number of them.
+class Plan {
+ public:
+  /// Starts before step `start_step` of `start_epoch`. Throws Error(kData) for an empty dataset
+  /// and Error(kRecipe) where drop_last leaves no step.
+  Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step);
+
+  /// Nullopt after options.epochs epochs.
+  std::optional<BatchPlan> next();
+
+  /// The most samples that a batch of this plan can hold.
+  int64_t largest_batch() const;
+
+ private:
+  int64_t size_;
+  LoaderOptions options_;
+  int64_t steps_;
+  int64_t epoch_;
+  int64_t step_;
+  int64_t micro_ = 0;
+  int64_t end_epoch_;
+};
+
+}  // namespace brim::data

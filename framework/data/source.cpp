@@ -1,0 +1,14 @@
+#include "framework/data/source.h"
+
+#include "framework/data/idx_source.h"
+#include "framework/data/synthetic.h"
+
+namespace brim::data {
+
+void register_sources() {
+  auto& sources = recipe::registry<SourceConfig>();
+  sources.add<IdxConfig>("idx", "images and labels in IDX files, as MNIST comes");
+  sources.add<SyntheticConfig>("synthetic", "made-up images with a pattern for each class");
+}
+
+}  // namespace brim::data

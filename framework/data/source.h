@@ -1,0 +1,27 @@
+// A source of data as a recipe names it: `[data] kind = "idx"` and that kind's own keys. It opens
+// the training set and the evaluation set; config.h holds the rest of [data].
+#pragma once
+
+#include <memory>
+
+#include "framework/data/augment.h"
+#include "framework/data/dataset.h"
+#include "framework/recipe/part.h"
+
+namespace brim::data {
+
+/// Base of every source's config struct.
+class SourceConfig : public recipe::Part {
+ public:
+  /// Opening finds every problem that needs no decoding: missing files and folders, wrong headers
+  /// and lengths, empty classes. Throws Error(kData), or Error(kRecipe) where keys contradict.
+  virtual std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const = 0;
+
+  /// Null where the recipe names no evaluation data. Shape and classes are those of training.
+  virtual std::unique_ptr<Dataset> open_eval() const = 0;
+};
+
+/// Registers "synthetic", "idx" and "image_folder" in recipe::registry<SourceConfig>().
+void register_sources();
+
+}  // namespace brim::data

@@ -1,0 +1,246 @@
+// The loader as the training loop sees it: the same bytes whatever the threads, errors where they
+// belong, and an end at any moment.
+#include "framework/data/loader.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "framework/data/synthetic.h"
+
+namespace brim::data {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kAny = -1;
+
+/// Sample i is four pixels of value i; `fail` lists samples that throw.
+class CountingDataset : public Dataset {
+ public:
+  explicit CountingDataset(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  ImageShape shape() const override { return {2, 2, 1}; }
+  int64_t classes() const override { return size_; }
+  std::vector<std::string> class_names() const override { return numbered_classes(size_); }
+  std::string name(int64_t index) const override { return "sample " + std::to_string(index); }
+  int64_t read(int64_t index, RandomStream*, std::span<uint8_t> pixels) const override {
+    reads.fetch_add(1);
+    if (fail.contains(index)) throw Error(Exit::kData, name(index) + ": truncated");
+    if (index == bad_alloc) throw std::bad_alloc();
+    if (index == logic_error) throw std::logic_error("oops");
+    std::ranges::fill(pixels, static_cast<uint8_t>(index));
+    return index;
+  }
+
+  std::set<int64_t> fail;
+  int64_t bad_alloc = kAny;
+  int64_t logic_error = kAny;
+  mutable std::atomic<int64_t> reads = 0;
+
+ private:
+  int64_t size_;
+};
+
+struct Copy {
+  int64_t epoch, step, first_position, count;
+  bool ends_step, ends_epoch;
+  std::vector<uint8_t> pixels;
+  std::vector<int64_t> labels;
+  bool operator==(const Copy&) const = default;
+};
+
+std::vector<Copy> read_all(const Dataset& dataset, const LoaderOptions& options, int64_t epoch = 0,
+                           int64_t step = 0) {
+  Loader loader(dataset, options, epoch, step);
+  std::vector<Copy> result;
+  while (const Batch* batch = loader.next()) {
+    result.push_back({batch->epoch,
+                      batch->step,
+                      batch->first_position,
+                      batch->count,
+                      batch->ends_step,
+                      batch->ends_epoch,
+                      {batch->pixels.begin(), batch->pixels.end()},
+                      {batch->labels.begin(), batch->labels.end()}});
+  }
+  EXPECT_EQ(loader.next(), nullptr);  // the end stays the end
+  return result;
+}
+
+LoaderOptions training() {
+  return {.global_batch = 12,
+          .micro_batch = 5,
+          .seed = 3,
+          .shuffle = true,
+          .augment = true,
+          .epochs = 3};
+}
+
+TEST(LoaderTest, BatchesAreTheSameForAnyNumberOfWorkersAndAnyPrefetch) {
+  SyntheticConfig config;
+  config.samples = 50;
+  config.height = 9;
+  config.width = 7;
+  AugmentConfig augment{.flip = true, .crop = Crop::kRandomResized};
+  const auto dataset = config.open_train(augment);
+  const auto expected = read_all(*dataset, training());
+  ASSERT_EQ(expected.size(), 3 * (4 * 3 + 1));
+  for (const int64_t workers : {1, 2, 7}) {
+    for (const int64_t prefetch : {0, 1, 5}) {
+      LoaderOptions options = training();
+      options.workers = workers;
+      options.prefetch = prefetch;
+      EXPECT_EQ(read_all(*dataset, options), expected) << workers << " workers";
+    }
+  }
+}
+
+TEST(LoaderTest, AugmentationDependsOnEpochAndSampleAndOnlyOnThem) {
+  SyntheticConfig config;
+  config.samples = 6;
+  const auto dataset = config.open_train({.flip = false, .crop = Crop::kPad, .pad = 4});
+  LoaderOptions options = {.global_batch = 6, .micro_batch = 6, .augment = true, .epochs = 2};
+  const auto together = read_all(*dataset, options);
+  ASSERT_EQ(together.size(), 2);
+  EXPECT_NE(together[0].pixels, together[1].pixels);
+
+  options.micro_batch = 1;
+  std::vector<uint8_t> joined;
+  for (const Copy& batch : read_all(*dataset, options)) {
+    if (batch.epoch == 0) joined.insert(joined.end(), batch.pixels.begin(), batch.pixels.end());
+  }
+  EXPECT_EQ(joined, together[0].pixels);
+
+  options.augment = false;
+  EXPECT_NE(read_all(*dataset, options)[0].pixels,
+            std::vector(joined.begin(), joined.begin() + 3072));
+}
+
+TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
+  const CountingDataset dataset(50);
+  LoaderOptions options = training();
+  std::vector<std::vector<int64_t>> alone(3 * 5);
+  for (const Copy& batch : read_all(dataset, options)) {
+    auto& step = alone[static_cast<size_t>(batch.epoch * 5 + batch.step)];
+    step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+  }
+  options.world = 5;  // the last step has two samples: some ranks get none
+  options.workers = 2;
+  std::vector<std::vector<int64_t>> together(3 * 5);
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    for (const Copy& batch : read_all(dataset, options)) {
+      auto& step = together[static_cast<size_t>(batch.epoch * 5 + batch.step)];
+      step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+    }
+  }
+  EXPECT_EQ(together, alone);
+}
+
+TEST(LoaderTest, StartingInTheMiddleSeesWhatItWouldHaveSeen) {
+  const CountingDataset dataset(50);
+  LoaderOptions options = training();
+  const auto whole = read_all(dataset, options);
+  options.workers = 2;
+  options.epochs = 2;  // from the second on
+  const auto rest = read_all(dataset, options, 1, 3);
+  std::vector<Copy> expected;
+  for (const Copy& batch : whole) {
+    if (batch.epoch * 5 + batch.step >= 5 + 3) expected.push_back(batch);
+  }
+  EXPECT_EQ(rest, expected);
+}
+
+TEST(LoaderTest, EndlessWithoutALimit) {
+  const CountingDataset dataset(3);
+  Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .workers = 2});
+  for (int64_t i = 0; i < 100; ++i) {
+    const Batch* batch = loader.next();
+    ASSERT_NE(batch, nullptr);
+    EXPECT_EQ(batch->epoch, i / 2);
+  }
+}
+
+TEST(LoaderTest, AnErrorArrivesAtItsBatchAndStays) {
+  for (const int64_t workers : {0, 1, 2, 7}) {
+    CountingDataset dataset(40);
+    dataset.fail = {22, 21, 35};
+    Loader loader(dataset,
+                  {.global_batch = 4, .micro_batch = 4, .workers = workers, .prefetch = 3});
+    for (int64_t i = 0; i < 5; ++i) {  // samples 0 … 19
+      const Batch* batch = loader.next();
+      ASSERT_NE(batch, nullptr);
+      EXPECT_EQ(batch->labels[0], 4 * i);
+    }
+    for (int i = 0; i < 2; ++i) {
+      try {
+        loader.next();
+        FAIL() << "expected an error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), Exit::kData);
+        EXPECT_STREQ(error.what(), "sample 21: truncated");  // the first in order, not in time
+      }
+    }
+  }
+}
+
+TEST(LoaderTest, OtherExceptionsAreNamedToo) {
+  for (const int64_t workers : {0, 2}) {
+    CountingDataset dataset(4);
+    dataset.bad_alloc = 2;
+    try {
+      Loader(dataset, {.global_batch = 4, .micro_batch = 4, .workers = workers}).next();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Exit::kResource);
+      EXPECT_THAT(error.what(), HasSubstr("sample 2: not enough memory"));
+    }
+    dataset.bad_alloc = kAny;
+    dataset.logic_error = 3;
+    try {
+      Loader(dataset, {.global_batch = 4, .micro_batch = 4, .workers = workers}).next();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Exit::kBug);
+      EXPECT_STREQ(error.what(), "sample 3: oops");
+    }
+  }
+}
+
+TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {
+  const CountingDataset dataset(1000);
+  {
+    Loader loader(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 3, .prefetch = 2});
+    while (dataset.reads < 3 * 4) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // now they wait
+  }
+  EXPECT_EQ(dataset.reads, 3 * 4);  // never more than the ring holds
+}
+
+TEST(LoaderTest, StopsAtAnyMoment) {
+  const CountingDataset dataset(1000);
+  for (int64_t batches = 0; batches < 40; ++batches) {
+    Loader loader(dataset,
+                  {.global_batch = 8, .micro_batch = 3, .workers = batches % 4, .prefetch = 3});
+    for (int64_t i = 0; i < batches; ++i) ASSERT_NE(loader.next(), nullptr);
+  }
+}
+
+TEST(LoaderTest, ABatchStaysAsItIsWhileItIsInUse) {
+  const CountingDataset dataset(1000);
+  Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .workers = 3, .prefetch = 0});
+  for (int64_t i = 0; i < 50; ++i) {
+    const Batch* batch = loader.next();
+    std::this_thread::yield();
+    EXPECT_EQ(batch->labels[0], 2 * i);
+    EXPECT_EQ(batch->pixels[7], static_cast<uint8_t>(2 * i + 1));
+  }
+}
+
+}  // namespace
+}  // namespace brim::data

@@ -1,0 +1,173 @@
+// Which samples make which batch: every property that training relies on, over many sizes.
+#include "framework/data/plan.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace brim::data {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Case {
+  int64_t size, global, micro, world;
+  bool drop_last;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const int64_t size : {1, 2, 7, 64, 101}) {
+    for (const int64_t global : {1, 3, 8, 64, 200}) {
+      for (const int64_t micro : {1, 2, 5, 64}) {
+        for (const int64_t world : {1, 2, 3, 8}) {
+          for (const bool drop_last : {false, true}) {
+            if (drop_last && size < global) continue;
+            result.push_back({size, global, micro, world, drop_last});
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+LoaderOptions options(const Case& c, int64_t rank) {
+  return {.global_batch = c.global,
+          .micro_batch = c.micro,
+          .seed = 5,
+          .shuffle = true,
+          .drop_last = c.drop_last,
+          .rank = rank,
+          .world = c.world,
+          .epochs = 2};
+}
+
+std::vector<BatchPlan> all(const Case& c, int64_t rank, int64_t epoch = 0, int64_t step = 0) {
+  Plan plan(c.size, options(c, rank), epoch, step);
+  std::vector<BatchPlan> result;
+  while (const auto batch = plan.next()) result.push_back(*batch);
+  return result;
+}
+
+TEST(PlanTest, EveryPositionComesExactlyOnceAnEpochOverAllRanks) {
+  for (const Case& c : cases()) {
+    std::map<int64_t, std::vector<int64_t>> positions;  // by epoch
+    for (int64_t rank = 0; rank < c.world; ++rank) {
+      for (const BatchPlan& batch : all(c, rank)) {
+        for (int64_t i = 0; i < batch.count; ++i) {
+          const int64_t position = batch.first_position + i;
+          EXPECT_EQ(position / c.global, batch.step);
+          positions[batch.epoch].push_back(position);
+        }
+      }
+    }
+    ASSERT_EQ(positions.size(), 2);
+    const int64_t expected = c.drop_last ? c.size / c.global * c.global : c.size;
+    for (auto& [epoch, list] : positions) {
+      std::ranges::sort(list);
+      ASSERT_EQ(static_cast<int64_t>(list.size()), expected);
+      for (int64_t i = 0; i < expected; ++i) ASSERT_EQ(list[static_cast<size_t>(i)], i);
+    }
+  }
+}
+
+TEST(PlanTest, MicroBatchesOfAStepDifferByAtMostOneAndRanksHaveTheSameNumber) {
+  for (const Case& c : cases()) {
+    std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> counts;  // by epoch and step
+    for (int64_t rank = 0; rank < c.world; ++rank) {
+      std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> own;
+      for (const BatchPlan& batch : all(c, rank)) {
+        EXPECT_LE(batch.count, c.micro);
+        own[{batch.epoch, batch.step}].push_back(batch.count);
+      }
+      for (const auto& [step, list] : own) {
+        const auto [least, most] = std::ranges::minmax(list);
+        EXPECT_LE(most - least, 1);
+        auto& over_ranks = counts[step];
+        if (rank == 0) over_ranks.push_back(static_cast<int64_t>(list.size()));
+        EXPECT_EQ(over_ranks.front(), static_cast<int64_t>(list.size()));
+        EXPECT_GE(least, c.world == 1 ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST(PlanTest, EndsAreMarkedAndStepSamplesAddUp) {
+  const auto batches =
+      all({.size = 10, .global = 4, .micro = 3, .world = 1, .drop_last = false}, 0);
+  ASSERT_EQ(batches.size(), 10);  // 2 + 2 + 1 micro-batches an epoch
+  const auto is = [&](size_t i, int64_t first, int64_t count, int64_t samples, bool step,
+                      bool epoch) {
+    EXPECT_EQ(batches[i].first_position, first) << i;
+    EXPECT_EQ(batches[i].count, count) << i;
+    EXPECT_EQ(batches[i].step_samples, samples) << i;
+    EXPECT_EQ(batches[i].ends_step, step) << i;
+    EXPECT_EQ(batches[i].ends_epoch, epoch) << i;
+  };
+  is(0, 0, 2, 4, false, false);
+  is(1, 2, 2, 4, true, false);
+  is(2, 4, 2, 4, false, false);
+  is(3, 6, 2, 4, true, false);
+  is(4, 8, 2, 2, true, true);
+  is(5, 0, 2, 4, false, false);
+  EXPECT_EQ(batches[5].epoch, 1);
+}
+
+TEST(PlanTest, StartingInTheMiddleIsSkippingToIt) {
+  for (const Case& c : cases()) {
+    const auto whole = all(c, c.world - 1);
+    const int64_t steps = steps_per_epoch(c.size, c.global, c.drop_last);
+    for (int64_t step = 0; step <= steps; ++step) {
+      Plan plan(c.size, options(c, c.world - 1), 0, step);
+      auto rest = std::ranges::find_if(
+          whole, [&](const BatchPlan& b) { return b.epoch * steps + b.step == step; });
+      for (; rest != whole.end(); ++rest) {
+        const auto batch = plan.next();
+        ASSERT_TRUE(batch);
+        EXPECT_EQ(batch->epoch, rest->epoch);
+        EXPECT_EQ(batch->first_position, rest->first_position);
+        EXPECT_EQ(batch->count, rest->count);
+        EXPECT_EQ(batch->ends_step, rest->ends_step);
+      }
+      EXPECT_FALSE(plan.next());
+    }
+  }
+}
+
+TEST(PlanTest, SamplesAreAPermutationThatChangesWithEpochAndSeed) {
+  LoaderOptions options{.seed = 1, .shuffle = true};
+  std::vector<int64_t> first, second, other;
+  for (int64_t i = 0; i < 50; ++i) {
+    first.push_back(sample_at(i, 0, 50, options));
+    second.push_back(sample_at(i, 1, 50, options));
+    other.push_back(sample_at(i, 0, 50, {.seed = 2, .shuffle = true}));
+    EXPECT_EQ(sample_at(i, 0, 50, {.seed = 1, .shuffle = false}), i);
+  }
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, other);
+  std::ranges::sort(first);
+  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(first[static_cast<size_t>(i)], i);
+}
+
+TEST(PlanTest, SaysWhatIsWrongWhereNothingIsLeftToRead) {
+  const auto message = [](int64_t size, const LoaderOptions& options) -> std::string {
+    try {
+      Plan(size, options, 0, 0);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message(0, {}), "the dataset holds no samples");
+  EXPECT_THAT(message(10, {.global_batch = 64, .drop_last = true}),
+              HasSubstr("global batch of 64 is larger than the dataset's 10 samples"));
+  EXPECT_EQ(message(10, {.global_batch = 64}), "no error");
+}
+
+}  // namespace
+}  // namespace brim::data
