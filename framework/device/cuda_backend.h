@@ -1,0 +1,42 @@
+// What the CUDA half (framework/cuda/, a shared library of its own) does for the rest of Brim. No
+// CUDA type crosses this line, so the same programs run with and without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace brim::device {
+
+struct CudaMemory {
+  int64_t allocated_bytes = 0;  // by tensors
+  int64_t reserved_bytes = 0;   // by LibTorch's caching allocator
+  int64_t peak_bytes = 0;       // most allocated since the last reset
+  int64_t free_bytes = 0;       // on the device, for any process
+  int64_t total_bytes = 0;
+};
+
+enum class SyncDebugMode { kOff, kWarn, kError };
+
+/// Devices are numbered as CUDA_VISIBLE_DEVICES leaves them. Errors are LibTorch's exceptions.
+class CudaBackend {
+ public:
+  virtual ~CudaBackend() = default;
+  virtual int device_count() const = 0;
+  virtual std::string name(int device) const = 0;
+  /// 90 for compute capability 9.0.
+  virtual int compute_capability(int device) const = 0;
+  /// "13.0" of the driver and of the runtime.
+  virtual std::string driver_version() const = 0;
+  virtual std::string runtime_version() const = 0;
+  virtual CudaMemory memory(int device) const = 0;
+  virtual void reset_peak(int device) const = 0;
+  virtual void release_cached() const = 0;
+  /// The share of a device's memory that this process may take, in (0, 1].
+  virtual void set_memory_fraction(double fraction, int device) const = 0;
+  virtual void set_device(int device) const = 0;
+  virtual void synchronize(int device) const = 0;
+  /// What LibTorch does where the host waits for the device: nothing, a warning, an error.
+  virtual void set_sync_debug_mode(SyncDebugMode mode) const = 0;
+};
+
+}  // namespace brim::device
