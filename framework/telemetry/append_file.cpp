@@ -1,0 +1,66 @@
+#include "framework/telemetry/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+
+namespace brim::telemetry {
+namespace {
+
+constexpr double kFlushEvery_s = 1.0;
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+}  // namespace
+
+AppendFile::AppendFile(std::filesystem::path path, Open open) : path_(std::move(path)) {
+  const int must_be_new = open == Open::kMustBeNew ? O_EXCL : 0;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | must_be_new, 0644);
+  if (fd_ < 0) {
+    throw Error(Exit::kResource, "{}: cannot open for writing: {}", path_.string(),
+                errno_text(errno));
+  }
+}
+
+AppendFile::~AppendFile() {
+  try {
+    close();
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+  }
+}
+
+void AppendFile::append(std::string_view record) {
+  buffer_ += record;
+  if (buffer_.size() >= kBufferBytes || now_s() - flushed_s_ >= kFlushEvery_s) flush();
+}
+
+void AppendFile::flush() {
+  // The buffer is given up before writing: after a failure nothing is written twice.
+  const std::string buffer = std::exchange(buffer_, {});
+  std::string_view rest = buffer;
+  while (!rest.empty() && fd_ >= 0) {
+    const ssize_t written = ::write(fd_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(), errno_text(errno));
+    }
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  flushed_s_ = now_s();
+}
+
+void AppendFile::close() {
+  if (fd_ < 0) return;
+  flush();
+  if (::close(std::exchange(fd_, -1)) != 0) {
+    throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(), errno_text(errno));
+  }
+}
+
+}  // namespace brim::telemetry

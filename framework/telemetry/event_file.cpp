@@ -1,0 +1,218 @@
+#include "framework/telemetry/event_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/telemetry/tf_record.h"
+
+namespace brim::telemetry {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kLongestText = size_t{1} << 20;
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kSuffix = ".brim";
+
+// --- protobuf's wire format: https://protobuf.dev/programming-guides/encoding/ ---
+
+enum Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+void put_key(std::string& out, uint32_t field, Wire wire) { put_varint(out, field << 3 | wire); }
+
+void put_int(std::string& out, uint32_t field, int64_t value) {
+  put_key(out, field, kVarint);
+  put_varint(out, static_cast<uint64_t>(value));
+}
+
+void put_bytes(std::string& out, uint32_t field, std::string_view value) {
+  put_key(out, field, kBytes);
+  put_varint(out, value.size());
+  out += value;
+}
+
+template <class Int>
+void put_fixed(std::string& out, uint32_t field, Wire wire, Int bits) {
+  put_key(out, field, wire);
+  for (size_t i = 0; i < sizeof(Int); ++i) out += static_cast<char>((bits >> (8 * i)) & 0xff);
+}
+
+void put_double(std::string& out, uint32_t field, double value) {
+  put_fixed(out, field, kFixed64, std::bit_cast<uint64_t>(value));
+}
+
+void put_float(std::string& out, uint32_t field, float value) {
+  put_fixed(out, field, kFixed32, std::bit_cast<uint32_t>(value));
+}
+
+/// Takes a varint off the front; nullopt where there is none.
+std::optional<uint64_t> take_varint(std::string_view& in) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < in.size() && i < 10; ++i) {
+    const auto byte = static_cast<unsigned char>(in[i]);
+    value |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      in.remove_prefix(i + 1);
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Event.step (absent is 0); nullopt where the bytes are no message.
+std::optional<int64_t> step_of(std::string_view event) {
+  constexpr uint64_t kStepField = 2;
+  int64_t step = 0;
+  while (!event.empty()) {
+    const auto key = take_varint(event);
+    if (!key) return std::nullopt;
+    size_t skip = 0;
+    if ((*key & 7) == kVarint) {
+      const auto value = take_varint(event);
+      if (!value) return std::nullopt;
+      if (*key >> 3 == kStepField) step = static_cast<int64_t>(*value);
+    } else if ((*key & 7) == kBytes) {
+      const auto length = take_varint(event);
+      if (!length || *length > event.size()) return std::nullopt;
+      skip = static_cast<size_t>(*length);
+    } else if ((*key & 7) == kFixed64 || (*key & 7) == kFixed32) {
+      skip = (*key & 7) == kFixed64 ? 8 : 4;
+    } else {
+      return std::nullopt;
+    }
+    if (skip > event.size()) return std::nullopt;
+    event.remove_prefix(skip);
+  }
+  return step;
+}
+
+// --- files ---
+
+fs::path new_file_name(const fs::path& folder) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
+  // TensorBoard reads a folder's files in the order of their names, so a name that is taken (a run
+  // resumed within the second) gets the next second.
+  for (auto second = static_cast<int64_t>(wall_time_s());; ++second) {
+    fs::path path =
+        folder / fmt::format("{}{:010}.{}.{}{}", kPrefix, second, host.data(), ::getpid(), kSuffix);
+    if (!fs::exists(fs::symlink_status(path))) return path;
+  }
+}
+
+void cut_back_file(const fs::path& path, int64_t step) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
+                                                             &std::fclose);
+  if (file == nullptr) {
+    throw Error(Exit::kResource, "{}: cannot open: {}", path.string(), errno_text(errno));
+  }
+  AtomicFile shorter(path);
+  uint64_t kept_bytes = 0;
+  std::string frame;
+  std::string kept;
+  while (read_frame(file.get(), frame)) {
+    const auto event_step = step_of(payload_of(frame));
+    if (!event_step) break;
+    if (*event_step > step) continue;
+    kept += frame;
+    kept_bytes += frame.size();
+    if (kept.size() < (size_t{1} << 16)) continue;
+    shorter.write(kept);
+    kept.clear();
+  }
+  if (std::ferror(file.get()) != 0) {
+    throw Error(Exit::kResource, "{}: cannot read: {}", path.string(), errno_text(errno));
+  }
+  if (kept_bytes == fs::file_size(path)) return;
+  shorter.write(kept);
+  shorter.commit();
+}
+
+}  // namespace
+
+double wall_time_s() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+EventFile::EventFile(const fs::path& folder)
+    : file_(new_file_name(folder), AppendFile::Open::kMustBeNew) {
+  std::string event;
+  put_double(event, 1, wall_time_s());   // Event.wall_time
+  put_bytes(event, 3, "brain.Event:2");  // Event.file_version
+  file_.append(frame_record(event));
+}
+
+void EventFile::add_scalar(std::string_view tag, int64_t step, double value, double wall_time) {
+  std::string fields;
+  put_float(fields, 2, static_cast<float>(value));  // Value.simple_value
+  add_value(tag, step, fields, wall_time);
+}
+
+void EventFile::add_text(std::string_view tag, int64_t step, std::string_view text,
+                         double wall_time) {
+  constexpr int64_t kDtString = 7;
+  std::string shown(text.substr(0, kLongestText));
+  if (text.size() > kLongestText) {
+    // Never in the middle of a UTF-8 character.
+    while (!shown.empty() && (static_cast<unsigned char>(text[shown.size()]) & 0xc0) == 0x80) {
+      shown.pop_back();
+    }
+    shown += "\n\n(cut here by Brim: longer than 1 MiB)";
+  }
+  std::string size, dim, shape, tensor, plugin, metadata, fields;
+  put_int(size, 1, 1);             // Dim.size
+  put_bytes(shape, 2, size);       // TensorShapeProto.dim
+  put_int(tensor, 1, kDtString);   // TensorProto.dtype
+  put_bytes(tensor, 2, shape);     // TensorProto.tensor_shape
+  put_bytes(tensor, 8, shown);     // TensorProto.string_val
+  put_bytes(plugin, 1, "text");    // PluginData.plugin_name
+  put_bytes(metadata, 1, plugin);  // SummaryMetadata.plugin_data
+  put_bytes(fields, 8, tensor);    // Value.tensor
+  put_bytes(fields, 9, metadata);  // Value.metadata
+  add_value(tag, step, fields, wall_time);
+}
+
+void EventFile::add_value(std::string_view tag, int64_t step, std::string_view value_fields,
+                          double wall_time) {
+  std::string value, summary, event;
+  put_bytes(value, 1, tag);  // Value.tag
+  value += value_fields;
+  put_bytes(summary, 1, value);     // Summary.value
+  put_double(event, 1, wall_time);  // Event.wall_time
+  put_int(event, 2, step);          // Event.step
+  put_bytes(event, 5, summary);     // Event.summary
+  file_.append(frame_record(event));
+}
+
+void cut_back_events(const fs::path& folder, int64_t step) {
+  std::vector<fs::path> ours;
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename();
+    if (name.starts_with(kPrefix) && name.ends_with(kSuffix) && it->is_regular_file()) {
+      ours.push_back(it->path());
+    }
+  }
+  if (code && code != std::errc::no_such_file_or_directory) {
+    throw Error(Exit::kResource, "{}: cannot read the folder: {}", folder.string(), code.message());
+  }
+  for (const fs::path& path : ours) cut_back_file(path, step);
+}
+
+}  // namespace brim::telemetry

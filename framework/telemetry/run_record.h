@@ -1,0 +1,38 @@
+// run.json: what must be known to understand a run later, or to make it again: versions, hardware,
+// environment, seed, command. The recipe itself is saved beside it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace brim::telemetry {
+
+/// Brim's version ("0.1.0") and the commit it was built from ("unknown" outside a checkout).
+std::string brim_version();
+std::string brim_commit();
+
+/// The machine as this process sees it: "host", "os", "kernel", "cpu", "cores" (that this process
+/// may run on), "memory_bytes", "memory_limit_bytes" (of its cgroup; null: none). What can't be
+/// found out is "unknown" or null.
+nlohmann::json machine_record();
+
+struct RunRecord {
+  std::vector<std::string> command;  // argv
+  std::string libtorch;              // version; this folder doesn't see LibTorch
+  std::string device;                // "cpu", "cuda:0 (NVIDIA H200)"
+  int64_t seed = 0;
+};
+
+/// All of run.json: machine_record() as "machine", "versions", "command", "working_folder",
+/// "started", "environment" (the variables that steer threads, devices and ranks, where set),
+/// "device", "seed", "process".
+nlohmann::json run_record(const RunRecord& run);
+
+/// The memory limit of the process's cgroup (v2 or v1) or of one above it, the smallest of them;
+/// -1 without one. `root` is "/" except in tests.
+int64_t cgroup_memory_limit_bytes(const std::filesystem::path& root = "/");
+
+}  // namespace brim::telemetry
