@@ -1,0 +1,110 @@
+#include "framework/amp/grad_scaler.h"
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace brim::amp {
+
+void GradScalerConfig::fields(recipe::Fields& f) {
+  f.value("initial_scale", initial_scale, "factor on the loss in the first step", recipe::above(0));
+  f.value("growth_factor", growth_factor, "factor on the scale after growth_interval good steps",
+          recipe::above(1));
+  f.value("backoff_factor", backoff_factor, "factor on the scale after a step with infinities",
+          {.low = 0, .high = 1, .low_open = true, .high_open = true});
+  f.value("growth_interval", growth_interval, "good steps in a row before the scale grows",
+          recipe::at_least(1));
+  f.value("minimum_scale", minimum_scale, "the scale never falls under this", recipe::above(0));
+}
+
+void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
+                       const at::Tensor& inverse_scale) {
+  // The kernel wants one dtype a call; a model has one or two.
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+  for (const auto& gradient : gradients) by_dtype[gradient.scalar_type()].push_back(gradient);
+  for (const auto& [dtype, group] : by_dtype) {
+    at::_amp_foreach_non_finite_check_and_unscale_(group, found_inf, inverse_scale);
+  }
+}
+
+GradScaler::GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled,
+                       Agree agree)
+    : config_(config), enabled_(enabled), agree_(std::move(agree)) {
+  if (config.initial_scale < config.minimum_scale) {
+    throw Error(Exit::kRecipe, "the initial loss scale {} is under the minimum scale {}",
+                config.initial_scale, config.minimum_scale);
+  }
+  if (!enabled) return;
+  const auto options = at::TensorOptions().device(device).dtype(at::kFloat);
+  scale_ = at::full({}, config.initial_scale, options);
+  growth_tracker_ = at::zeros({}, options.dtype(at::kInt));
+  found_inf_ = at::zeros({}, options);
+  one_ = at::ones({}, options);
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  return enabled_ ? loss * scale_ : loss;
+}
+
+void GradScaler::unscale(at::TensorList gradients) {
+  if (!enabled_) return;
+  // As torch does it: the reciprocal in float64, because float32 division may be approximate.
+  inspect(gradients, scale_.to(at::kDouble).reciprocal().to(at::kFloat), Stage::kUnscaled);
+}
+
+void GradScaler::check(at::TensorList gradients) {
+  if (!enabled_) return;
+  inspect(gradients, one_, Stage::kChecked);
+}
+
+void GradScaler::inspect(at::TensorList gradients, const at::Tensor& inverse_scale, Stage stage) {
+  if (stage_ != Stage::kReady) {
+    throw Error(Exit::kBug, "the gradients of this step were already checked or unscaled");
+  }
+  const at::NoGradGuard no_grad;
+  found_inf_.zero_();
+  check_and_unscale(gradients, found_inf_, inverse_scale);
+  if (agree_) {
+    agree_(found_inf_);
+    found_inf_.clamp_max_(1);  // the fused kernels compare with 1
+  }
+  stage_ = stage;
+}
+
+std::optional<at::Tensor> GradScaler::grad_scale() const {
+  if (stage_ != Stage::kChecked) return std::nullopt;
+  return scale_;
+}
+
+std::optional<at::Tensor> GradScaler::found_inf() const {
+  if (!enabled_) return std::nullopt;
+  return found_inf_;
+}
+
+void GradScaler::update() {
+  if (!enabled_) return;
+  if (stage_ == Stage::kReady) {
+    throw Error(Exit::kBug, "the gradients of this step were neither checked nor unscaled");
+  }
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, config_.growth_factor,
+                         config_.backoff_factor, config_.growth_interval);
+  scale_.clamp_min_(config_.minimum_scale);
+  stage_ = Stage::kReady;
+}
+
+std::map<std::string, at::Tensor> GradScaler::state() {
+  if (!enabled_) return {};
+  return {{"grad_scaler.scale", scale_}, {"grad_scaler.growth_tracker", growth_tracker_}};
+}
+
+double GradScaler::read_scale() const { return enabled_ ? scale_.item<double>() : 1.0; }
+
+}  // namespace brim::amp

@@ -1,0 +1,90 @@
+// Loss scaling for fp16 (Micikevicius et al., "Mixed Precision Training", ICLR 2018), with the
+// semantics of torch.amp.GradScaler and LibTorch's own kernels. The order of calls in a step:
+//   1. scale(loss), for each micro-batch, then backward
+//   2. unscale(gradients) where they are clipped or looked at, else check(gradients)
+//   3. the optimizer's step, given grad_scale() and found_inf()
+//   4. update()
+// Nothing here waits for the device, except where it says so.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "framework/recipe/fields.h"
+
+namespace brim::amp {
+
+struct GradScalerConfig {
+  double initial_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+  double minimum_scale = 1.0;
+
+  void fields(recipe::Fields& f);
+};
+
+/// Makes the ranks agree: leaves a value above 0 on every rank where it was above 0 on any (sum or
+/// maximum). Called once a step on every rank, with or without gradients there.
+using Agree = std::function<void(at::Tensor& found_inf)>;
+
+/// Sets found_inf, a float32 scalar, to 1 where a gradient holds an infinity or NaN, and multiplies
+/// every gradient by inverse_scale, a float32 scalar. Any dtypes, one device.
+void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
+                       const at::Tensor& inverse_scale);
+
+/// Not thread-safe.
+class GradScaler {
+ public:
+  /// A disabled scaler passes everything through. Throws Error(kRecipe) where the initial scale is
+  /// under the minimum.
+  GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled, Agree agree = {});
+
+  bool enabled() const { return enabled_; }
+
+  /// The loss times the scale.
+  at::Tensor scale(const at::Tensor& loss) const;
+
+  /// Divides the gradients by the scale, in place, and looks for infinities and NaN. Once a step.
+  void unscale(at::TensorList gradients);
+  /// Looks for infinities and NaN only; the optimizer is left to divide. Once a step, in
+  /// unscale()'s place: it spares a rounding and is what the fused kernels are made for.
+  void check(at::TensorList gradients);
+
+  /// What the optimizer must still divide by; nullopt after unscale() or when disabled.
+  std::optional<at::Tensor> grad_scale() const;
+  /// Float32 scalar, 1 where the step must be skipped; nullopt when disabled. It is the live
+  /// tensor: the next step's check or unscale overwrites it.
+  std::optional<at::Tensor> found_inf() const;
+
+  /// Ends the step: the scale backs off after a skipped one (never under the minimum) and grows
+  /// after growth_interval good ones in a row.
+  void update();
+
+  /// The live state, for checkpoints: "grad_scaler.scale" (float32) and
+  /// "grad_scaler.growth_tracker" (int32), both scalars; empty when disabled.
+  std::map<std::string, at::Tensor> state();
+
+  /// The scale, for people; waits for the device. 1 when disabled.
+  double read_scale() const;
+
+ private:
+  enum class Stage { kReady, kChecked, kUnscaled };
+  void inspect(at::TensorList gradients, const at::Tensor& inverse_scale, Stage stage);
+
+  GradScalerConfig config_;
+  bool enabled_;
+  Agree agree_;
+  Stage stage_ = Stage::kReady;
+  at::Tensor scale_;
+  at::Tensor growth_tracker_;
+  at::Tensor found_inf_;
+  at::Tensor one_;
+};
+
+}  // namespace brim::amp

@@ -1,0 +1,52 @@
+#include "framework/optim/ema.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
+
+#include "framework/base/error.h"
+
+namespace brim::optim {
+
+Ema::Ema(Parameters parameters, double decay) : decay_(decay) {
+  for (auto& [name, parameter] : parameters) {
+    names_.push_back(std::move(name));
+    averages_.push_back(parameter.detach().clone());
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+void Ema::update(const std::optional<at::Tensor>& found_inf) {
+  if (swapped_) throw Error(Exit::kBug, "the average was updated while it was swapped in");
+  const at::NoGradGuard no_grad;
+  if (!found_inf) {
+    at::_foreach_lerp_(averages_, parameters_, 1 - decay_);
+    return;
+  }
+  at::Tensor weight = (1 - decay_) * found_inf->eq(0).to(at::kDouble);
+  std::vector<at::Tensor> weights;
+  for (const auto& average : averages_) {
+    weight = weight.to(average.scalar_type());
+    weights.push_back(weight);
+  }
+  at::_foreach_lerp_(averages_, parameters_, weights);
+}
+
+State Ema::state() {
+  State state;
+  for (size_t i = 0; i < names_.size(); ++i) state["ema." + names_[i]] = averages_[i];
+  return state;
+}
+
+void Ema::swap_data() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor live = parameters_[i].tensor_data();
+    parameters_[i].set_data(averages_[i]);
+    averages_[i] = live;
+  }
+  swapped_ = !swapped_;
+}
+
+Ema::Swap::Swap(Ema& ema) : ema_(ema) { ema_.swap_data(); }
+Ema::Swap::~Swap() { ema_.swap_data(); }
+
+}  // namespace brim::optim
