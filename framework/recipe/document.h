@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Value {
   Location location;             // of the value
   Location key_location;         // of its key, for "unknown key"
   std::filesystem::path folder;  // relative paths in this value start here
+  int layer = 0;                 // 0 for the lowest; of a table: the last layer that wrote into it
 };
 
 /// One problem with a recipe.
@@ -44,16 +46,20 @@ struct Problem {
 [[noreturn]] void throw_problems(std::vector<Problem> problems);
 
 struct LayerOptions {
-  std::vector<std::filesystem::path> configs;  // --config, in order
-  std::vector<std::string> sets;               // --set "a.b=value", in order
+  std::vector<std::filesystem::path> configs = {};  // --config, in order
+  std::vector<std::string> sets = {};               // --set "a.b=value", in order
 };
 
-/// Reads and merges all layers. `name` is a path, or a file under recipes/ (".toml" may be left
-/// out). Throws Error(kRecipe): missing or empty file, syntax, duplicate key, not UTF-8, nesting
-/// too deep, a loop of `extends`, a --set without '=' or with a bad key.
+/// Reads and merges all layers: tables key by key, anything else is replaced. `name` is a path, or
+/// a file under recipes/ (".toml" may be left out); a --config is a path or a file under configs/.
+/// `extends` starts from the folder of the file that wrote it. All --set together are one layer;
+/// `--set a.b=bf16` takes what is no TOML value as a string. Throws Error(kRecipe) with the
+/// problems of all layers: missing or empty file, syntax, duplicate key, not UTF-8, nesting too
+/// deep, a loop of `extends`, a --set without '=' or with a bad key.
 Value load(const std::string& name, const LayerOptions& options);
 
-/// The same for text that is not a file (tests, a run's own recipe). No `extends`.
+/// One layer from text that is not a file. No `extends`. Relative paths start from the current
+/// folder. Throws as load() does.
 Value parse(const std::string& text, const std::string& source_name);
 
 }  // namespace brim::recipe

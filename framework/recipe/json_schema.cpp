@@ -1,1 +1,173 @@
-// json_schema
+#include <nlohmann/json.hpp>
+
+#include "framework/recipe/part.h"
+#include "framework/recipe/read.h"
+
+namespace brim::recipe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json object_schema(std::string_view doc) {
+  Json schema = {{"type", "object"}, {"additionalProperties", false}};
+  if (!doc.empty()) schema["description"] = doc;
+  schema["properties"] = Json::object();
+  return schema;
+}
+
+/// Two trees are built side by side. `shape` says what each key looks like and holds for every
+/// file; `needs` says which keys are required, which only a file that extends no other must fulfil.
+class SchemaWriter final : public Fields {
+ public:
+  SchemaWriter() { open_.push_back({object_schema(""), Json::object()}); }
+
+  Json finish() {
+    Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                   {"title", "Brim recipe"}};
+    schema.update(open_.back().shape);
+    schema["properties"]["extends"] = {{"type", "string"},
+                                       {"description", "a recipe to start from, read first"}};
+    if (!open_.back().needs.empty()) {
+      schema["if"] = {{"not", {{"required", {"extends"}}}}};
+      schema["then"] = open_.back().needs;
+    }
+    return schema;
+  }
+
+  void part(std::string_view selector, PartSlot& slot, std::string_view doc) override {
+    const std::vector<std::string_view> names = slot.names();
+    Json choice = {{"enum", names}, {"description", doc}};
+    if (slot.selected().empty()) {
+      need(selector);
+    } else {
+      choice["default"] = slot.selected();
+    }
+    Level& outer = open_.back();
+    outer.shape["properties"][selector] = std::move(choice);
+
+    std::map<std::string_view, Level> levels;
+    Json all_keys = Json::object();  // of all parts; true: what it looks like depends on the part
+    for (const std::string_view name : names) {
+      open_.push_back({object_schema(""), Json::object()});
+      slot.make(name)->fields(*this);
+      for (const auto& [key, schema] : open_.back().shape["properties"].items()) {
+        const bool same = !all_keys.contains(key) || all_keys[key] == schema;
+        all_keys[key] = same ? schema : Json(true);
+      }
+      levels[name] = std::move(open_.back());
+      open_.pop_back();
+    }
+    Level& here = open_.back();
+    for (const auto& [key, schema] : all_keys.items()) here.shape["properties"][key] = schema;
+    for (const std::string_view name : names) add_branch(selector, name, levels[name], all_keys);
+  }
+
+ protected:
+  void visit(const Field& field, bool& v) override { add(field, {{"type", "boolean"}}, v); }
+  void visit(const Field& field, int64_t& v) override { add(field, number(field, "integer"), v); }
+  void visit(const Field& field, double& v) override { add(field, number(field, "number"), v); }
+  void visit(const Field& field, std::string& v) override { add(field, text(field), v); }
+  void visit(const Field& field, std::filesystem::path& v) override {
+    add(field, text(field), v.string());
+  }
+  void visit(const Field& field, std::vector<std::string>& v) override {
+    add(field, {{"type", "array"}, {"items", {{"type", "string"}}}}, v);
+  }
+  void visit(const Field& field, std::vector<int64_t>& v) override {
+    add(field, {{"type", "array"}, {"items", number(field, "integer")}}, v);
+  }
+  void visit(const Field& field, std::vector<double>& v) override {
+    add(field, {{"type", "array"}, {"items", number(field, "number")}}, v);
+  }
+  void visit(const Field& field, std::optional<int64_t>& v) override {
+    Json either = {{"anyOf", Json::array({{{"const", "auto"}}, number(field, "integer")})}};
+    add(field, std::move(either), v ? Json(*v) : Json("auto"));
+  }
+  void visit_choice(const Field& field, std::span<const std::string_view> words,
+                    size_t& index) override {
+    add(field, {{"enum", words}}, words[index]);
+  }
+
+  bool begin_section(const Field& field) override {
+    open_.push_back({object_schema(field.doc), Json::object(), std::string(field.name)});
+    return true;
+  }
+  void end_section() override {
+    const Level level = std::move(open_.back());
+    open_.pop_back();
+    open_.back().shape["properties"][level.name] = level.shape;
+    if (level.needs.empty()) return;
+    need(level.name);
+    open_.back().needs["properties"][level.name] = level.needs;
+  }
+
+ private:
+  struct Level {
+    Json shape;
+    Json needs;
+    std::string name = {};
+  };
+
+  static Json number(const Field& field, std::string_view type) {
+    Json schema = {{"type", type}};
+    const Range none = any_number();
+    const auto bound = [&](const char* key, double value) {
+      schema[key] = value;
+      if (type == "integer") schema[key] = static_cast<int64_t>(value);
+    };
+    if (field.range.low != none.low) {
+      bound(field.range.low_open ? "exclusiveMinimum" : "minimum", field.range.low);
+    }
+    if (field.range.high != none.high) {
+      bound(field.range.high_open ? "exclusiveMaximum" : "maximum", field.range.high);
+    }
+    return schema;
+  }
+
+  static Json text(const Field& field) {
+    Json schema = {{"type", "string"}};
+    if (field.need == Need::kRequired) schema["minLength"] = 1;
+    return schema;
+  }
+
+  void add(const Field& field, Json schema, Json default_value) {
+    if (field.need == Need::kRequired) {
+      need(field.name);
+    } else {
+      schema["default"] = std::move(default_value);
+    }
+    schema["description"] = field.doc;
+    open_.back().shape["properties"][field.name] = std::move(schema);
+  }
+
+  void need(std::string_view key) { open_.back().needs["required"].push_back(key); }
+
+  /// What holds where `selector` is `name`: that part's keys, none of the other parts', its needs.
+  void add_branch(std::string_view selector, std::string_view name, const Level& part,
+                  const Json& all_keys) {
+    const Json condition = {{"properties", {{selector, {{"const", name}}}}},
+                            {"required", {selector}}};
+    Json keys = part.shape["properties"];
+    for (const auto& [key, schema] : all_keys.items()) {
+      if (!keys.contains(key)) keys[key] = false;
+    }
+    Json then = {{"properties", std::move(keys)}};
+    if (part.shape.contains("allOf")) then["allOf"] = part.shape["allOf"];
+    open_.back().shape["allOf"].push_back({{"if", condition}, {"then", std::move(then)}});
+    if (!part.needs.empty()) {
+      open_.back().needs["allOf"].push_back({{"if", condition}, {"then", part.needs}});
+    }
+  }
+
+  std::vector<Level> open_;  // the objects whose fields are being visited, the innermost last
+};
+
+}  // namespace
+
+std::string json_schema(Config& config) {
+  SchemaWriter writer;
+  config.fields(writer);
+  return writer.finish().dump(2) + "\n";
+}
+
+}  // namespace brim::recipe

@@ -68,7 +68,7 @@ class PartSlot {
   virtual void select(std::string_view name) = 0;
   /// The chosen name; before select() the default one, or "".
   virtual std::string_view selected() const = 0;
-  virtual Part* part() = 0;                       // the default part, or null, before select()
+  virtual Part* part() = 0;  // the default part, or null, before select()
   /// A part with its defaults, for those who describe parts rather than choose one.
   virtual std::unique_ptr<Part> make(std::string_view name) const = 0;
 };

@@ -11,9 +11,11 @@
 
 namespace brim::recipe {
 
-/// Fills `config` from `document`; keys that are absent keep their defaults. Throws
-/// Error(kRecipe) with every problem found: unknown section or key (nearest valid name), wrong
-/// type, out of range, unknown word, NaN, missing required key.
+/// Fills `config` from `document`; keys that are absent keep their defaults, and relative paths
+/// become absolute. Throws Error(kRecipe) with every problem found: unknown section or key (nearest
+/// valid name), wrong type, out of range, unknown word, NaN, missing required key.
+/// A layer that chooses another part leaves keys of the old part behind in lower layers: those are
+/// dropped, with a log line each. In the same or a higher layer they are unknown keys.
 void read(const Value& document, Config& config);
 
 /// The resolved recipe as TOML: every key with its value, paths absolute. read(parse(print(c)))

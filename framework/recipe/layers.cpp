@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/recipe/document.h"
+#include "framework/recipe/lookup.h"
+#include "framework/recipe/parse_toml.h"
+
+namespace brim::recipe {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr size_t kMaxChain = 32;  // files that extend one another
+
+/// Puts `over` on top of `under`. A merged table keeps the place that first wrote it.
+void merge(Value& under, Value&& over) {
+  auto* low = std::get_if<Table>(&under.data);
+  auto* high = std::get_if<Table>(&over.data);
+  if (low == nullptr || high == nullptr) {
+    under = std::move(over);
+    return;
+  }
+  under.layer = over.layer;
+  for (auto& [name, value] : high->entries) {
+    const auto found = low->entries.find(name);
+    if (found == low->entries.end()) {
+      low->entries.emplace(name, std::move(value));
+    } else {
+      merge(found->second, std::move(value));
+    }
+  }
+}
+
+bool is_bare_key(std::string_view key) {
+  return !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+}
+
+class Loader {
+ public:
+  void add_file(const fs::path& path) { extend_and_add(path, {}); }
+
+  void add_sets(const std::vector<std::string>& sets) {
+    for (const std::string& set : sets) add_set(set);
+    if (!sets.empty()) ++layer_;
+  }
+
+  Value take() {
+    if (!problems_.empty()) throw_problems(std::move(problems_));
+    return std::move(*merged_);
+  }
+
+ private:
+  void problem(Location location, std::string message) {
+    problems_.push_back({std::move(location), std::move(message)});
+  }
+
+  void add(Value&& value) {
+    if (merged_) {
+      merge(*merged_, std::move(value));
+    } else {
+      merged_ = std::move(value);
+    }
+  }
+
+  /// Adds what `path` extends, then `path`. `chain` holds the files on the way to here.
+  void extend_and_add(const fs::path& path, std::vector<fs::path> chain) {
+    const std::string source = path.string();
+    const std::string text = read_file(path, Exit::kRecipe, kMaxFileBytes);
+    const fs::path folder = fs::absolute(path).parent_path().lexically_normal();
+    auto value = parse_toml(text, {source, folder}, problems_);
+    if (!value) return;
+    auto& entries = std::get<Table>(value->data).entries;
+    if (const auto found = entries.find("extends"); found != entries.end()) {
+      chain.push_back(path);
+      extend(found->second, chain);
+      entries.erase(found);
+    }
+    mark_layer(*value, layer_++);
+    add(std::move(*value));
+  }
+
+  void extend(const Value& value, const std::vector<fs::path>& chain) {
+    const auto* target = std::get_if<std::string>(&value.data);
+    if (target == nullptr || target->empty()) {
+      return problem(value.location, "'extends': expected the path of a recipe, as a string");
+    }
+    const fs::path next = (chain.back().parent_path() / *target).lexically_normal();
+    std::error_code code;
+    if (!fs::is_regular_file(next, code)) {
+      return problem(value.location, fmt::format("'extends': no such file: {}", next.string()));
+    }
+    std::string way;
+    for (const fs::path& file : chain) way += file.string() + " -> ";
+    for (const fs::path& file : chain) {
+      if (fs::equivalent(file, next, code)) {
+        return problem(value.location, fmt::format("'extends': loop: {}{}", way, next.string()));
+      }
+    }
+    if (chain.size() >= kMaxChain) {
+      return problem(value.location, fmt::format("'extends': more than {} files", kMaxChain));
+    }
+    extend_and_add(next, chain);
+  }
+
+  static void mark_layer(Value& value, int layer) {
+    value.layer = layer;
+    if (auto* table = std::get_if<Table>(&value.data)) {
+      for (auto& [name, child] : table->entries) mark_layer(child, layer);
+    }
+  }
+
+  void add_set(const std::string& set) {
+    const Location location{"--set " + set};
+    if (std::any_of(set.begin(), set.end(), [](unsigned char c) { return std::iscntrl(c) != 0; })) {
+      return problem({"--set"}, "expected one line without control characters");
+    }
+    const size_t equals = set.find('=');
+    if (equals == std::string::npos || equals + 1 == set.size()) {
+      return problem(location, "expected section.key=value");
+    }
+    std::vector<std::string> keys;
+    for (size_t start = 0; start <= equals;) {
+      const size_t end = std::min(set.find('.', start), equals);
+      keys.push_back(set.substr(start, end - start));
+      start = end + 1;
+    }
+    if (keys.size() > 32 || !std::all_of(keys.begin(), keys.end(), is_bare_key)) {
+      return problem(location, fmt::format("'{}' is no key: expected letters, digits, '_' and '-', "
+                                           "with a dot between section and key",
+                                           set.substr(0, equals)));
+    }
+    auto value = set_value(set.substr(equals + 1), location);
+    if (!value) return;
+    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+      Value table{.data = Table{},
+                  .location = location,
+                  .key_location = location,
+                  .folder = value->folder,
+                  .layer = layer_};
+      std::get<Table>(table.data).entries.emplace(*key, std::move(*value));
+      value = std::move(table);
+    }
+    add(std::move(*value));
+  }
+
+  /// A TOML value; what is none is a string, unless its first character promises another kind.
+  std::optional<Value> set_value(const std::string& text, const Location& location) {
+    std::vector<Problem> found;
+    auto parsed = parse_toml("value = " + text, {location.source, fs::current_path()}, found);
+    Value value{.data = text, .location = {}, .key_location = {}, .folder = fs::current_path()};
+    if (parsed) {
+      value = std::move(std::get<Table>(parsed->data).entries.at("value"));
+    } else if (std::string_view("[{\"'").find(text.front()) != std::string_view::npos) {
+      problem(location, found.front().message);
+      return std::nullopt;
+    }
+    mark_place(value, location);
+    mark_layer(value, layer_);
+    return value;
+  }
+
+  static void mark_place(Value& value, const Location& location) {
+    value.location = value.key_location = location;
+    if (auto* table = std::get_if<Table>(&value.data)) {
+      for (auto& [name, child] : table->entries) mark_place(child, location);
+    } else if (auto* array = std::get_if<Array>(&value.data)) {
+      for (Value& child : *array) mark_place(child, location);
+    }
+  }
+
+  std::optional<Value> merged_;
+  std::vector<Problem> problems_;
+  int layer_ = 0;
+};
+
+}  // namespace
+
+Value load(const std::string& name, const LayerOptions& options) {
+  Loader loader;
+  const fs::path recipe = find_file(name, "recipes");
+  loader.add_file(recipe);
+  for (const fs::path& config : options.configs) {
+    loader.add_file(find_file(config.string(), "configs"));
+  }
+  loader.add_sets(options.sets);
+  Value document = loader.take();
+  document.location = {recipe.string()};
+  return document;
+}
+
+}  // namespace brim::recipe
