@@ -19,8 +19,8 @@ struct Normalization {
 };
 
 struct DataConfig {
-  recipe::Slot<SourceConfig> source;
-  std::optional<int64_t> workers;  // nullopt: one less than the cores, at least one
+  recipe::Slot<SourceConfig> source{""};  // no default: a recipe names its data
+  std::optional<int64_t> workers;         // nullopt: one less than the cores, at least one
   int64_t prefetch = 2;
   bool drop_last = false;
   AugmentConfig augment;

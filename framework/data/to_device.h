@@ -1,0 +1,31 @@
+// A loader's batch as tensors on the device, normalised there.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "framework/data/config.h"
+#include "framework/data/dataset.h"
+#include "framework/data/loader.h"
+
+namespace brim::data {
+
+/// A Normalization as the device applies it, made once: y = pixel · scale + bias.
+struct Normalizer {
+  at::Tensor scale;  // float32 [C]
+  at::Tensor bias;   // float32 [C]
+};
+
+Normalizer make_normalizer(const Normalization& normalization, at::Device device);
+
+struct DeviceBatch {
+  at::Tensor images;  // [N, C, H, W]
+  at::Tensor labels;  // int64 [N]
+};
+
+/// Copies to the normalizer's device and normalises. images have `dtype` and lie channels last
+/// where asked. The tensors own their memory: the batch may go. On CUDA the copies are enqueued on
+/// the current stream from pinned memory and nothing waits for them.
+DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
+                      bool channels_last, at::ScalarType dtype = at::kFloat);
+
+}  // namespace brim::data
