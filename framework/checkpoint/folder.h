@@ -1,0 +1,68 @@
+// A run's folder of checkpoints as it lies on disk; what is in a checkpoint's files is store.h's.
+//
+//   step-00001000/       a checkpoint: its files, and manifest.json written last
+//   step-00001000.tmp/   one that is being written or removed: never read, cleaned by the next
+//   writer step-00001000.old/   for the instant in which a checkpoint of the same step takes its
+//   place latest, best         small files holding the name of a checkpoint lock held by the
+//   process that writes here, empty
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace brim::checkpoint {
+
+/// A folder that holds a manifest which can be read; its other files are not looked at.
+struct Listed {
+  std::filesystem::path path;
+  int64_t step;
+  int64_t sequence;
+};
+
+/// What is in a folder, the last written first, without those whose manifest is damaged.
+std::vector<Listed> list_checkpoints(const std::filesystem::path& folder);
+
+/// The checkpoint that `latest` names, all its files verified. If it is damaged, the newest whole
+/// one, with a warning. None if nothing was ever saved; Error(kCheckpoint) if nothing of what was
+/// saved is whole, so that no run starts over by mistake.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& folder);
+
+/// The checkpoint that `best` names, unverified. None if there is no best yet; Error(kCheckpoint)
+/// if `best` is damaged or names one that is gone.
+std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& folder);
+
+/// The one writer of a folder. Survives being killed at any moment: the folder then holds what it
+/// held before, or the new checkpoint whole. Not thread-safe.
+class FolderWriter {
+ public:
+  /// Makes the folder, takes its lock and cleans up after a writer that was killed. The last
+  /// `keep` checkpoints stay, and the best one; 0 keeps all.
+  /// Throws Error(kResource) if another process is writing here.
+  FolderWriter(std::filesystem::path folder, int64_t keep);
+  ~FolderWriter();
+  FolderWriter(const FolderWriter&) = delete;
+  FolderWriter& operator=(const FolderWriter&) = delete;
+
+  /// Calls `write_files` with an empty folder to fill; it returns the names of the files it wrote.
+  /// They become the checkpoint of `step`, in place of an earlier one of that step, and `latest`;
+  /// then older checkpoints go. If anything fails, what was there before stays.
+  void write(
+      int64_t step, bool is_best,
+      const std::function<std::vector<std::string>(const std::filesystem::path&)>& write_files);
+
+ private:
+  void clean_up() const;
+  void publish(const std::filesystem::path& written, const std::filesystem::path& final) const;
+  void remove_older() const;
+
+  std::filesystem::path folder_;
+  int64_t keep_;
+  int lock_ = -1;
+  int64_t next_sequence_ = 1;
+};
+
+}  // namespace brim::checkpoint

@@ -1,0 +1,125 @@
+#include "framework/checkpoint/store.h"
+
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/checkpoint/json.h"
+#include "framework/checkpoint/manifest.h"
+
+namespace brim::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kStateName = "state.json";
+constexpr std::string_view kTensorEnding = ".safetensors";
+
+}  // namespace
+
+Snapshot load_checkpoint(const fs::path& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  verify_files(checkpoint, manifest);
+  Snapshot snapshot;
+  snapshot.step = manifest.step;
+  bool has_state = false;
+  for (const FileRecord& file : manifest.files) {
+    const fs::path path = checkpoint / file.name;
+    if (file.name == kStateName) {
+      const auto limit = static_cast<int64_t>(JsonLimits{}.bytes);
+      snapshot.state = parse_json(read_file(path, Exit::kCheckpoint, limit), path.string());
+      has_state = true;
+    } else if (file.name.ends_with(kTensorEnding)) {
+      const auto stem = file.name.substr(0, file.name.size() - kTensorEnding.size());
+      snapshot.tensors[stem] = load_tensors(path);
+    } else {
+      throw Error(Exit::kCheckpoint,
+                  "{}: expected {} and *{} files in a checkpoint; this one is not from this "
+                  "version of Brim",
+                  path.string(), kStateName, kTensorEnding);
+    }
+  }
+  if (!has_state) {
+    throw Error(Exit::kCheckpoint, "{}: the checkpoint has no {}; use another one",
+                checkpoint.string(), kStateName);
+  }
+  return snapshot;
+}
+
+Store::Store(const fs::path& folder, int64_t keep)
+    : folder_(folder), writer_(folder, keep), thread_([this] { run(); }) {}
+
+Store::~Store() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log::warning("{}", error.what());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Store::save(const Snapshot& snapshot, bool is_best) {
+  wait();
+  for (const auto& [stem, tensors] : snapshot.tensors) {
+    if (!is_plain_name(stem)) {
+      throw Error(Exit::kBug, "{} cannot name a file of a checkpoint", in_quotes(stem));
+    }
+  }
+  Work work = {{.step = snapshot.step, .tensors = {}, .state = {}},
+               print_json(snapshot.state, std::string(kStateName)),
+               is_best};
+  for (const auto& [stem, tensors] : snapshot.tensors) {
+    work.snapshot.tensors[stem] = copy_to_cpu(tensors);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = std::move(work);
+  }
+  changed_.notify_all();
+}
+
+void Store::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !work_; });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void Store::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return work_ || is_closing_; });
+    if (!work_) return;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      write(*work_);  // only this thread resets work_, and save() fills it only when it is empty
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    work_.reset();
+    changed_.notify_all();
+  }
+}
+
+void Store::write(const Work& work) {
+  writer_.write(work.snapshot.step, work.is_best, [&work](const fs::path& folder) {
+    std::vector<std::string> names;
+    for (const auto& [stem, tensors] : work.snapshot.tensors) {
+      names.push_back(stem + std::string(kTensorEnding));
+      save_tensors(folder / names.back(), tensors);
+    }
+    names.emplace_back(kStateName);
+    write_file(folder / kStateName, work.state);
+    return names;
+  });
+}
+
+}  // namespace brim::checkpoint

@@ -1,0 +1,34 @@
+// Tensors to and from safetensors files, and into a model.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "framework/checkpoint/safetensors.h"
+
+namespace brim::checkpoint {
+
+using TensorMap = std::map<std::string, at::Tensor>;
+
+/// Writes tensors of any device and memory layout; values are stored row-major. Atomic.
+/// Throws Error(kResource) if the disk won't take it.
+void save_tensors(const std::filesystem::path& path, const TensorMap& tensors,
+                  const Metadata& metadata = {});
+
+/// CPU tensors, contiguous, that own their memory. Throws Error(kCheckpoint), naming the file, for
+/// anything but a whole safetensors file.
+TensorMap load_tensors(const std::filesystem::path& path);
+
+/// Deep copies on the CPU, contiguous; waits for the device.
+TensorMap copy_to_cpu(const TensorMap& tensors);
+
+/// Copies values into existing tensors (of any device, dtype and layout; parameters included).
+/// Names and shapes must agree one to one; if they don't, one Error(kCheckpoint) lists every
+/// difference, a line each, and nothing is changed. `what` says what `from` is, for instance
+/// "run/checkpoints/step-00001000: model".
+void copy_into(const TensorMap& from, TensorMap& into, const std::string& what);
+
+}  // namespace brim::checkpoint

@@ -1,0 +1,141 @@
+// A run's checkpoints as the trainer sees them: saved behind the step, loaded whole or refused.
+#include "framework/checkpoint/store.h"
+
+#include <ATen/ops/full.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <limits>
+
+#include "tests/checkpoint/support.h"
+
+namespace brim::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+Snapshot snapshot_of(int64_t step, int64_t elements = 1000) {
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.tensors["model"]["weight"] = at::full({elements}, static_cast<double>(step));
+  snapshot.tensors["optimizer"]["weight.momentum"] = at::full({2, 3}, -1.0);
+  snapshot.state = {{"epoch", step / 10}, {"scale", 0.1}};
+  return snapshot;
+}
+
+float weight_of(const Snapshot& snapshot) {
+  return snapshot.tensors.at("model").at("weight")[0].item<float>();
+}
+
+TEST(Store, GivesBackWhatWasSaved) {
+  const TestFolder run;
+  Store store(run / "checkpoints", 3);
+  EXPECT_EQ(store.latest(), std::nullopt);
+  EXPECT_EQ(store.best(), std::nullopt);
+  store.save(snapshot_of(1000), true);
+  store.wait();
+  ASSERT_EQ(store.latest(), run / "checkpoints" / "step-00001000");
+  EXPECT_EQ(store.best(), store.latest());
+  const Snapshot loaded = store.load(*store.latest());
+  EXPECT_EQ(loaded.step, 1000);
+  EXPECT_EQ(loaded.state, snapshot_of(1000).state);
+  ASSERT_EQ(loaded.tensors.size(), 2U);
+  EXPECT_TRUE(loaded.tensors.at("model").at("weight").equal(at::full({1000}, 1000.0)));
+  EXPECT_TRUE(loaded.tensors.at("optimizer").at("weight.momentum").equal(at::full({2, 3}, -1.0)));
+}
+
+TEST(Store, CopiesBeforeItReturns) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  const Snapshot live = snapshot_of(7, 4'000'000);
+  store.save(live, false);
+  live.tensors.at("model").at("weight").fill_(-5);
+  store.wait();
+  EXPECT_EQ(weight_of(store.load(*store.latest())), 7);
+}
+
+TEST(Store, FinishesWritingBeforeItGoes) {
+  const TestFolder run;
+  { Store(run.path(), 1).save(snapshot_of(3, 1'000'000), false); }
+  EXPECT_EQ(load_checkpoint(*latest_checkpoint(run.path())).step, 3);
+}
+
+TEST(Store, RefusesStateThatJsonCannotHold) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  Snapshot snapshot = snapshot_of(1);
+  snapshot.state["loss"] = std::numeric_limits<double>::quiet_NaN();
+  const auto [status, message] = error_of([&] { store.save(snapshot, false); });
+  EXPECT_EQ(status, Exit::kBug);
+  EXPECT_THAT(message, HasSubstr("not finite"));
+}
+
+TEST(Store, NamesEveryDamagedFile) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  store.save(snapshot_of(5), false);
+  store.wait();
+  const fs::path checkpoint = run / "step-00000005";
+  flip_bit(checkpoint / "model.safetensors", 2000);
+  fs::resize_file(checkpoint / "optimizer.safetensors", 50);
+  fs::remove(checkpoint / "state.json");
+  const auto [status, message] = error_of([&] { store.load(checkpoint); });
+  EXPECT_EQ(status, Exit::kCheckpoint);
+  EXPECT_THAT(message, HasSubstr((checkpoint / "model.safetensors").string() + ": damaged"));
+  EXPECT_THAT(message, HasSubstr((checkpoint / "optimizer.safetensors").string() + ": truncated"));
+  EXPECT_THAT(message, HasSubstr((checkpoint / "state.json").string() + ": cannot open"));
+  EXPECT_THAT(message, HasSubstr("use another checkpoint"));
+}
+
+/// From now on no file of this process may pass this size, as on a disk that is full.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    signal_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, signal_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*signal_)(int) = nullptr;
+};
+
+TEST(Store, KeepsTheLastGoodCheckpointWhenTheDiskIsFull) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  store.save(snapshot_of(1), false);
+  store.wait();
+  {
+    const FileSizeLimit limit(1 << 20);
+    store.save(snapshot_of(2, 1'000'000), false);
+    const auto [status, message] = error_of([&] { store.wait(); });
+    EXPECT_EQ(status, Exit::kResource);
+    EXPECT_THAT(message, HasSubstr("model.safetensors"));
+    EXPECT_THAT(message, HasSubstr("the checkpoint of step 2 was not saved"));
+  }
+  EXPECT_EQ(store.latest(), run / "step-00000001");
+  EXPECT_EQ(store.load(*store.latest()).step, 1);
+  EXPECT_FALSE(fs::exists(run / "step-00000002.tmp"));
+  store.save(snapshot_of(2, 1'000'000), false);  // the failure was reported once; there is room now
+  store.wait();
+  EXPECT_EQ(store.load(*store.latest()).step, 2);
+}
+
+TEST(Store, ThrowsTheFailureOfTheWriteBefore) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  const FileSizeLimit limit(1 << 20);
+  store.save(snapshot_of(2, 1'000'000), false);
+  EXPECT_EQ(error_of([&] { store.save(snapshot_of(3), false); }).first, Exit::kResource);
+}
+
+}  // namespace
+}  // namespace brim::checkpoint
