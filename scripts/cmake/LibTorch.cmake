@@ -60,8 +60,12 @@ set(BRIM_WITH_CUDA OFF)
 if(NOT BRIM_CUDA STREQUAL "OFF")
   find_program(BRIM_NVCC nvcc HINTS ${BRIM_NVIDIA_ROOT}/cu13/bin /usr/local/cuda/bin)
   set(missing)
-  if(NOT BRIM_NVCC)
-    list(APPEND missing "nvcc")
+  set(nvcc_says)
+  if(BRIM_NVCC)
+    execute_process(COMMAND ${BRIM_NVCC} --version OUTPUT_VARIABLE nvcc_says ERROR_QUIET)
+  endif()
+  if(NOT nvcc_says MATCHES "release 13")
+    list(APPEND missing "nvcc 13")
   endif()
   if(NOT EXISTS ${BRIM_TORCH_ROOT}/lib/libtorch_cuda.so)
     list(APPEND missing "libtorch_cuda.so")
@@ -92,6 +96,8 @@ if(BRIM_WITH_CUDA)
   target_link_libraries(brim_torch_cuda INTERFACE brim::torch
     ${BRIM_TORCH_ROOT}/lib/libtorch_cuda.so ${BRIM_TORCH_ROOT}/lib/libc10_cuda.so
     ${BRIM_NVIDIA_ROOT}/cu13/lib/libcudart.so.13)
+  # libtorch_cuda brings its kernels by being loaded; no symbol of ours asks for it.
+  target_link_options(brim_torch_cuda INTERFACE -Wl,--no-as-needed)
   target_include_directories(brim_torch_cuda SYSTEM INTERFACE
     ${BRIM_NVIDIA_ROOT}/cu13/include ${BRIM_NVIDIA_ROOT}/cudnn/include ${BRIM_NVIDIA_ROOT}/nccl/include)
   target_compile_definitions(brim_torch_cuda INTERFACE USE_C10D_NCCL)

@@ -1,0 +1,113 @@
+// device::CudaBackend on the CUDA runtime and LibTorch's caching allocator.
+
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <fmt/format.h>
+
+#include "framework/device/cuda_backend.h"
+
+namespace brim::cuda {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+c10::DeviceIndex index(int device) { return static_cast<c10::DeviceIndex>(device); }
+
+cudaDeviceProp properties(int device) {
+  cudaDeviceProp result;
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&result, device));
+  return result;
+}
+
+/// 13000 is 13.0.
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+/// LibTorch's own sum over memory pools.
+size_t aggregate() { return static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE); }
+
+class Backend final : public device::CudaBackend {
+ public:
+  int device_count() const override { return c10::cuda::device_count(); }
+
+  std::string name(int device) const override { return properties(device).name; }
+
+  int compute_capability(int device) const override {
+    int major = 0, minor = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    return major * 10 + minor;
+  }
+
+  std::string driver_version() const override {
+    int version = 0;
+    C10_CUDA_CHECK(cudaDriverGetVersion(&version));
+    return version_text(version);
+  }
+
+  std::string runtime_version() const override {
+    int version = 0;
+    C10_CUDA_CHECK(cudaRuntimeGetVersion(&version));
+    return version_text(version);
+  }
+
+  device::CudaMemory memory(int device) const override {
+    prepare_allocator();
+    const c10::cuda::CUDAGuard guard(index(device));
+    size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const auto stats = allocator::getDeviceStats(index(device));
+    return {.allocated_bytes = stats.allocated_bytes[aggregate()].current,
+            .reserved_bytes = stats.reserved_bytes[aggregate()].current,
+            .peak_bytes = stats.allocated_bytes[aggregate()].peak,
+            .free_bytes = static_cast<int64_t>(free),
+            .total_bytes = static_cast<int64_t>(total)};
+  }
+
+  void reset_peak(int device) const override {
+    prepare_allocator();
+    allocator::resetPeakStats(index(device));
+  }
+
+  void release_cached() const override {
+    prepare_allocator();
+    allocator::emptyCache();
+  }
+
+  void set_memory_fraction(double fraction, int device) const override {
+    prepare_allocator();
+    allocator::setMemoryFraction(fraction, index(device));
+  }
+
+  void set_device(int device) const override { c10::cuda::set_device(index(device)); }
+
+  void synchronize(int device) const override {
+    const c10::cuda::CUDAGuard guard(index(device));
+    c10::cuda::device_synchronize();
+  }
+
+  void set_sync_debug_mode(device::SyncDebugMode mode) const override {
+    c10::cuda::warning_state().set_sync_debug_mode(
+        mode == device::SyncDebugMode::kError  ? c10::cuda::SyncDebugMode::L_ERROR
+        : mode == device::SyncDebugMode::kWarn ? c10::cuda::SyncDebugMode::L_WARN
+                                               : c10::cuda::SyncDebugMode::L_DISABLED);
+  }
+
+ private:
+  /// The allocator knows its devices once LibTorch has initialised CUDA.
+  static void prepare_allocator() { at::globalContext().lazyInitDevice(c10::DeviceType::CUDA); }
+};
+
+}  // namespace
+}  // namespace brim::cuda
+
+/// The library's only symbol. The object lives as long as the process.
+extern "C" __attribute__((visibility("default"))) const brim::device::CudaBackend*
+brim_cuda_backend() {
+  static const brim::cuda::Backend backend;
+  return &backend;
+}
