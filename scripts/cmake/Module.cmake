@@ -56,6 +56,9 @@ function(brim_program name)
     BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON)
 endfunction()
 
+# The GoogleTest programs free of LibTorch: those that scripts/test runs under sanitizers.
+add_custom_target(plain_tests)
+
 function(brim_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK;LABELS" ${ARGN})
   if(NOT arg_LABELS)
@@ -67,6 +70,9 @@ function(brim_test name)
   endif()
   brim_program(test_${name} ${torch} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS}
     LINK ${arg_LINK} GTest::gmock_main)
+  if(NOT arg_TORCH)
+    add_dependencies(plain_tests test_${name})
+  endif()
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTIES LABELS "${arg_LABELS}")
 endfunction()
@@ -84,5 +90,6 @@ function(brim_python_test name)
   add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
     COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
+    SKIP_REGULAR_EXPRESSION "[0-9]+ skipped"  # scripts/test lets no such test pass
     ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
 endfunction()
