@@ -1,0 +1,219 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "framework/amp/grad_scaler.h"
+#include "framework/base/error.h"
+
+namespace brim::amp {
+namespace {
+
+constexpr GradScalerConfig kFast = {.growth_interval = 3};
+
+at::Tensor bad_gradient(float value = INFINITY) {
+  auto gradient = at::ones({4});
+  gradient[2] = value;
+  return gradient;
+}
+
+void good_step(GradScaler& scaler) {
+  scaler.unscale({at::ones({4})});
+  scaler.update();
+}
+
+void bad_step(GradScaler& scaler, float value = INFINITY) {
+  scaler.unscale({bad_gradient(value)});
+  scaler.update();
+}
+
+int growth_tracker(GradScaler& scaler) {
+  return scaler.state().at("grad_scaler.growth_tracker").item<int>();
+}
+
+TEST(GradScaler, StartsAtItsInitialScaleAndScalesTheLoss) {
+  const GradScaler scaler(at::kCPU, {}, true);
+  EXPECT_EQ(scaler.scale(at::full({}, 2.0)).item<double>(), 131072.0);
+}
+
+TEST(GradScaler, GrowsAfterTheInterval) {
+  GradScaler scaler(at::kCPU, kFast, true);
+  good_step(scaler);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 65536.0);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 131072.0);
+}
+
+TEST(GradScaler, CountsAnewAfterItGrew) {
+  GradScaler scaler(at::kCPU, kFast, true);
+  for (int step = 0; step < 5; ++step) good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 131072.0);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 262144.0);
+}
+
+TEST(GradScaler, DoesNotGrowPastFloat32) {
+  GradScaler scaler(at::kCPU, {.initial_scale = 0x1p127, .growth_interval = 1}, true);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 0x1p127);
+}
+
+TEST(GradScaler, BacksOffOnInfinity) {
+  GradScaler scaler(at::kCPU, kFast, true);
+  bad_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 32768.0);
+}
+
+TEST(GradScaler, BacksOffOnNan) {
+  GradScaler scaler(at::kCPU, kFast, true);
+  bad_step(scaler, NAN);
+  EXPECT_EQ(scaler.read_scale(), 32768.0);
+}
+
+TEST(GradScaler, BackingOffResetsTheCountOfGoodSteps) {
+  GradScaler scaler(at::kCPU, kFast, true);
+  good_step(scaler);
+  good_step(scaler);
+  EXPECT_EQ(growth_tracker(scaler), 2);
+  bad_step(scaler);
+  EXPECT_EQ(growth_tracker(scaler), 0);
+  good_step(scaler);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 32768.0);
+}
+
+TEST(GradScaler, NeverFallsUnderTheMinimum) {
+  GradScaler scaler(at::kCPU, {.initial_scale = 10.0, .minimum_scale = 4.0}, true);
+  bad_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 5.0);
+  bad_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 4.0);
+  bad_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 4.0);
+}
+
+TEST(GradScaler, GrowsAgainFromTheMinimum) {
+  GradScaler scaler(at::kCPU, {.initial_scale = 4.0, .growth_interval = 1, .minimum_scale = 4.0},
+                    true);
+  bad_step(scaler);
+  good_step(scaler);
+  EXPECT_EQ(scaler.read_scale(), 8.0);
+}
+
+TEST(GradScaler, RefusesAnInitialScaleUnderTheMinimum) {
+  try {
+    GradScaler(at::kCPU, {.initial_scale = 1.0, .minimum_scale = 2.0}, true);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Exit::kRecipe);
+  }
+}
+
+TEST(GradScaler, UnscaleDividesTheGradientsAndLeavesNothingToTheOptimizer) {
+  GradScaler scaler(at::kCPU, {.initial_scale = 8.0}, true);
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    auto gradient = at::full({5}, 16.0, at::TensorOptions().dtype(dtype));
+    scaler.unscale({gradient});
+    EXPECT_TRUE(gradient.eq(2.0).all().item<bool>()) << dtype;
+    EXPECT_FALSE(scaler.grad_scale().has_value());
+    EXPECT_EQ(scaler.found_inf()->item<float>(), 0.0F);
+    scaler.update();
+  }
+}
+
+TEST(GradScaler, CheckLeavesTheDivisionToTheOptimizer) {
+  GradScaler scaler(at::kCPU, {.initial_scale = 8.0}, true);
+  auto gradient = at::full({5}, 16.0);
+  scaler.check({gradient});
+  EXPECT_TRUE(gradient.eq(16.0).all().item<bool>());
+  EXPECT_EQ(scaler.grad_scale()->item<float>(), 8.0F);
+  EXPECT_EQ(scaler.found_inf()->item<float>(), 0.0F);
+}
+
+TEST(GradScaler, OneBadGradientAmongDtypesIsFound) {
+  GradScaler scaler(at::kCPU, {}, true);
+  scaler.check({at::ones({3}), bad_gradient().to(at::kBFloat16), at::ones({2}).to(at::kDouble)});
+  EXPECT_EQ(scaler.found_inf()->item<float>(), 1.0F);
+}
+
+TEST(GradScaler, ForgetsTheInfinityOfTheStepBefore) {
+  GradScaler scaler(at::kCPU, {}, true);
+  bad_step(scaler);
+  EXPECT_EQ(scaler.found_inf()->item<float>(), 1.0F) << "the average still needs it";
+  scaler.check({at::ones({3})});
+  EXPECT_EQ(scaler.found_inf()->item<float>(), 0.0F);
+}
+
+TEST(GradScaler, StepsWithoutGradientsCountAsGood) {
+  GradScaler scaler(at::kCPU, {.growth_interval = 1}, true);
+  scaler.unscale({});
+  scaler.update();
+  EXPECT_EQ(scaler.read_scale(), 131072.0);
+}
+
+TEST(GradScaler, AnotherRanksInfinityCounts) {
+  int calls = 0;
+  // Two ranks that sum: this one is clean, the other two are not.
+  GradScaler scaler(at::kCPU, {}, true, [&](at::Tensor& found_inf) {
+    ++calls;
+    found_inf.add_(2);
+  });
+  scaler.check({at::ones({3})});
+  EXPECT_EQ(scaler.found_inf()->item<float>(), 1.0F) << "the fused kernels compare with 1";
+  scaler.update();
+  EXPECT_EQ(scaler.read_scale(), 32768.0);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(GradScaler, RanksAgreeWithoutGradientsToo) {
+  int calls = 0;
+  GradScaler scaler(at::kCPU, {}, true, [&](at::Tensor&) { ++calls; });
+  scaler.unscale({});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(GradScaler, RefusesToInspectTwiceInAStep) {
+  GradScaler scaler(at::kCPU, {}, true);
+  scaler.unscale({at::ones({3})});
+  EXPECT_THROW(scaler.unscale({at::ones({3})}), Error);
+  EXPECT_THROW(scaler.check({at::ones({3})}), Error);
+}
+
+TEST(GradScaler, RefusesToUpdateWithoutInspection) {
+  GradScaler scaler(at::kCPU, {}, true);
+  EXPECT_THROW(scaler.update(), Error);
+}
+
+TEST(GradScaler, StateGoesAroundThroughACheckpoint) {
+  GradScaler first(at::kCPU, kFast, true);
+  bad_step(first);
+  good_step(first);
+  good_step(first);
+  GradScaler second(at::kCPU, kFast, true);
+  const auto saved = first.state();
+  auto live = second.state();
+  ASSERT_EQ(live.size(), saved.size());
+  for (const auto& [name, tensor] : saved) live.at(name).copy_(tensor);
+  good_step(second);
+  EXPECT_EQ(second.read_scale(), 65536.0) << "the third good step in a row, from 32768";
+}
+
+TEST(GradScaler, DisabledPassesEverythingThrough) {
+  GradScaler scaler(at::kCPU, {}, false, [](at::Tensor&) { FAIL() << "ranks were asked"; });
+  const auto loss = at::full({}, 3.0);
+  EXPECT_TRUE(scaler.scale(loss).is_same(loss));
+  auto gradient = bad_gradient();
+  scaler.unscale({gradient});
+  scaler.unscale({gradient});
+  scaler.update();
+  EXPECT_FALSE(scaler.grad_scale().has_value());
+  EXPECT_FALSE(scaler.found_inf().has_value());
+  EXPECT_TRUE(scaler.state().empty());
+  EXPECT_EQ(scaler.read_scale(), 1.0);
+}
+
+}  // namespace
+}  // namespace brim::amp
