@@ -6,6 +6,7 @@ namespace brim {
 namespace {
 
 constexpr int kFeistelRounds = 6;
+constexpr int64_t kMaxSize = int64_t{1} << 62;  // two halves of 31 bits
 
 uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64 (Steele et al., OOPSLA 2014)
   x += 0x9E3779B97F4A7C15ULL;
@@ -59,7 +60,9 @@ int64_t RandomStream::below(int64_t bound) {
 
 KeyedPermutation::KeyedPermutation(uint64_t seed, uint64_t epoch, int64_t size)
     : size_(static_cast<uint64_t>(size)), key_(mix(mix(seed) ^ epoch)), half_bits_(1) {
-  if (size < 0) throw std::invalid_argument("KeyedPermutation: size must not be negative");
+  if (size < 0 || size > kMaxSize) {
+    throw std::invalid_argument("KeyedPermutation: size must be in [0, 2^62]");
+  }
   while (half_bits_ < 31 && (1ULL << (2 * half_bits_)) < size_) ++half_bits_;
 }
 

@@ -36,7 +36,7 @@ class RandomStream {
 /// over the next even power of two with cycle walking (Black & Rogaway, CT-RSA 2002).
 class KeyedPermutation {
  public:
-  /// size ≥ 0; the permutation is a function of (seed, epoch, size) only.
+  /// 0 ≤ size ≤ 2^62; the permutation is a function of (seed, epoch, size) only.
   KeyedPermutation(uint64_t seed, uint64_t epoch, int64_t size);
 
   /// The image of `position`, both in [0, size).

@@ -5,7 +5,8 @@
 
 namespace brim {
 
-/// Installs the handlers; call once, before threads start.
+/// Installs the handlers; call once, before threads start. A limit on the size of files (ulimit -f)
+/// then is a write error in words, no longer a signal that kills.
 void install_stop_handlers();
 
 /// True once a stop was asked for.

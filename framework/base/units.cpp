@@ -1,11 +1,16 @@
 #include "framework/base/units.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <sstream>
 
 namespace brim {
 
@@ -14,11 +19,28 @@ double now_s() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
+double process_age_s() {
+  // proc(5): field 22 of /proc/self/stat is the start in clock ticks after boot. Field 2, the
+  // name in parentheses, may hold spaces.
+  std::ifstream file("/proc/self/stat");
+  std::string stat;
+  std::getline(file, stat);
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  std::timespec boot{};
+  clock_gettime(CLOCK_BOOTTIME, &boot);
+  const double start_s =
+      std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return static_cast<double>(boot.tv_sec) + 1e-9 * static_cast<double>(boot.tv_nsec) - start_s;
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
-  while (std::abs(value) >= 1024.0 && unit + 1 < kUnits.size()) {
+  // From 1023.95 on one decimal would round up to "1024.0".
+  while (std::abs(value) >= (unit == 0 ? 1024.0 : 1023.95) && unit + 1 < kUnits.size()) {
     value /= 1024.0;
     ++unit;
   }
@@ -26,19 +48,21 @@ std::string format_bytes(int64_t bytes) {
 }
 
 std::string format_duration(double seconds) {
+  if (!(std::abs(seconds) < 1e15)) return "unknown";  // also where it is not a number
   if (seconds < 0.1) return fmt::format("{:.1f} ms", seconds * 1e3);
-  if (seconds < 60.0) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{} m {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} m", whole / 3600, whole % 3600 / 60);
 }
 
 std::string format_count(int64_t count) {
-  std::string digits = fmt::format("{}", count < 0 ? -count : count);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
+  std::string digits = fmt::format("{}", count);
+  const int sign = count < 0 ? 1 : 0;
+  for (int at = static_cast<int>(digits.size()) - 3; at > sign; at -= 3) {
     digits.insert(static_cast<size_t>(at), ",");
   }
-  return count < 0 ? "-" + digits : digits;
+  return digits;
 }
 
 std::string timestamp() {

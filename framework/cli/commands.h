@@ -1,0 +1,14 @@
+// The subcommands of `trainer`: one file each, all with the signature of main. They throw
+// brim::Error for bad usage and return the exit status otherwise.
+#pragma once
+
+namespace brim::cli {
+
+/// trainer --recipe R …: trains.
+int train_command(int argc, char** argv);
+/// trainer recipe check|show|schema|reference [R]
+int recipe_command(int argc, char** argv);
+/// trainer version [--json]
+int version_command(int argc, char** argv);
+
+}  // namespace brim::cli

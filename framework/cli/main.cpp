@@ -1,0 +1,54 @@
+// trainer: trains a recipe, or runs the subcommand named by the first argument.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
+#include "framework/cli/commands.h"
+#include "framework/data/config.h"
+#include "framework/optim/optimizer.h"
+#include "framework/optim/schedule.h"
+#include "framework/recipe/read.h"
+#include "models/register.h"
+
+namespace brim::cli {
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(int, char**);
+};
+
+constexpr std::array<Command, 2> kCommands = {
+    {{"recipe", recipe_command}, {"version", version_command}}};
+
+void register_parts() {
+  models::register_all();
+  data::register_sources();
+  optim::register_optimizers();
+  optim::register_schedules();
+}
+
+int run(int argc, char** argv) {
+  register_parts();
+  install_stop_handlers();
+  if (argc < 2 || argv[1][0] == '-') return train_command(argc, argv);
+
+  const std::string_view word = argv[1];
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    if (command.name == word) return command.run(argc - 1, argv + 1);
+    names.push_back(command.name);
+  }
+  const std::string near = recipe::nearest(word, names);
+  throw Error(Exit::kRecipe, "unknown command '{}'; {}", word,
+              near.empty() ? "see trainer --help" : "did you mean '" + near + "'?");
+}
+
+}  // namespace
+}  // namespace brim::cli
+
+int main(int argc, char** argv) { return brim::run_program(brim::cli::run, argc, argv); }

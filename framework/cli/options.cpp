@@ -1,0 +1,55 @@
+#include "framework/cli/options.h"
+
+#include <filesystem>
+#include <vector>
+
+#include "framework/base/error.h"
+
+namespace brim::cli {
+
+void add_job_options(cxxopts::Options& options) {
+  using cxxopts::value;
+  using Strings = std::vector<std::string>;
+  options.add_options()("recipe", "what to train: a path, or a name under recipes/",
+                        value<std::string>(), "FILE")(
+      "config", "a TOML file laid over the recipe; may be repeated", value<Strings>(), "FILE")(
+      "set",
+      "one key laid over everything, as in --set optimizer.learning_rate=0.1; may be repeated",
+      value<Strings>(), "KEY=VALUE")("devices", "where to train: auto, cpu, or a GPU's index",
+                                     value<std::string>(), "LIST");
+}
+
+cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv) {
+  try {
+    cxxopts::ParseResult result = options.parse(argc, argv);
+    if (!result.unmatched().empty()) {
+      throw Error(Exit::kRecipe, "unexpected argument '{}'; see --help",
+                  result.unmatched().front());
+    }
+    return result;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& problem) {  // cxxopts renamed its exceptions between versions
+    throw Error(Exit::kRecipe, "{}; see --help", problem.what());
+  }
+}
+
+recipe::Value load_document(const cxxopts::ParseResult& options) {
+  if (options.count("recipe") == 0) {
+    throw Error(Exit::kRecipe, "no recipe given; try: trainer --recipe recipes/digits.toml");
+  }
+  recipe::LayerOptions layers;
+  if (options.count("config") != 0) {
+    for (const auto& path : options["config"].as<std::vector<std::string>>()) {
+      layers.configs.emplace_back(path);
+    }
+  }
+  if (options.count("set") != 0) layers.sets = options["set"].as<std::vector<std::string>>();
+  if (options.count("devices") != 0) {
+    // Quoted: an index must stay a string.
+    layers.sets.push_back("device.select=\"" + options["devices"].as<std::string>() + "\"");
+  }
+  return recipe::load(options["recipe"].as<std::string>(), layers);
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,22 @@
+// Command lines by cxxopts, with Brim's error kind, and the options that commands share.
+#pragma once
+
+// A --set may hold commas: several values come from repeating the option, never from splitting.
+#define CXXOPTS_VECTOR_DELIMITER '\0'
+#include <cxxopts.hpp>
+#include <string>
+
+#include "framework/recipe/document.h"
+
+namespace brim::cli {
+
+/// --recipe, --config, --set, --devices: the options that name a job.
+void add_job_options(cxxopts::Options& options);
+
+/// Parses; a flag that doesn't exist, a missing value or a stray word is an Error(kRecipe).
+cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv);
+
+/// The document of the job that the options name. Error(kRecipe) without --recipe.
+recipe::Value load_document(const cxxopts::ParseResult& options);
+
+}  // namespace brim::cli

@@ -1,0 +1,84 @@
+// trainer recipe check|show|schema|reference: what a recipe says and what recipes may say.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/recipe/read.h"
+#include "framework/train/job.h"
+
+namespace brim::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: trainer recipe check --recipe FILE [--json]   is it valid? every problem with its "
+    "place\n"
+    "       trainer recipe show --recipe FILE             the resolved recipe, all keys\n"
+    "       trainer recipe schema                         JSON Schema for editors\n"
+    "       trainer recipe reference                      every key, as Markdown\n";
+
+int check(const cxxopts::ParseResult& options) {
+  const bool as_json = options.count("json") != 0;
+  try {
+    train::read_job(load_document(options));
+  } catch (const Error& error) {
+    if (!as_json) throw;
+    nlohmann::json problems = nlohmann::json::array();
+    const std::string text = error.what();
+    for (size_t start = 0; start < text.size();) {
+      const size_t end = std::min(text.find('\n', start), text.size());
+      problems.push_back(text.substr(start, end - start));
+      start = end + 1;
+    }
+    fmt::print("{}\n", nlohmann::json{{"valid", false}, {"problems", problems}}.dump());
+    return static_cast<int>(error.status());
+  }
+  if (as_json) {
+    fmt::print("{}\n",
+               nlohmann::json{{"valid", true}, {"problems", nlohmann::json::array()}}.dump());
+  } else {
+    fmt::print("{}: valid\n", options["recipe"].as<std::string>());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int recipe_command(int argc, char** argv) {
+  const std::string action = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+  cxxopts::Options options("trainer recipe " + action,
+                           "What a recipe says, and what recipes may say.");
+  add_job_options(options);
+  options.add_options()("json", "print JSON (check)")("h,help", "show this help");
+  const bool has_action = !action.empty();
+  const auto parsed = parse_options(options, argc - has_action, argv + has_action);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}", kUsage);
+    return 0;
+  }
+  if (action == "check") return check(parsed);
+  if (action == "show") {
+    train::JobConfig job = train::read_job(load_document(parsed));
+    fmt::print("{}", recipe::print(job));
+    return 0;
+  }
+  train::JobConfig job;
+  if (action == "schema") {
+    fmt::print("{}\n", recipe::json_schema(job));
+    return 0;
+  }
+  if (action == "reference") {
+    fmt::print("{}", recipe::reference_page(job));
+    return 0;
+  }
+  throw Error(Exit::kRecipe,
+              "trainer recipe: expected check, show, schema or reference, found '{}'", action);
+}
+
+}  // namespace brim::cli

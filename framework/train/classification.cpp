@@ -1,0 +1,30 @@
+#include "framework/train/classification.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace brim::train {
+
+at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
+  return at::cross_entropy_loss(model.forward(batch.images), batch.labels, /*weight=*/{},
+                                at::Reduction::Mean, /*ignore_index=*/-100, label_smoothing_);
+}
+
+at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const {
+  const at::Tensor logits = model.forward(batch.images).to(at::kFloat);  // [N, classes]
+  const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum);
+  const int64_t k = std::min<int64_t>(5, logits.size(1));
+  const at::Tensor hits = std::get<1>(logits.topk(k, 1)) == batch.labels.unsqueeze(1);  // [N, k]
+  return at::stack({loss.to(at::kDouble), hits.slice(1, 0, 1).sum().to(at::kDouble),
+                    hits.sum().to(at::kDouble)});
+}
+
+Metrics Classification::metrics(const at::Tensor& sums, int64_t samples) const {
+  const auto count = static_cast<double>(samples);
+  const double* sum = sums.const_data_ptr<double>();
+  return {
+      {"loss", sum[0] / count}, {"top1", 100.0 * sum[1] / count}, {"top5", 100.0 * sum[2] / count}};
+}
+
+}  // namespace brim::train

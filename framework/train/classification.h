@@ -1,0 +1,23 @@
+// Image classification: cross-entropy with label smoothing; top-1 and top-5 accuracy.
+#pragma once
+
+#include "framework/train/task.h"
+
+namespace brim::train {
+
+class Classification final : public Task {
+ public:
+  explicit Classification(double label_smoothing) : label_smoothing_(label_smoothing) {}
+
+  at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
+  /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5]
+  at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
+  /// "loss", "top1", "top5"; accuracies in percent.
+  Metrics metrics(const at::Tensor& sums, int64_t samples) const override;
+  std::string best_by() const override { return "top1"; }
+
+ private:
+  double label_smoothing_;
+};
+
+}  // namespace brim::train

@@ -1,0 +1,39 @@
+// Scalars on their way from the device to the host. The step pushes them and goes on; they are
+// taken once they have arrived, so that logging a loss never stalls the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace brim::train {
+
+struct ArrivedValues {
+  int64_t step;
+  std::vector<float> values;
+};
+
+/// Not thread-safe: it belongs to the thread that drives the step.
+class DeviceValues {
+ public:
+  /// Starts the copy of `values`, float32 [K], to the host.
+  void push(int64_t step, const at::Tensor& values);
+
+  /// The oldest values if they have arrived, or if `wait` or more than kMostInFlight are under way.
+  std::optional<ArrivedValues> pop(bool wait);
+
+ private:
+  static constexpr size_t kMostInFlight = 16;
+  struct InFlight {
+    int64_t step;
+    at::Tensor host;  // pinned where the device is not the CPU
+    std::optional<c10::Event> copied;
+  };
+  std::deque<InFlight> in_flight_;
+};
+
+}  // namespace brim::train

@@ -1,0 +1,116 @@
+#include "framework/train/job.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "framework/recipe/read.h"
+
+namespace brim::train {
+
+using recipe::above;
+using recipe::at_least;
+using recipe::between;
+using recipe::between_open_high;
+
+void RunConfig::fields(recipe::Fields& f) {
+  f.value("name", name, "names the run's folder under runs/; empty: the model's name");
+  f.value("seed", seed, "seeds initialisation, sample order, augmentation and dropout",
+          at_least(0));
+}
+
+void ModelSection::fields(recipe::Fields& f) { f.part("name", model, "which model to train"); }
+
+void BatchConfig::fields(recipe::Fields& f) {
+  f.value("global", global, "samples per optimizer step, over all ranks and micro-batches",
+          at_least(1));
+  f.auto_or("micro", micro,
+            "samples per forward and backward pass; gradients accumulate up to the global batch; "
+            "auto: the global batch in one pass",
+            at_least(1));
+}
+
+void PrecisionConfig::fields(recipe::Fields& f) {
+  f.choice("mode", mode, amp::kPrecisionWords,
+           "number format of forward and backward; auto picks what the device does well");
+  f.value("channels_last", channels_last, "keep image tensors in NHWC memory order");
+  f.section("scaler", scaler, "gradient scaling, used with fp16");
+}
+
+void OptimizerSection::fields(recipe::Fields& f) {
+  f.part("name", optimizer, "which optimizer to use");
+  f.value("learning_rate", learning_rate, "peak learning rate, before the schedule", at_least(0));
+  f.value("weight_decay", weight_decay, "weight decay of weights; biases and norms have none",
+          at_least(0));
+}
+
+void ScheduleSection::fields(recipe::Fields& f) {
+  f.part("name", schedule, "how the learning rate changes over the run");
+}
+
+void TrainConfig::fields(recipe::Fields& f) {
+  f.value("epochs", epochs, "passes over the training data", at_least(1));
+  f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
+  f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",
+          at_least(0));
+  f.value("label_smoothing", label_smoothing, "share of the target spread over all classes",
+          between_open_high(0, 1));
+  f.value("ema", ema, "decay of a moving average of the weights, evaluated and saved; 0: none",
+          between_open_high(0, 1));
+  static constexpr std::array<std::string_view, 2> kOnNan = {"fail", "skip"};
+  f.choice("on_nan", on_nan, kOnNan,
+           "fail: stop with status 7 at a loss that is not finite, keeping the last good "
+           "checkpoint; skip: leave out steps whose gradients are not finite");
+}
+
+void EvalConfig::fields(recipe::Fields& f) {
+  f.value("every_epochs", every_epochs, "epochs between evaluations; 0: only at the end",
+          at_least(0));
+  f.auto_or("batch", batch, "samples per evaluation batch; auto: the training micro-batch",
+            at_least(1));
+}
+
+void CheckpointConfig::fields(recipe::Fields& f) {
+  f.value("every_steps", every_steps, "steps between checkpoints; 0: not by steps", at_least(0));
+  f.value("every_minutes", every_minutes, "minutes between checkpoints; 0: not by time",
+          at_least(0));
+  f.value("keep", keep, "newest checkpoints kept, besides the best; 0: all", at_least(0));
+}
+
+void TelemetryConfig::fields(recipe::Fields& f) {
+  f.value("tensorboard", tensorboard, "write a TensorBoard event file");
+  f.value("every_steps", every_steps, "steps between lines of metrics.jsonl", at_least(1));
+}
+
+void JobConfig::fields(recipe::Fields& f) {
+  f.section("run", run, "the run as a whole");
+  f.section("model", model, "the model and its own keys");
+  f.section("data", data, "the dataset, its own keys, and how it is loaded");
+  f.section("batch", batch, "samples per step");
+  f.section("precision", precision, "mixed precision");
+  f.section("optimizer", optimizer, "the optimizer and its own keys");
+  f.section("schedule", schedule, "the learning-rate schedule and its own keys");
+  f.section("train", train, "length and regularisation of the training");
+  f.section("eval", eval, "evaluation on held-out data");
+  f.section("checkpoint", checkpoint, "when to save");
+  f.section("device", device, "where to train");
+  f.section("telemetry", telemetry, "what is recorded while training");
+}
+
+JobConfig read_job(const recipe::Value& document) {
+  JobConfig job;
+  recipe::read(document, job);
+  if (job.run.name.empty()) job.run.name = job.model.model.selected();
+  if (job.run.name.find('/') != std::string::npos || job.run.name.starts_with('.')) {
+    throw Error(Exit::kRecipe,
+                "[run] name = \"{}\": expected a plain folder name without '/' or a leading dot",
+                job.run.name);
+  }
+  if (job.batch.micro && *job.batch.micro > job.batch.global) {
+    throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",
+                *job.batch.micro, job.batch.global);
+  }
+  return job;
+}
+
+}  // namespace brim::train

@@ -1,0 +1,112 @@
+// A whole recipe as config structs: what `trainer --recipe` reads before anything is allocated.
+// Each section's struct lives with its owner; the sections that only the trainer reads are here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/amp/autocast.h"
+#include "framework/amp/grad_scaler.h"
+#include "framework/data/config.h"
+#include "framework/device/choice.h"
+#include "framework/nn/model.h"
+#include "framework/optim/optimizer.h"
+#include "framework/optim/schedule.h"
+#include "framework/recipe/document.h"
+#include "framework/recipe/part.h"
+
+namespace brim::train {
+
+struct RunConfig {
+  std::string name;
+  int64_t seed = 0;
+  void fields(recipe::Fields& f);
+};
+
+struct ModelSection {
+  recipe::Slot<nn::ModelConfig> model;
+  void fields(recipe::Fields& f);
+};
+
+struct BatchConfig {
+  int64_t global = 64;
+  std::optional<int64_t> micro;  // nullopt: the global batch in one piece
+  void fields(recipe::Fields& f);
+};
+
+struct PrecisionConfig {
+  amp::PrecisionMode mode = amp::PrecisionMode::kAuto;
+  bool channels_last = true;
+  amp::GradScalerConfig scaler;
+  void fields(recipe::Fields& f);
+};
+
+struct OptimizerSection {
+  double learning_rate = 0.1;
+  double weight_decay = 0.0;
+  recipe::Slot<optim::OptimizerConfig> optimizer;
+  void fields(recipe::Fields& f);
+};
+
+struct ScheduleSection {
+  recipe::Slot<optim::ScheduleConfig> schedule{"constant"};
+  void fields(recipe::Fields& f);
+};
+
+/// What to do about a loss or gradient that is not a finite number.
+enum class OnNan { kFail, kSkip };
+
+struct TrainConfig {
+  int64_t epochs = 1;
+  std::optional<int64_t> steps;  // nullopt: all steps of the epochs
+  double clip_norm = 0.0;        // 0: no clipping
+  double label_smoothing = 0.0;
+  double ema = 0.0;  // decay of the moving average; 0: none
+  OnNan on_nan = OnNan::kFail;
+  void fields(recipe::Fields& f);
+};
+
+struct EvalConfig {
+  int64_t every_epochs = 1;
+  std::optional<int64_t> batch;  // nullopt: as in training
+  void fields(recipe::Fields& f);
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 0;     // 0: not by steps
+  double every_minutes = 0.0;  // 0: not by time
+  int64_t keep = 3;
+  void fields(recipe::Fields& f);
+};
+
+struct TelemetryConfig {
+  bool tensorboard = true;
+  int64_t every_steps = 10;
+  void fields(recipe::Fields& f);
+};
+
+struct JobConfig final : recipe::Config {
+  RunConfig run;
+  ModelSection model;
+  data::DataConfig data;
+  BatchConfig batch;
+  PrecisionConfig precision;
+  OptimizerSection optimizer;
+  ScheduleSection schedule;
+  TrainConfig train;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  device::DeviceConfig device;
+  TelemetryConfig telemetry;
+
+  void fields(recipe::Fields& f) override;
+};
+
+/// Reads a recipe with its layers. Throws Error(kRecipe) listing every problem, those between
+/// sections included.
+JobConfig read_job(const recipe::Value& document);
+
+}  // namespace brim::train

@@ -1,0 +1,146 @@
+#include "framework/train/parts.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "framework/base/units.h"
+#include "framework/data/plan.h"
+#include "framework/device/allocator.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/train/classification.h"
+
+namespace brim::train {
+namespace {
+
+/// 90 for compute capability 9.0; what the CPU can do.
+amp::Abilities abilities(c10::Device device) {
+  amp::Abilities result = amp::cpu_abilities();
+  if (device.is_cuda()) {
+    result.compute_capability = device::cuda().backend->compute_capability(device.index());
+  }
+  return result;
+}
+
+/// fp16 scales its loss. With on_nan = "skip" the other modes get a scaler that stays at 1, for its
+/// check of the gradients.
+std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job, const Parts& parts) {
+  if (parts.precision.scaler || job.train.on_nan == OnNan::kFail) {
+    return std::make_unique<amp::GradScaler>(parts.device, job.precision.scaler,
+                                             parts.precision.scaler);
+  }
+  const amp::GradScalerConfig only_check = {
+      .initial_scale = 1.0, .growth_factor = 1.0, .backoff_factor = 1.0, .minimum_scale = 1.0};
+  return std::make_unique<amp::GradScaler>(parts.device, only_check, true);
+}
+
+void open_data(const JobConfig& job, Parts& parts) {
+  parts.train_data = job.data.source->open_train(job.data.augment);
+  parts.eval_data = job.data.source->open_eval();
+  parts.steps_per_epoch =
+      data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);
+  if (parts.steps_per_epoch == 0) {
+    throw Error(Exit::kRecipe,
+                "[data] drop_last = true leaves no step: {} training samples, [batch] global = {}",
+                parts.train_data->size(), job.batch.global);
+  }
+  parts.total_steps = job.train.steps.value_or(job.train.epochs * parts.steps_per_epoch);
+}
+
+void build_model(const JobConfig& job, Parts& parts) {
+  at::manual_seed(job.run.seed);
+  const data::ImageShape shape = parts.train_data->shape();
+  parts.model = job.model.model->build({.channels = shape.channels,
+                                        .height = shape.height,
+                                        .width = shape.width,
+                                        .classes = parts.train_data->classes()});
+  parts.model->to(parts.device);
+  const auto weights = parts.model->parameters();
+  const bool has_images_inside =
+      std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
+  parts.channels_last = job.precision.channels_last && has_images_inside;
+  if (parts.channels_last) nn::use_channels_last(*parts.model);
+}
+
+int64_t count_parameters(const nn::Model& model) {
+  int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+std::string_view precision_name(const amp::Precision& precision) {
+  if (precision.compute == at::kBFloat16) return "bf16";
+  if (precision.compute == at::kHalf) return "fp16";
+  return precision.tf32 ? "tf32" : "fp32";
+}
+
+/// A line for each option that the recipe changes and that has no effect in this job.
+std::vector<std::string> options_without_effect(const JobConfig& job, const Parts& parts) {
+  const amp::GradScalerConfig& scaler = job.precision.scaler;
+  const amp::GradScalerConfig usual;
+  std::vector<std::string> notes;
+  const auto note = [&notes](bool has_no_effect, std::string text) {
+    if (has_no_effect) notes.push_back(std::move(text));
+  };
+  note(!parts.precision.scaler && !(scaler == usual),
+       "[precision.scaler] has no effect: only fp16 scales its gradients");
+  note(job.train.steps.has_value() && job.train.epochs != TrainConfig{}.epochs,
+       "train.epochs has no effect: train.steps is given");
+  note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
+       "eval.every_epochs has no effect: there is no evaluation data");
+  return notes;
+}
+
+}  // namespace
+
+Parts build_parts(const JobConfig& job) {
+  Parts parts;
+  parts.device = device::choose_device(job.device.select);
+  if (parts.device.is_cpu()) device::install_cpu_allocator();
+  parts.precision = amp::resolve(job.precision.mode, parts.device.type(), abilities(parts.device));
+  amp::apply_tf32(parts.precision);
+
+  open_data(job, parts);
+  build_model(job, parts);
+  parts.task = std::make_unique<Classification>(job.train.label_smoothing);
+  const auto parameters = parts.model->named_parameters().pairs();
+  parts.optimizer =
+      job.optimizer.optimizer->build(optim::decay_groups(parameters, job.optimizer.weight_decay));
+  parts.schedule = job.schedule.schedule->build(
+      job.optimizer.learning_rate,
+      {.steps = parts.total_steps, .steps_per_epoch = parts.steps_per_epoch});
+  parts.scaler = make_scaler(job, parts);
+  if (job.train.ema > 0) {
+    parts.ema = std::make_unique<optim::Ema>(parameters, job.train.ema);
+  }
+  return parts;
+}
+
+std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
+  const data::ImageShape shape = parts.train_data->shape();
+  std::vector<std::string> lines;
+  lines.push_back(
+      fmt::format("{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
+                  format_count(count_parameters(*parts.model)), parts.device.str(),
+                  precision_name(parts.precision), parts.channels_last ? ", channels_last" : ""));
+  lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}×{}×{}, {} classes",
+                              format_count(parts.train_data->size()),
+                              format_count(parts.eval_data ? parts.eval_data->size() : 0),
+                              shape.height, shape.width, shape.channels,
+                              parts.train_data->classes()));
+  const int64_t micro = job.batch.micro.value_or(job.batch.global);
+  lines.push_back(fmt::format("plan: {} steps of {} samples{}, {} steps an epoch",
+                              format_count(parts.total_steps), job.batch.global,
+                              micro < job.batch.global
+                                  ? fmt::format(" in micro-batches of at most {}", micro)
+                                  : std::string(),
+                              format_count(parts.steps_per_epoch)));
+  if (!parts.precision.note.empty()) lines.push_back("note: " + parts.precision.note);
+  for (const auto& note : options_without_effect(job, parts)) lines.push_back("note: " + note);
+  return lines;
+}
+
+}  // namespace brim::train

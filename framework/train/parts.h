@@ -1,0 +1,47 @@
+// Everything that a job trains with, built and checked before the run's folder is touched.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/amp/autocast.h"
+#include "framework/amp/grad_scaler.h"
+#include "framework/data/dataset.h"
+#include "framework/data/to_device.h"
+#include "framework/nn/model.h"
+#include "framework/optim/ema.h"
+#include "framework/optim/optimizer.h"
+#include "framework/optim/schedule.h"
+#include "framework/train/job.h"
+#include "framework/train/task.h"
+
+namespace brim::train {
+
+struct Parts {
+  c10::Device device{c10::kCPU};
+  amp::Precision precision;
+  bool channels_last = false;  // image tensors in NHWC memory order
+  std::unique_ptr<data::Dataset> train_data;
+  std::unique_ptr<data::Dataset> eval_data;  // null: no evaluation
+  std::shared_ptr<nn::Model> model;          // on the device
+  std::unique_ptr<Task> task;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<optim::Schedule> schedule;
+  std::unique_ptr<amp::GradScaler> scaler;
+  std::unique_ptr<optim::Ema> ema;  // null: none
+  int64_t steps_per_epoch = 0;
+  int64_t total_steps = 0;
+};
+
+/// Chooses the device, opens the data, builds model, optimizer and schedule. Seeds LibTorch's
+/// generators with the job's seed. Throws Error of the kind that fits.
+Parts build_parts(const JobConfig& job);
+
+/// The plan in a few lines for people; options without effect are among them.
+std::vector<std::string> describe(const JobConfig& job, const Parts& parts);
+
+}  // namespace brim::train

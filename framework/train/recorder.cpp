@@ -1,0 +1,103 @@
+#include "framework/train/recorder.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+
+namespace brim::train {
+namespace {
+
+/// The files of an earlier part of the run must end where this part begins.
+const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
+  telemetry::cut_back_metrics(folder.metrics(), first_step);
+  telemetry::cut_back_events(folder.path, first_step);
+  return folder.path;
+}
+
+double sum(const std::array<double, kPhaseCount>& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+}  // namespace
+
+Recorder::Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step,
+                   int64_t total_steps, int64_t steps_per_epoch)
+    : every_steps_(job.telemetry.every_steps),
+      shows_gradient_norm_(job.train.clip_norm > 0),
+      metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
+  if (job.telemetry.tensorboard) events_ = std::make_unique<telemetry::EventFile>(folder.path);
+  state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
+  state_.steps = total_steps;
+}
+
+void Recorder::step(const StepRecord& record) {
+  window_.steps += 1;
+  window_.samples += record.samples;
+  for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
+  if (record.step % every_steps_ == 0) {
+    pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
+  }
+
+  state_.epoch = record.epoch + 1;
+  state_.step = record.step;
+  state_.step_s = sum(record.phase_s) - record.phase_s[static_cast<size_t>(Phase::kEvaluation)] -
+                  record.phase_s[static_cast<size_t>(Phase::kCheckpoint)];
+  state_.samples_per_s = static_cast<double>(record.samples) / state_.step_s;
+  state_.learning_rate = record.learning_rate;
+  progress_.update(state_);
+}
+
+void Recorder::values(const ArrivedValues& arrived) {
+  state_.loss = arrived.values[kLoss];
+  if (arrived.values[kFoundInf] > 0) ++skipped_steps_;
+  if (pending_.empty() || pending_.front().record.step != arrived.step) return;
+  write_line(pending_.front(), arrived);
+  pending_.pop_front();
+}
+
+void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived) {
+  const auto& [record, window, age_s] = line;
+  const double seconds = sum(window.phase_s);
+  const auto steps = static_cast<double>(window.steps);
+  const double samples_per_s = static_cast<double>(window.samples) / seconds;
+
+  nlohmann::json phases;
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
+  }
+  nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
+                         {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
+                         {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
+                         {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
+                         {"phases_s", std::move(phases)}};
+  if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
+  metrics_.append(json);
+  if (events_ == nullptr) return;
+  events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
+  events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
+  events_->add_scalar("speed/samples_per_s", record.step, samples_per_s);
+}
+
+void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds) {
+  nlohmann::json json = {{"step", step}, {"epoch", epoch}, {"eval_s", seconds}};
+  std::string line = fmt::format("epoch {}: evaluation", epoch + 1);
+  for (const auto& [name, value] : metrics) {
+    json["eval_" + name] = value;
+    line += fmt::format("  {} {:.4g}", name, value);
+    if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
+  }
+  metrics_.append(json);
+  progress_.note(line);
+}
+
+void Recorder::flush() {
+  metrics_.flush();
+  if (events_ != nullptr) events_->flush();
+}
+
+}  // namespace brim::train

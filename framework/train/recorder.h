@@ -1,0 +1,76 @@
+// What a run tells the world: metrics.jsonl, the TensorBoard event file and the progress line, fed
+// once a step. Losses arrive later than their steps; a line is written when both are there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "framework/base/timeline.h"
+#include "framework/telemetry/event_file.h"
+#include "framework/telemetry/metrics_file.h"
+#include "framework/telemetry/progress.h"
+#include "framework/train/device_values.h"
+#include "framework/train/job.h"
+#include "framework/train/run_folder.h"
+#include "framework/train/task.h"
+
+namespace brim::train {
+
+/// What the host knows of a finished step at once.
+struct StepRecord {
+  int64_t step;   // finished steps, this one included
+  int64_t epoch;  // 0-based
+  int64_t samples;
+  double learning_rate;
+  std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
+};
+
+/// What a step's device values mean, by position.
+enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
+
+class Recorder {
+ public:
+  /// Cuts the files of an earlier part of this run back to `first_step`.
+  Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step, int64_t total_steps,
+           int64_t steps_per_epoch);
+
+  void step(const StepRecord& record);
+  void values(const ArrivedValues& arrived);
+  void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// Puts everything on disk that was recorded so far.
+  void flush();
+
+  /// Steps that were left out because their gradients were not finite.
+  int64_t skipped_steps() const { return skipped_steps_; }
+
+ private:
+  /// The steps since the last written line.
+  struct Window {
+    int64_t steps = 0;
+    int64_t samples = 0;
+    std::array<double, kPhaseCount> phase_s{};
+  };
+  struct PendingLine {
+    StepRecord record;
+    Window window;
+    double process_age_s;
+  };
+  void write_line(const PendingLine& line, const ArrivedValues& arrived);
+
+  const int64_t every_steps_;
+  const bool shows_gradient_norm_;
+  telemetry::MetricsFile metrics_;
+  std::unique_ptr<telemetry::EventFile> events_;  // null: not asked for
+  telemetry::Progress progress_;
+  telemetry::ProgressState state_;
+  Window window_;
+  std::deque<PendingLine> pending_;
+  int64_t skipped_steps_ = 0;
+};
+
+}  // namespace brim::train

@@ -1,0 +1,44 @@
+// A run's folder: which one a run gets, and what it holds (recipe.toml, run.json, metrics.jsonl,
+// event file, checkpoints/). Nothing of an earlier run is ever overwritten.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace brim::train {
+
+struct RunFolder {
+  std::filesystem::path path;
+  /// The checkpoint to go on from; none for a fresh start.
+  std::optional<std::filesystem::path> checkpoint;
+
+  std::filesystem::path recipe() const { return path / "recipe.toml"; }
+  std::filesystem::path record() const { return path / "run.json"; }
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+};
+
+struct RunFolderOptions {
+  std::string run_name;
+  std::filesystem::path output;  // --output; empty: runs/<run_name>, or -2, -3, … where taken
+  std::string resume;            // --resume: "", "auto", or a run's or checkpoint's folder
+};
+
+/// Decides where the run lives and what it goes on from; touches nothing on disk.
+///   no --resume: the folder must not hold a run yet; else Error(kRecipe)
+///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output);
+///         a fresh start where there is none
+///   PATH: that run's newest checkpoint, or that checkpoint; in its own run's folder unless
+///   --output
+///         names another. Error(kCheckpoint) where PATH holds none.
+RunFolder choose_run_folder(const RunFolderOptions& options);
+
+/// Makes the folder, with recipe.toml and run.json in it; where the run goes on, run.json keeps
+/// what it said of the earlier parts under "earlier". Throws Error(kResource) where it can't be
+/// written.
+void create_run_folder(const RunFolder& folder, const std::string& resolved_recipe,
+                       nlohmann::json record);
+
+}  // namespace brim::train

@@ -1,0 +1,33 @@
+// What a checkpoint holds, beside the files' format: the model, optimizer, scaler, schedule, moving
+// average and random state of a run, and how far it is. The position in the data follows from the
+// step. Restored on the same device, a run goes on as if it had never stopped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "framework/checkpoint/store.h"
+#include "framework/train/job.h"
+#include "framework/train/parts.h"
+
+namespace brim::train {
+
+struct TrainState {
+  int64_t step = 0;             // finished steps, skipped ones included
+  bool evaluation_due = false;  // the evaluation after this step has not been done
+  std::optional<double> best;   // best evaluation so far, by Task::best_by()
+};
+
+/// The state as tensors and JSON; the tensors are the live ones.
+checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state);
+
+/// Loads a checkpoint into `parts`. Throws Error(kCheckpoint) where it is damaged, or of a job with
+/// another model, optimizer, seed, data size or global batch; `parts` may be partly changed then.
+TrainState restore(const std::filesystem::path& checkpoint, const JobConfig& job, Parts& parts);
+
+/// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
+/// finite, so that such weights never replace a good checkpoint. Waits for the device.
+void require_finite_weights(const nn::Model& model, const std::filesystem::path& checkpoints);
+
+}  // namespace brim::train

@@ -1,0 +1,67 @@
+// The training loop: steps, evaluations, checkpoints and records of one run. The maths of a step is
+// train_step(); the rest decides when to do what. What a checkpoint holds is state.h's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/timeline.h"
+#include "framework/checkpoint/store.h"
+#include "framework/data/loader.h"
+#include "framework/data/to_device.h"
+#include "framework/train/device_values.h"
+#include "framework/train/job.h"
+#include "framework/train/parts.h"
+#include "framework/train/recorder.h"
+#include "framework/train/run_folder.h"
+#include "framework/train/state.h"
+
+namespace brim::train {
+
+class Trainer {
+ public:
+  /// The folder exists (create_run_folder); where it names a checkpoint, the run goes on from
+  /// there. Throws Error(kCheckpoint) for one that is damaged or of another job.
+  Trainer(const JobConfig& job, Parts parts, const RunFolder& folder);
+
+  /// Trains to the end (kDone), or until a stop is asked for (kStopped, state saved). Throws Error:
+  /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
+  Exit run();
+
+ private:
+  void train_step();
+  data::DeviceBatch to_device(const data::Batch& batch) const;
+  std::vector<at::Tensor> defined_gradients() const;
+  /// Sends the step's figures on their way to the host, without waiting for the device.
+  void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
+  void take_arrived_values(bool wait);
+
+  void start_loader();
+  bool evaluation_falls_due() const;
+  /// False where a stop was asked for before the end; the evaluation is then still due.
+  bool evaluate();
+  std::optional<Metrics> evaluate_all();
+  bool checkpoint_falls_due() const;
+  void save(bool is_best);
+  void report_end(bool complete);
+
+  const JobConfig& job_;
+  Parts parts_;
+  RunFolder folder_;
+  checkpoint::Store store_;
+  TrainState progress_;
+  Recorder recorder_;
+  Timeline timeline_;
+  DeviceValues values_;
+  data::Normalizer normalizer_;
+  std::unique_ptr<data::Loader> loader_;
+  std::vector<at::Tensor> parameters_;  // those that are trained
+
+  int64_t saved_step_ = -1;
+  bool saved_evaluation_due_ = false;
+  double saved_at_s_;
+};
+
+}  // namespace brim::train

@@ -1,0 +1,220 @@
+"""Bad input ends in words, with the right exit status, quickly, and costs no file."""
+import gzip
+import resource
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+from trainer import DIGITS, SOURCE, TRAINER, environment, latest_checkpoint, sets, trainer
+
+VALID = ('[model]\nname = "mlp"\n[data]\nkind = "synthetic"\nsamples = 64\nheight = 8\nwidth = 8\n'
+         '[optimizer]\nname = "sgd"\n[train]\nsteps = 2\n')
+
+RECIPES = {
+    "empty": (b"", "empty"),
+    "only a comment": (b"# nothing\n", "empty"),
+    "syntax": (b"[run\nname = 1\n", "recipe.toml:1:"),
+    "unknown section": (VALID.encode() + b"[optimiser]\nname = 'sgd'\n", "did you mean 'optimizer'?"),
+    "unknown key": (VALID.replace("[optimizer]", "[optimizer]\nlearning_rte = 1").encode(),
+                    "unknown key 'learning_rte' in [optimizer]; did you mean 'learning_rate'?"),
+    "wrong type": (VALID.replace("steps = 2", 'steps = 2\nepochs = "ten"').encode(), "recipe.toml:13:"),
+    "out of range": (VALID.replace("steps = 2", "steps = 2\nlabel_smoothing = 1.5").encode(), "label_smoothing"),
+    "bad word": (VALID.encode() + b'[precision]\nmode = "fp17"\n', "fp16"),
+    "nan": (VALID.replace('"sgd"', '"sgd"\nlearning_rate = nan').encode(), "learning_rate"),
+    "duplicate key": (VALID.replace("steps = 2", "steps = 2\nsteps = 3").encode(), "recipe.toml:12:"),
+    "not utf-8": (b'[run]\nname = "\xff\xfe"\n', "UTF-8"),
+    "deep arrays": (b"a = " + b"[" * 10_000, "nest"),
+    "deep tables": (b"a = " + b"{a=" * 10_000, "nest"),
+    "deep keys": (b"a." * 10_000 + b"a = 1", "nest"),
+    "no model": (VALID.replace('name = "mlp"\n', "").encode(), "name"),
+    "unknown model": (VALID.replace('"mlp"', '"mpl"').encode(), "did you mean 'mlp'?"),
+    "micro over global": (VALID.encode() + b"[batch]\nglobal = 4\nmicro = 8\n", "micro"),
+    "a path as name": (VALID.encode() + b'[run]\nname = "../up"\n', "name"),
+}
+
+
+def refused(result, status, *words):
+    assert result.returncode == status, (result.returncode, result.stderr)
+    assert result.stderr.startswith("error["), result.stderr
+    for word in words:
+        assert word in result.stderr, result.stderr
+    assert "terminate called" not in result.stderr
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_bad_recipe(name, tmp_path):
+    content, words = RECIPES[name]
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_bytes(content)
+    refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2, words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_problems_are_reported_together(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(VALID + '[precision]\nmode = "fp17"\n[checkpoint]\nkeep = -1\nevery = 3\n')
+    result = trainer("--recipe", recipe)
+    refused(result, 2, ":14:", ":16:", ":17:")
+    assert result.stderr.count("error[recipe]: ") == 3
+
+
+def test_extends_loop(tmp_path):
+    (tmp_path / "a.toml").write_text('extends = "b.toml"\n')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"\n')
+    refused(trainer("--recipe", tmp_path / "a.toml"), 2, "a.toml", "b.toml")
+
+
+@pytest.mark.parametrize("args, words", [
+    ([], "--recipe"),
+    (["--recipe", "nowhere.toml"], "nowhere.toml"),
+    (["--recipe", SOURCE], ""),
+    (["--recipe", DIGITS, "--set"], "set"),
+    (["--recipe", DIGITS, "--set", "train.epochs"], "train.epochs"),
+    (["--recipe", DIGITS, "--set", "=3"], ""),
+    (["--recipe", DIGITS, "--frobnicate"], "frobnicate"),
+    (["--recipe", DIGITS, "stray"], "stray"),
+    (["recipes"], "did you mean 'recipe'?"),
+    (["recipe", "chekc", "--recipe", DIGITS], "chekc"),
+    (["--recipe", DIGITS, "--config", "nowhere.toml"], "nowhere.toml"),
+    (["--recipe", DIGITS, "--devices", "gpu zero"], "gpu zero"),
+])
+def test_bad_command_line(args, words, tmp_path):
+    refused(trainer(*args, cwd=tmp_path), 2, words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    refused(trainer("--recipe", DIGITS, "--devices", "63", "--output", tmp_path / "run"), 5, "63")
+    assert not (tmp_path / "run").exists()
+
+
+def idx(images, magic=0x0803, count=None, shape=(8, 8)):
+    return struct.pack(">IIII", magic, len(images) if count is None else count, *shape) + b"".join(images)
+
+
+def labels(values, magic=0x0801, count=None):
+    return struct.pack(">II", magic, len(values) if count is None else count) + bytes(values)
+
+
+def digits_with(tmp_path, **files):
+    args = []
+    for name in ("images", "labels"):
+        if name in files:
+            path = tmp_path / name
+            if files[name] is not None:
+                path.write_bytes(files[name])
+            args += ["--set", f'data.train.{name}="{path}"']
+    return trainer("--recipe", DIGITS, "--output", tmp_path / "run", *args)
+
+
+IMAGES = [bytes(64)] * 10
+LABELS = list(range(10))
+
+
+@pytest.mark.parametrize("files, words", [
+    (dict(images=None), "images"),
+    (dict(images=b""), "images"),
+    (dict(images=idx(IMAGES, magic=0x0D03), labels=labels(LABELS)), "magic"),
+    (dict(images=idx(IMAGES)[:-1], labels=labels(LABELS)), "images"),
+    (dict(images=idx(IMAGES) + b"x", labels=labels(LABELS)), "images"),
+    (dict(images=idx(IMAGES), labels=labels(LABELS[:-1])), "10"),
+    (dict(images=idx(IMAGES, count=2**32 - 1), labels=labels(LABELS)), "images"),
+    (dict(images=gzip.compress(idx(IMAGES))[:-20], labels=labels(LABELS)), "images"),
+    (dict(images=idx(IMAGES, shape=(2**31, 2**31)), labels=labels(LABELS)), "images"),
+])
+def test_bad_idx(files, words, tmp_path):
+    refused(digits_with(tmp_path, **files), 3, words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_empty_image_folders(tmp_path):
+    def train(path):
+        return trainer("--recipe", "resnet50", "--output", tmp_path / "run",
+                       *sets(data__train__path=f'"{path}"', data__eval__path=f'"{path}"'))
+    refused(train(tmp_path / "nowhere"), 3, "nowhere")
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "dog").mkdir()
+    refused(train(tmp_path / "images"), 3, "cat")
+
+
+def test_broken_image_is_named(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "one.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a whole picture")
+    result = trainer("--recipe", "resnet50", "--output", tmp_path / "run", *sets(
+        model__name="resnet18", batch__global=2,
+        data__train__path=f'"{tmp_path / "images"}"', data__eval__path='""'))
+    refused_lines = result.stderr.splitlines()[-1]
+    assert result.returncode == 3, result.stderr
+    assert refused_lines.startswith("error[data]: ") and "one.jpg" in refused_lines
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    run = tmp_path_factory.mktemp("short") / "run"
+    result = trainer("--recipe", DIGITS, "--output", run, *sets(train__steps=4, checkpoint__keep=0,
+                                                                checkpoint__every_steps=2))
+    assert result.returncode == 0, result.stderr
+    return run
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "gone"])
+def test_damaged_checkpoint(short_run, tmp_path, file, damage):
+    run = tmp_path / "run"
+    shutil.copytree(short_run, run)
+    checkpoint = latest_checkpoint(run)
+    path = checkpoint / file
+    content = bytearray(path.read_bytes())
+    if damage == "truncated":
+        path.write_bytes(content[:-7])
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 0x10
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    refused(trainer("--recipe", DIGITS, "--resume", checkpoint, "--output", tmp_path / "new",
+                    *sets(train__steps=4)), 4)
+
+
+def test_resume_falls_back_to_the_newest_whole_checkpoint(short_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(short_run, run)
+    (latest_checkpoint(run) / "model.safetensors").write_bytes(b"damaged")
+    result = trainer("--recipe", DIGITS, "--output", run, "--resume", "auto", *sets(train__steps=4))
+    assert result.returncode == 0, result.stderr
+    assert "warning" in result.stderr and "step-00000004" in result.stderr
+
+
+def test_resume_from_nowhere(tmp_path):
+    refused(trainer("--recipe", DIGITS, "--resume", tmp_path / "nowhere"), 4, "nowhere")
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file" / "run"), 5, "file")
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
+    """A limit on the size of files stands for the full disk: the optimizer's file no longer fits."""
+    run = tmp_path / "run"
+    job = ["--recipe", DIGITS, "--output", run]
+    first = trainer(*job, *sets(train__steps=4, checkpoint__every_steps=2))
+    assert first.returncode == 0, first.stderr
+    good = latest_checkpoint(run)
+
+    def limit():
+        size = (good / "model.safetensors").stat().st_size // 2
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    result = subprocess.run([TRAINER, *map(str, job), "--resume", "auto",
+                             *sets(train__steps=8, checkpoint__every_steps=2)], env=environment(),
+                            text=True, capture_output=True, preexec_fn=limit, timeout=300)
+    assert result.returncode == 5, (result.returncode, result.stderr)
+    assert "error[resource]: " in result.stderr
+    assert latest_checkpoint(run) == good
+    again = trainer(*job, "--resume", "auto", *sets(train__steps=8, checkpoint__every_steps=2))
+    assert again.returncode == 0, again.stderr
+

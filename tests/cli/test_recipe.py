@@ -1,0 +1,99 @@
+"""The recipe commands, and the pages generated from the config structs."""
+import json
+import os
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from trainer import DIGITS, SOURCE, sets, trainer
+
+tomllib = pytest.importorskip("tomllib")
+RECIPES = sorted((SOURCE / "recipes").glob("*.toml"))
+
+
+def test_reference_page_is_the_one_in_docs():
+    page = trainer("recipe", "reference")
+    assert page.returncode == 0, page.stderr
+    assert page.stdout == (SOURCE / "docs" / "recipe.md").read_text(), \
+        "run: trainer recipe reference > docs/recipe.md"
+
+
+def test_schema_is_the_one_in_docs():
+    schema = trainer("recipe", "schema")
+    assert schema.returncode == 0, schema.stderr
+    assert schema.stdout == (SOURCE / "docs" / "recipe.schema.json").read_text(), \
+        "run: trainer recipe schema > docs/recipe.schema.json"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_valid_for_the_trainer_and_for_the_schema(recipe):
+    check = trainer("recipe", "check", "--recipe", recipe)
+    assert check.returncode == 0, check.stderr
+    schema = json.loads((SOURCE / "docs" / "recipe.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(tomllib.loads(recipe.read_text()))
+    assert recipe.read_text().startswith("#"), "a recipe opens with its arithmetic"
+    assert "# Arithmetic:" in recipe.read_text()
+
+
+def test_schema_refuses_what_the_trainer_refuses():
+    schema = Draft202012Validator(json.loads((SOURCE / "docs" / "recipe.schema.json").read_text()))
+    recipe = tomllib.loads(DIGITS.read_text())
+    assert schema.is_valid(recipe)
+    for section, key, value in [("optimizer", "learning_rte", 0.1), ("optimizer", "name", "sdg"),
+                                ("train", "epochs", 0), ("model", "width", 3), ("run", "seed", "1")]:
+        bad = json.loads(json.dumps(recipe))
+        bad[section][key] = value
+        assert not schema.is_valid(bad), (section, key, value)
+        assert trainer("recipe", "check", "--recipe", DIGITS,
+                       *sets(**{f"{section}__{key}": value})).returncode == 2
+
+
+def test_show_is_a_fixed_point(tmp_path):
+    shown = trainer("recipe", "show", "--recipe", DIGITS).stdout
+    copy = tmp_path / "copy.toml"
+    copy.write_text(shown)
+    assert trainer("recipe", "show", "--recipe", copy).stdout == shown
+
+
+def test_layers_apply_in_order(tmp_path):
+    (tmp_path / "base.toml").write_text('[model]\nname = "mlp"\nhidden = 10\n[data]\nkind = "synthetic"\n'
+                                        '[optimizer]\nname = "sgd"\nlearning_rate = 1.0\n[train]\nepochs = 1\n')
+    (tmp_path / "mine.toml").write_text('extends = "base.toml"\n[model]\nhidden = 20\n')
+    (tmp_path / "hardware.toml").write_text('[train]\nepochs = 3\n[optimizer]\nlearning_rate = 3\n')
+    shown = trainer("recipe", "show", "--recipe", tmp_path / "mine.toml", "--config",
+                    tmp_path / "hardware.toml", *sets(optimizer__learning_rate=4))
+    assert shown.returncode == 0, shown.stderr
+    recipe = tomllib.loads(shown.stdout)
+    assert recipe["model"]["hidden"] == 20
+    assert recipe["train"]["epochs"] == 3
+    assert recipe["optimizer"]["learning_rate"] == 4.0
+
+
+def test_a_recipe_is_found_by_name(tmp_path):
+    assert trainer("recipe", "check", "--recipe", "digits", cwd=tmp_path).returncode == 0
+
+
+def test_check_as_json():
+    good = trainer("recipe", "check", "--recipe", DIGITS, "--json")
+    assert json.loads(good.stdout) == {"valid": True, "problems": []}
+    bad = trainer("recipe", "check", "--recipe", DIGITS, "--json", *sets(train__epoch=1, run__sed=1))
+    assert bad.returncode == 2
+    problems = json.loads(bad.stdout)["problems"]
+    assert len(problems) == 2 and all("did you mean" in problem for problem in problems)
+
+
+def test_version_names_what_it_is_made_of():
+    result = trainer("version", "--json")
+    assert result.returncode == 0, result.stderr
+    version = json.loads(result.stdout)
+    assert version["libtorch"] == "2.11.0"
+    if not os.path.exists("/proc/driver/nvidia/version"):
+        assert version["cuda"].startswith("not loaded: ")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["recipe", "--help"], ["version", "--help"]])
+def test_help(args):
+    result = trainer(*args)
+    assert result.returncode == 0
+    assert "usage" in result.stdout.lower()

@@ -1,0 +1,106 @@
+"""A run that was stopped and resumed equals one that never stopped, to the bit."""
+import random
+import signal
+import time
+
+import pytest
+
+from trainer import (DIGITS, assert_same_tensors, latest_checkpoint, metrics, sets, start, trainer)
+
+JOB = ["--recipe", DIGITS,
+       *sets(batch__global=8, train__epochs=8, train__ema=0.99, model__dropout=0.1,
+             optimizer__name="adamw", optimizer__learning_rate=1e-3, schedule__name="cosine",
+             precision__mode="fp16", precision__scaler__growth_interval=50, train__clip_norm=1.0,
+             eval__every_epochs=1, telemetry__every_steps=1, data__workers=1)]
+STOPS = 20
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    run = tmp_path_factory.mktemp("reference") / "run"
+    began = time.monotonic()
+    result = trainer(*JOB, "--output", run)
+    assert result.returncode == 0, result.stderr
+    return run, time.monotonic() - began
+
+
+def losses(run):
+    return [(line["step"], line.get("loss"), line.get("eval_loss"), line.get("scale"))
+            for line in metrics(run)]
+
+
+def test_resume_is_bit_exact_from_random_stops(reference, tmp_path):
+    """Each stop hits another step; a run may be stopped several times before it ends."""
+    whole, seconds = reference
+    chance = random.Random(5)
+    stops, runs = 0, 0
+    while stops < STOPS:
+        runs += 1
+        assert runs < 40, "the runs end before they are stopped"
+        run = tmp_path / f"run-{runs}"
+        for _ in range(4):  # stops of one run
+            process = start(*JOB, "--output", run, "--resume", "auto")
+            try:
+                process.wait(chance.uniform(0.1, 0.8) * seconds)
+            except Exception:
+                process.send_signal(chance.choice([signal.SIGINT, signal.SIGTERM]))
+            _, stderr = process.communicate(timeout=300)
+            if process.returncode == 0:
+                break
+            if process.returncode in (-signal.SIGINT, -signal.SIGTERM):
+                continue  # stopped before the handlers were there: nothing had begun
+            assert process.returncode == 75, stderr
+            stops += 1
+        else:
+            result = trainer(*JOB, "--output", run, "--resume", "auto")
+            assert result.returncode == 0, result.stderr
+        assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(run))
+        assert losses(run) == losses(whole)
+
+
+def test_resume_of_a_finished_run_says_so_and_changes_nothing(reference):
+    run, _ = reference
+    before = (run / "metrics.jsonl").read_bytes()
+    result = trainer(*JOB, "--output", run, "--resume", "auto")
+    assert result.returncode == 0, result.stderr
+    assert "finished already" in result.stderr
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_resume_from_an_older_checkpoint_cuts_the_records_back(tmp_path):
+    run = tmp_path / "run"
+    job = ["--recipe", DIGITS, *sets(train__steps=40, checkpoint__every_steps=10,
+                                     telemetry__every_steps=1)]
+    assert trainer(*job, "--output", run).returncode == 0
+    whole = losses(run)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 41, "lo')  # torn by a crash
+    result = trainer(*job, "--resume", run / "checkpoints" / "step-00000020")
+    assert result.returncode == 0, result.stderr
+    assert losses(run) == whole
+
+
+def test_a_run_is_never_overwritten(reference):
+    run, _ = reference
+    result = trainer(*JOB, "--output", run)
+    assert result.returncode == 2
+    assert "holds a run already; pass --resume auto" in result.stderr
+
+
+def test_default_folders_are_numbered(tmp_path):
+    for name in ("digits", "digits-2"):
+        result = trainer("--recipe", DIGITS, *sets(train__steps=1), cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / "runs" / name / "recipe.toml").is_file()
+
+
+@pytest.mark.parametrize("change, words", [
+    (sets(model__hidden=99), "layers.0.weight"),
+    (sets(run__seed=12345), "run.seed"),
+    (sets(batch__global=32), "batch.global"),
+])
+def test_a_checkpoint_of_another_job_is_refused(reference, tmp_path, change, words):
+    run, _ = reference
+    result = trainer(*JOB, *change, "--resume", latest_checkpoint(run), "--output", tmp_path / "new")
+    assert result.returncode == 4, result.stderr
+    assert words in result.stderr

@@ -1,0 +1,161 @@
+"""What a user sees of a training run."""
+import json
+import signal
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer import (DIGITS, assert_same_tensors, evaluations, latest_checkpoint, metrics, sets, start,
+                     tensors, trainer)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """One run of the README's recipe as it stands."""
+    run = tmp_path_factory.mktemp("digits") / "run"
+    result = trainer("--recipe", DIGITS, "--output", run)
+    assert result.returncode == 0, result.stderr
+    return run, result
+
+
+def test_digits_reaches_97_percent(digits):
+    run, _ = digits
+    assert evaluations(run)[-1]["eval_top1"] >= 97.0
+
+
+def test_the_run_folder_holds_what_is_promised(digits):
+    run, _ = digits
+    for name in ("recipe.toml", "run.json", "metrics.jsonl", "checkpoints/latest", "checkpoints/best"):
+        assert (run / name).is_file(), name
+    record = json.loads((run / "run.json").read_text())
+    assert record["libtorch"] == "2.11.0"
+    assert str(run) in record["command"]
+    assert {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"} <= {
+        path.name for path in latest_checkpoint(run).iterdir()}
+
+
+def test_phases_of_every_line_sum_to_its_wall_time(digits):
+    run, _ = digits
+    lines = [line for line in metrics(run) if "loss" in line]
+    assert len(lines) > 10
+    for line in lines:
+        assert sum(line["phases_s"].values()) == pytest.approx(line["step_s"], rel=0.005)
+
+
+def test_tensorboard_reads_the_event_file(digits):
+    run, _ = digits
+    events = EventAccumulator(str(run))
+    events.Reload()
+    logged = [line["loss"] for line in metrics(run) if "loss" in line]
+    read = [scalar.value for scalar in events.Scalars("train/loss")]
+    assert read == pytest.approx(logged, rel=1e-6)
+    assert events.Scalars("eval/top1")[-1].value == pytest.approx(evaluations(run)[-1]["eval_top1"])
+
+
+def test_plain_lines_without_a_terminal(digits):
+    _, result = digits
+    assert "\x1b" not in result.stderr
+    assert "\r" not in result.stderr
+    assert "top1" in result.stderr
+
+
+def test_the_resolved_recipe_runs_again_to_the_same_weights(digits, tmp_path):
+    run, _ = digits
+    again = tmp_path / "again"
+    result = trainer("--recipe", run / "recipe.toml", "--output", again, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (again / "recipe.toml").read_text() == (run / "recipe.toml").read_text()
+    assert_same_tensors(latest_checkpoint(run), latest_checkpoint(again))
+
+
+def test_accumulated_micro_batches_give_the_same_result(tmp_path):
+    """64 = 3 unequal parts (22, 21, 21), and the last batch of the epoch is short."""
+    weights = []
+    for micro in ("auto", 22):
+        run = tmp_path / f"micro-{micro}"
+        result = trainer("--recipe", DIGITS, "--output", run,
+                         *sets(batch__micro=micro, precision__mode="fp32", train__epochs=1))
+        assert result.returncode == 0, result.stderr
+        weights.append(tensors(latest_checkpoint(run)))
+    for name, whole in weights[0].items():
+        if name.startswith("model/"):
+            assert whole == pytest.approx(weights[1][name], rel=1e-3, abs=1e-5), name
+
+
+def test_workers_do_not_change_what_is_learned(tmp_path):
+    for workers in (0, 3):
+        result = trainer("--recipe", DIGITS, "--output", tmp_path / str(workers),
+                         *sets(data__workers=workers, train__epochs=2))
+        assert result.returncode == 0, result.stderr
+    assert_same_tensors(latest_checkpoint(tmp_path / "0"), latest_checkpoint(tmp_path / "3"))
+
+
+def test_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
+    result = trainer("--recipe", DIGITS, "--output", tmp_path / "run", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "85,002 parameters" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_without_effect_are_said_aloud(tmp_path):
+    result = trainer("--recipe", DIGITS, "--dry-run", *sets(precision__mode="tf32", train__steps=3))
+    assert 'precision.mode = "tf32" has no effect' in result.stderr
+    assert "train.epochs has no effect" in result.stderr
+
+
+def test_checkpoints_kept_are_the_newest_and_the_best(tmp_path):
+    run = tmp_path / "run"
+    result = trainer("--recipe", DIGITS, "--output", run,
+                     *sets(train__steps=50, checkpoint__every_steps=10, checkpoint__keep=2))
+    assert result.returncode == 0, result.stderr
+    names = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+    best = (run / "checkpoints" / "best").read_text().strip()
+    assert set(names) == {"step-00000040", "step-00000050", best}
+
+
+@pytest.mark.parametrize("mode", ["bf16", "fp16"])
+def test_mixed_precision_trains(tmp_path, mode):
+    run = tmp_path / mode
+    result = trainer("--recipe", DIGITS, "--output", run, *sets(precision__mode=mode, train__epochs=10))
+    assert result.returncode == 0, result.stderr
+    assert evaluations(run)[-1]["eval_top1"] >= 90.0
+
+
+def test_a_loss_that_is_not_finite_stops_with_status_7(tmp_path):
+    run = tmp_path / "run"
+    result = trainer("--recipe", DIGITS, "--output", run,
+                     *sets(optimizer__learning_rate=1e30, precision__mode="fp32",
+                           checkpoint__every_steps=1))
+    assert result.returncode == 7, result.stderr
+    assert "error[numeric]: " in result.stderr
+    for checkpoint in (run / "checkpoints").glob("step-*"):
+        for name, array in tensors(checkpoint).items():
+            if name.startswith("model/"):
+                assert not (array != array).any(), f"{checkpoint.name} holds NaN in {name}"
+
+
+def test_skipping_steps_that_are_not_finite_goes_on(tmp_path):
+    run = tmp_path / "run"
+    result = trainer("--recipe", DIGITS, "--output", run,
+                     *sets(optimizer__learning_rate=1e30, precision__mode="fp32", train__on_nan="skip",
+                           train__epochs=2))
+    assert result.returncode == 0, result.stderr
+    assert "steps were skipped" in result.stderr
+    assert metrics(run)[-1]["step"] == 46
+
+
+def test_a_second_signal_stops_at_once_and_harms_no_file(tmp_path):
+    run = tmp_path / "run"
+    process = start("--recipe", DIGITS, "--output", run,
+                    *sets(train__epochs=100000, checkpoint__every_steps=1, checkpoint__keep=2))
+    while not (run / "checkpoints" / "latest").exists():
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    process.stderr.close()
+    assert process.returncode in (75, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+    result = trainer("--recipe", DIGITS, "--output", run, "--resume", "auto",
+                     *sets(train__epochs=100000, checkpoint__every_steps=1, checkpoint__keep=2),
+                     "--dry-run")
+    assert result.returncode == 0, result.stderr

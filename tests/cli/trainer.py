@@ -1,0 +1,70 @@
+"""Runs the real trainer for the tests of the command line."""
+import json
+import os
+import pathlib
+import subprocess
+
+from safetensors.numpy import load_file
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+TRAINER = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "trainer"
+DIGITS = SOURCE / "recipes" / "digits.toml"
+LIMIT_S = 600  # only to catch a hang
+
+
+def environment():
+    env = dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb")
+    for name in list(env):
+        if name.startswith(("ASAN", "UBSAN", "TORCH")):
+            del env[name]
+    return env
+
+
+def trainer(*args, cwd=None):
+    """The finished process: returncode, stdout, stderr."""
+    return subprocess.run([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+
+
+def start(*args, cwd=None):
+    return subprocess.Popen([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE)
+
+
+def sets(**values):
+    """--set arguments; a_b__c is section a_b, key c."""
+    args = []
+    for key, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        args += ["--set", f"{key.replace('__', '.')}={text}"]
+    return args
+
+
+def metrics(run):
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluations(run):
+    return [line for line in metrics(run) if "eval_top1" in line]
+
+
+def latest_checkpoint(run):
+    return run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
+
+
+def tensors(checkpoint):
+    """{file/name: array} of every tensor file of a checkpoint."""
+    result = {}
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        for name, array in load_file(file).items():
+            result[f"{file.stem}/{name}"] = array
+    return result
+
+
+def assert_same_tensors(left, right):
+    left, right = tensors(left), tensors(right)
+    assert left.keys() == right.keys()
+    different = [name for name in left if left[name].tobytes() != right[name].tobytes()]
+    assert not different, f"not bit-identical: {different}"
