@@ -58,9 +58,10 @@ std::vector<Part> parts_of(const ProgressState& state) {
   if (state.samples_per_s > 0.0 && std::isfinite(state.samples_per_s)) {
     parts.push_back({kSpeed, format_speed(state.samples_per_s, state.samples)});
   }
-  // fmt would tell -nan from nan.
-  parts.push_back(
-      {kLoss, std::isnan(state.loss) ? "loss nan" : fmt::format("loss {:.4f}", state.loss)});
+  if (state.loss.has_value()) {  // fmt would tell -nan from nan
+    parts.push_back(
+        {kLoss, std::isnan(*state.loss) ? "loss nan" : fmt::format("loss {:.4f}", *state.loss)});
+  }
   parts.push_back({kRate, fmt::format("lr {}", format_rate(state.learning_rate))});
   if (state.steps > state.step && state.step_s > 0.0) {
     const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
@@ -131,7 +132,7 @@ void Progress::update(const ProgressState& state, double now_s) {
   const double weight = 1.0 / std::min(static_cast<double>(++updates_), kAverageOverSteps);
   const double samples = state.samples_per_s * state.step_s;
   step_s_ += weight * (state.step_s - step_s_);
-  samples_per_step_ += weight * (samples - samples_per_step_);
+  if (std::isfinite(samples)) samples_per_step_ += weight * (samples - samples_per_step_);
 
   const bool is_edge = updates_ == 1 || state.step == state.steps;
   if (!is_edge && now_s - shown_s_ < (live_ ? kLiveEvery_s : kLineEvery_s)) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,7 @@ struct ProgressState {
   int64_t steps = 0;   // of the whole run; 0: unknown, so no bar and no time left
   double step_s = 0.0;
   double samples_per_s = 0.0;
-  double loss = 0.0;  // not a number: not known yet, or lost
+  std::optional<double> loss = {};  // none: not known yet
   double learning_rate = 0.0;
   std::string_view samples = "images";  // what samples_per_s counts
 };

@@ -66,6 +66,7 @@ TEST(FormatProgress, TheBarGoesFromEmptyToFull) {
 TEST(FormatProgress, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(format_progress({.step = 7, .loss = 2.5, .learning_rate = 0.0}, 80),
             "step 7  loss 2.5000  lr 0");
+  EXPECT_EQ(format_progress({.step = 7}, 80), "step 7  lr 0");
   EXPECT_EQ(format_progress({.epoch = 1, .step = 7, .steps = 9, .loss = -std::nan("")}, 60),
             "epoch 1  [=================>     ]  step 7/9  loss nan  lr 0");
 }
@@ -107,8 +108,8 @@ TEST(Progress, AveragesTimeAndSpeedOverSteps) {
   progress.update({.step = 1, .step_s = 1.0, .samples_per_s = 8.0}, 100.0);
   progress.update({.step = 2, .step_s = 3.0, .samples_per_s = 8.0 / 3}, 200.0);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "brim: step 1  1.00 s  8.0 images/s  loss 0.0000  lr 0\n"
-            "brim: step 2  2.00 s  4.0 images/s  loss 0.0000  lr 0\n");
+            "brim: step 1  1.00 s  8.0 images/s  lr 0\n"
+            "brim: step 2  2.00 s  4.0 images/s  lr 0\n");
 }
 
 }  // namespace
