@@ -13,7 +13,6 @@ die() {
   local status=$1
   shift
   case $status in
-    2) echo "error[recipe]: $*" >&2 ;;
     5) echo "error[resource]: $*" >&2 ;;
     *) echo "error: $*" >&2 ;;
   esac
