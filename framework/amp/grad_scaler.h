@@ -27,6 +27,7 @@ struct GradScalerConfig {
   double minimum_scale = 1.0;
 
   void fields(recipe::Fields& f);
+  bool operator==(const GradScalerConfig&) const = default;
 };
 
 /// Makes the ranks agree: leaves a value above 0 on every rank where it was above 0 on any (sum or

@@ -1,11 +1,13 @@
-// scaler_tool GROWTH_FACTOR BACKOFF_FACTOR GROWTH_INTERVAL MINIMUM unscale|check: reads words of
-// stdin, one a step: "ok", "inf" or "nan" in that step's gradients. Prints the scale after each.
+// scaler_tool GROWTH_FACTOR BACKOFF_FACTOR GROWTH_INTERVAL MINIMUM unscale|check: each line of
+// stdin is a run, each word a step: "ok", "inf" or "nan" in that step's gradients. Prints the scale
+// after each step, a line a run.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "framework/amp/grad_scaler.h"
@@ -19,18 +21,22 @@ int main(int argc, char** argv) {
   config.minimum_scale = std::stod(argv[4]);
   const bool unscales = std::string(argv[5]) == "unscale";
 
-  brim::amp::GradScaler scaler(at::kCPU, config, /*enabled=*/true);
-  for (std::string word; std::cin >> word;) {
-    auto gradient = at::ones({8});
-    if (word == "inf") gradient[3] = INFINITY;
-    if (word == "nan") gradient[5] = NAN;
-    if (unscales) {
-      scaler.unscale({gradient});
-    } else {
-      scaler.check({gradient});
+  for (std::string pattern; std::getline(std::cin, pattern);) {
+    brim::amp::GradScaler scaler(at::kCPU, config, /*enabled=*/true);
+    std::istringstream words(pattern);
+    for (std::string word; words >> word;) {
+      auto gradient = at::ones({8});
+      if (word == "inf") gradient[3] = INFINITY;
+      if (word == "nan") gradient[5] = NAN;
+      if (unscales) {
+        scaler.unscale({gradient});
+      } else {
+        scaler.check({gradient});
+      }
+      scaler.update();
+      std::printf("%a ", scaler.read_scale());
     }
-    scaler.update();
-    std::printf("%a\n", scaler.read_scale());
+    std::printf("\n");
   }
   return 0;
 }

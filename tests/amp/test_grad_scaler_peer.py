@@ -13,7 +13,7 @@ TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "scaler_tool"
 def pattern(seed):
     """200 steps: stretches of good steps with an overflow now and then, and a burst of them."""
     choose = random.Random(seed)
-    rate = choose.choice([0.02, 0.1, 0.3])
+    rate = choose.choice([0.02, 0.1, 0.2])
     words = [choose.choice(["inf", "nan"]) if choose.random() < rate else "ok" for _ in range(200)]
     burst = choose.randrange(190)
     words[burst:burst + 10] = ["inf"] * 10
@@ -38,13 +38,16 @@ def torch_scales(words, growth, backoff, interval):
 
 
 @pytest.mark.parametrize("way", ["unscale", "check"])
-@pytest.mark.parametrize("seed", range(24))
-def test_same_scales_as_torch(seed, way):
-    growth, backoff, interval = [(2.0, 0.5, 2000), (2.0, 0.5, 7), (1.5, 0.25, 3)][seed % 3]
-    words = pattern(seed)
+@pytest.mark.parametrize("settings", [(2.0, 0.5, 2000), (2.0, 0.5, 7), (1.5, 0.25, 3)])
+def test_same_scales_as_torch(settings, way):
+    patterns = [pattern(seed) for seed in range(24)]
     # torch has no minimum: one that is never reached.
-    result = subprocess.run([TOOL, str(growth), str(backoff), str(interval), "1e-30", way],
-                            input=" ".join(words), capture_output=True, text=True, check=True)
-    scales = [float.fromhex(line) for line in result.stdout.split()]
-    assert scales == torch_scales(words, growth, backoff, interval)
-    assert len(set(scales)) > 3  # the pattern moved the scale
+    result = subprocess.run([TOOL, *map(str, settings), "1e-37", way], capture_output=True,
+                            text=True, check=True,
+                            input="\n".join(" ".join(words) for words in patterns))
+    runs = result.stdout.splitlines()
+    assert len(runs) == len(patterns)
+    for run, words in zip(runs, patterns):
+        scales = [float.fromhex(scale) for scale in run.split()]
+        assert scales == torch_scales(words, *settings)
+        assert len(set(scales)) > 3  # the pattern moved the scale
