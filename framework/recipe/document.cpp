@@ -136,4 +136,18 @@ Value parse(const std::string& text, const std::string& source_name) {
   return std::move(*value);
 }
 
+Location place_of(const Value& document, std::string_view key) {
+  const Value* value = &document;
+  for (size_t start = 0; start < key.size();) {
+    const size_t end = std::min(key.find('.', start), key.size());
+    const auto* table = std::get_if<Table>(&value->data);
+    if (table == nullptr) return document.location;
+    const auto found = table->entries.find(key.substr(start, end - start));
+    if (found == table->entries.end()) return document.location;
+    value = &found->second;
+    start = end + 1;
+  }
+  return value->location;
+}
+
 }  // namespace brim::recipe

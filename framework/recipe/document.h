@@ -62,4 +62,8 @@ Value load(const std::string& name, const LayerOptions& options);
 /// folder. Throws as load() does.
 Value parse(const std::string& text, const std::string& source_name);
 
+/// Where a key such as "batch.micro" was written; the recipe as a whole where it was left out. For
+/// checks that see more than one key.
+Location place_of(const Value& document, std::string_view key);
+
 }  // namespace brim::recipe

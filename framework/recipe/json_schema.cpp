@@ -51,15 +51,20 @@ class SchemaWriter final : public Fields {
       open_.push_back({object_schema(""), Json::object()});
       slot.make(name)->fields(*this);
       for (const auto& [key, schema] : open_.back().shape["properties"].items()) {
-        const bool same = !all_keys.contains(key) || all_keys[key] == schema;
-        all_keys[key] = same ? schema : Json(true);
+        if (!all_keys.contains(key)) {
+          all_keys[key] = schema;
+        } else if (all_keys[key] != schema) {
+          all_keys[key] = true;
+        }
       }
       levels[name] = std::move(open_.back());
       open_.pop_back();
     }
     Level& here = open_.back();
     for (const auto& [key, schema] : all_keys.items()) here.shape["properties"][key] = schema;
-    for (const std::string_view name : names) add_branch(selector, name, levels[name], all_keys);
+    for (const std::string_view name : names) {
+      add_branch(slot, selector, name, levels[name], all_keys);
+    }
   }
 
  protected:
@@ -97,7 +102,7 @@ class SchemaWriter final : public Fields {
     open_.pop_back();
     open_.back().shape["properties"][level.name] = level.shape;
     if (level.needs.empty()) return;
-    need(level.name);
+    if (level.needs.contains("required")) need(level.name);
     open_.back().needs["properties"][level.name] = level.needs;
   }
 
@@ -143,8 +148,8 @@ class SchemaWriter final : public Fields {
   void need(std::string_view key) { open_.back().needs["required"].push_back(key); }
 
   /// What holds where `selector` is `name`: that part's keys, none of the other parts', its needs.
-  void add_branch(std::string_view selector, std::string_view name, const Level& part,
-                  const Json& all_keys) {
+  void add_branch(const PartSlot& slot, std::string_view selector, std::string_view name,
+                  const Level& part, const Json& all_keys) {
     const Json condition = {{"properties", {{selector, {{"const", name}}}}},
                             {"required", {selector}}};
     Json keys = part.shape["properties"];
@@ -153,9 +158,14 @@ class SchemaWriter final : public Fields {
     }
     Json then = {{"properties", std::move(keys)}};
     if (part.shape.contains("allOf")) then["allOf"] = part.shape["allOf"];
-    open_.back().shape["allOf"].push_back({{"if", condition}, {"then", std::move(then)}});
+    Level& here = open_.back();
+    if (name == slot.selected()) {
+      const Json left_out = {{"not", {{"required", {selector}}}}};
+      here.needs["allOf"].push_back({{"if", left_out}, {"then", then}});
+    }
+    here.shape["allOf"].push_back({{"if", condition}, {"then", std::move(then)}});
     if (!part.needs.empty()) {
-      open_.back().needs["allOf"].push_back({{"if", condition}, {"then", part.needs}});
+      here.needs["allOf"].push_back({{"if", condition}, {"then", part.needs}});
     }
   }
 
@@ -167,7 +177,7 @@ class SchemaWriter final : public Fields {
 std::string json_schema(Config& config) {
   SchemaWriter writer;
   config.fields(writer);
-  return writer.finish().dump(2) + "\n";
+  return writer.finish().dump(2);
 }
 
 }  // namespace brim::recipe

@@ -10,6 +10,7 @@
 #include "framework/recipe/document.h"
 #include "framework/recipe/lookup.h"
 #include "framework/recipe/parse_toml.h"
+#include "framework/recipe/text.h"
 
 namespace brim::recipe {
 namespace fs = std::filesystem;
@@ -153,15 +154,18 @@ class Loader {
 
   /// A TOML value; what is none is a string, unless its first character promises another kind.
   std::optional<Value> set_value(const std::string& text, const Location& location) {
+    const Origin origin{location.source, fs::current_path()};
     std::vector<Problem> found;
-    auto parsed = parse_toml("value = " + text, {location.source, fs::current_path()}, found);
-    Value value{.data = text, .location = {}, .key_location = {}, .folder = fs::current_path()};
-    if (parsed) {
-      value = std::move(std::get<Table>(parsed->data).entries.at("value"));
-    } else if (std::string_view("[{\"'").find(text.front()) != std::string_view::npos) {
+    auto parsed = parse_toml("value = " + text, origin, found);
+    if (!parsed && std::string_view("[{\"'").find(text.front()) == std::string_view::npos) {
+      found.clear();
+      parsed = parse_toml("value = " + toml_string(text), origin, found);
+    }
+    if (!parsed) {
       problem(location, found.front().message);
       return std::nullopt;
     }
+    Value value = std::move(std::get<Table>(parsed->data).entries.at("value"));
     mark_place(value, location);
     mark_layer(value, layer_);
     return value;

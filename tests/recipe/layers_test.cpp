@@ -131,6 +131,18 @@ TEST_F(RecipeLayers, PlacesSurviveLayering) {
       "recipe.toml:3:9: 'micro' in [batch]: expected an integer at least 1, found the integer 0");
 }
 
+TEST_F(RecipeLayers, PlaceOfAKey) {
+  write("base.toml", "[run]\nname = \"a\"\n");
+  write("recipe.toml", "extends = \"base.toml\"\n[batch]\nmicro = 1\n");
+  const Value document = load("recipe.toml", {.sets = {"run.seed=1"}});
+  EXPECT_EQ(place_of(document, "run.name").text(), "base.toml:2:8");
+  EXPECT_EQ(place_of(document, "batch.micro").text(), "recipe.toml:3:9");
+  EXPECT_EQ(place_of(document, "batch").text(), "recipe.toml:2:1");
+  EXPECT_EQ(place_of(document, "run.seed").text(), "--set run.seed=1");
+  EXPECT_EQ(place_of(document, "run.tags").text(), "recipe.toml");
+  EXPECT_EQ(place_of(document, "run.name.x").text(), "recipe.toml");
+}
+
 TEST_F(RecipeLayers, ProblemsOfAllLayersAreReportedTogether) {
   write("recipe.toml", "[run]\nname == 1\n");
   write("one.toml", "a = [\n");
@@ -174,6 +186,7 @@ TEST_F(RecipeLayers, WrongSets) {
   EXPECT_THAT(error("=1"), HasSubstr("--set =1: '' is no key"));
   EXPECT_THAT(error("a b=1"), HasSubstr("'a b' is no key"));
   EXPECT_EQ(error("run.seed=1\nx=2"), "--set: expected one line without control characters");
+  EXPECT_EQ(error("run.name=\xff"), "--set run.name=\xff: expected UTF-8 text, found other bytes");
   EXPECT_EQ(error("run.tags=[1"),
             "--set run.tags=[1: syntax error while parsing array: encountered end-of-file");
   EXPECT_EQ(error("run.sed=1"),

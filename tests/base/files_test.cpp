@@ -1,0 +1,158 @@
+// Files that are whole or not there, and readers that trust no file.
+#include "framework/base/files.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
+
+namespace brim {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Files : public ::testing::Test {
+ protected:
+  Files() {
+    std::string name = (fs::temp_directory_path() / "brim_files_XXXXXX").string();
+    folder = ::mkdtemp(name.data());
+  }
+  ~Files() override { fs::remove_all(folder); }
+
+  /// Names in the test's folder.
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      result.push_back(entry.path().filename());
+    }
+    return result;
+  }
+
+  fs::path folder;
+};
+
+/// The text of the Error of kind `status` that `body` throws.
+template <class Body>
+std::string error_of(Exit status, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string content(const fs::path& path) { return read_file(path, Exit::kData, 1000); }
+
+TEST_F(Files, AtomicFileAppearsOnCommitOnly) {
+  const fs::path path = folder / "a";
+  AtomicFile file(path);
+  file.write("one ");
+  file.write("two");
+  EXPECT_FALSE(fs::exists(path));
+  file.commit();
+  EXPECT_EQ(content(path), "one two");
+  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+}
+
+TEST_F(Files, AbandonedAtomicFileLeavesTheOldOneAndNothingElse) {
+  const fs::path path = folder / "a";
+  write_file(path, "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+  }
+  EXPECT_EQ(content(path), "old");
+  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+}
+
+TEST_F(Files, WriteFileReplaces) {
+  write_file(folder / "a", "old and longer");
+  write_file(folder / "a", "new");
+  EXPECT_EQ(content(folder / "a"), "new");
+}
+
+TEST_F(Files, MissingFolderIsNamed) {
+  const fs::path path = folder / "missing" / "a";
+  EXPECT_THAT(error_of(Exit::kResource, [&] { AtomicFile file(path); }),
+              ::testing::AllOf(StartsWith(path.string()), HasSubstr("No such file or directory")));
+}
+
+TEST_F(Files, CommitOverAFolderFailsAndLeavesNoTemporary) {
+  fs::create_directories(folder / "a" / "full");
+  EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(folder / "a", "x"); }),
+              StartsWith((folder / "a").string() + ": cannot write: "));
+  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+}
+
+/// Writes under a limit on file size, which stands in for a full disk; exits with the error's kind.
+[[noreturn]] void write_beyond_limit(const fs::path& path) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{.rlim_cur = 4096, .rlim_max = 4096};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  try {
+    write_file(path, std::string(10000, 'x'));
+  } catch (const Error& error) {
+    print_error(error);
+    std::exit(static_cast<int>(error.status()));
+  }
+  std::exit(0);
+}
+
+TEST_F(Files, FailedWriteIsAResourceErrorAndLeavesTheOldFile) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  // The child runs the whole test again, in a folder of its own.
+  EXPECT_EXIT(write_beyond_limit(folder / "a"), ::testing::ExitedWithCode(5),
+              "error.resource.: .*/a.tmp.[0-9]+: cannot write: File too large");
+  EXPECT_THAT(names(), ::testing::IsEmpty());
+}
+
+TEST_F(Files, ReadFileRefusesWhatIsNoFileOrTooLarge) {
+  write_file(folder / "a", "12345");
+  EXPECT_EQ(read_file(folder / "a", Exit::kData, 5), "12345");
+  EXPECT_EQ(error_of(Exit::kData, [&] { read_file(folder / "a", Exit::kData, 4); }),
+            (folder / "a").string() + ": expected at most 4 bytes, found 5");
+  EXPECT_EQ(error_of(Exit::kRecipe, [&] { read_file(folder / "b", Exit::kRecipe, 4); }),
+            (folder / "b").string() + ": cannot open: No such file or directory");
+  EXPECT_EQ(error_of(Exit::kData, [&] { read_file(folder, Exit::kData, 4); }),
+            folder.string() + ": expected a file, found a folder or device");
+  EXPECT_THAT(error_of(Exit::kData, [&] { read_file("/dev/zero", Exit::kData, 4); }),
+              HasSubstr("expected a file, found a folder or device"));
+}
+
+TEST_F(Files, APipeIsRefusedWithoutWaitingForAWriter) {
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of(Exit::kData, [&] { read_file(folder / "pipe", Exit::kData, 4); }),
+              HasSubstr("expected a file, found a folder or device"));
+}
+
+TEST_F(Files, MapAndDigestSeeTheSameBytes) {
+  write_file(folder / "a", "abc");
+  write_file(folder / "empty", "");
+  const MappedFile map(folder / "a", Exit::kData);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()),
+            "abc");
+  EXPECT_EQ(digest_file(folder / "a"), digest(map.bytes()));
+  EXPECT_EQ(digest_file(folder / "a"), "06b05ab6733a618578af5f94892f3950");  // xxhsum -H128
+  EXPECT_TRUE(MappedFile(folder / "empty", Exit::kData).bytes().empty());
+  EXPECT_EQ(digest_file(folder / "empty"), "99aa06d3014798d86001c324468d497f");
+  EXPECT_NE(digest(map.bytes().first(2)), digest(map.bytes()));
+}
+
+TEST_F(Files, MakeFolderMakesParentsAndNamesWhatStandsInTheWay) {
+  make_folder(folder / "x" / "y");
+  make_folder(folder / "x" / "y");
+  EXPECT_TRUE(fs::is_directory(folder / "x" / "y"));
+  write_file(folder / "file", "");
+  EXPECT_THAT(error_of(Exit::kResource, [&] { make_folder(folder / "file" / "z"); }),
+              StartsWith((folder / "file" / "z").string() + ": cannot make the folder: "));
+}
+
+}  // namespace
+}  // namespace brim
