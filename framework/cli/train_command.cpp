@@ -52,12 +52,14 @@ int train_command(int argc, char** argv) {
   for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
   if (parsed.count("dry-run") != 0) return 0;
 
+  const train::TrainState state =
+      folder.checkpoint ? train::restore(*folder.checkpoint, job, parts) : train::TrainState{};
   train::create_run_folder(folder, recipe::print(job),
                            telemetry::run_record({.command = {argv, argv + argc},
                                                   .libtorch = TORCH_VERSION,
                                                   .device = parts.device.str(),
                                                   .seed = job.run.seed}));
-  train::Trainer trainer(job, std::move(parts), folder);
+  train::Trainer trainer(job, std::move(parts), state, folder);
   return static_cast<int>(trainer.run());
 }
 

@@ -13,12 +13,13 @@
 
 namespace brim::train {
 
-Trainer::Trainer(const JobConfig& job, Parts parts, const RunFolder& folder)
+Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
+                 const RunFolder& folder)
     : job_(job),
       parts_(std::move(parts)),
       folder_(folder),
       store_(folder.checkpoints(), job.checkpoint.keep),
-      progress_(folder.checkpoint ? restore(*folder.checkpoint, job_, parts_) : TrainState{}),
+      progress_(state),
       recorder_(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch),
       normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
                                         parts_.device)),

@@ -22,9 +22,9 @@ namespace brim::train {
 
 class Trainer {
  public:
-  /// The folder exists (create_run_folder); where it names a checkpoint, the run goes on from
-  /// there. Throws Error(kCheckpoint) for one that is damaged or of another job.
-  Trainer(const JobConfig& job, Parts parts, const RunFolder& folder);
+  /// Goes on from `state`, which `parts` are in. The folder exists (create_run_folder); its records
+  /// are cut back to the state's step.
+  Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder);
 
   /// Trains to the end (kDone), or until a stop is asked for (kStopped, state saved). Throws Error:
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.

@@ -41,7 +41,7 @@ def test_schema_refuses_what_the_trainer_refuses():
     recipe = tomllib.loads(DIGITS.read_text())
     assert schema.is_valid(recipe)
     for section, key, value in [("optimizer", "learning_rte", 0.1), ("optimizer", "name", "sdg"),
-                                ("train", "epochs", 0), ("model", "width", 3), ("run", "seed", "1")]:
+                                ("train", "epochs", 0), ("model", "width", 3), ("run", "seed", "one")]:
         bad = json.loads(json.dumps(recipe))
         bad[section][key] = value
         assert not schema.is_valid(bad), (section, key, value)
