@@ -56,6 +56,8 @@ class Optimizer {
 /// are the [optimizer] section's own; see train/job.h.
 class OptimizerConfig : public recipe::Part {
  public:
+  /// The parameters must be on their device and in their memory order already: the state takes both
+  /// from them.
   virtual std::unique_ptr<Optimizer> build(std::vector<ParameterGroup> groups) const = 0;
 };
 
