@@ -27,10 +27,12 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   for (const auto& parameter : parts_.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
+  parts_.model->train();
 }
 
-// One optimizer step over one global batch, in the order in which things happen.
+// Reads top to bottom, in the order in which things happen.
 void Trainer::train_step() {
+  if (loader_ == nullptr) start_loader();
   const double learning_rate = parts_.schedule->learning_rate(progress_.step);
   at::Tensor step_loss;  // mean over the global batch
   const data::Batch* batch = nullptr;
@@ -78,6 +80,7 @@ void Trainer::train_step() {
                   .samples = batch->step_samples,
                   .learning_rate = learning_rate,
                   .phase_s = timeline_.take()});
+  take_arrived_values(/*wait=*/false);
 }
 
 Exit Trainer::run() {
@@ -86,14 +89,11 @@ Exit Trainer::run() {
     return Exit::kDone;
   }
   log::info("{} in {}", progress_.step == 0 ? "starting" : "going on", folder_.path.string());
-  parts_.model->train();
-  start_loader();
 
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
     if (progress_.step == parts_.total_steps || stop_requested()) break;
     train_step();
-    take_arrived_values(/*wait=*/false);
     progress_.evaluation_due = evaluation_falls_due();
     if (checkpoint_falls_due() && !progress_.evaluation_due) save(/*is_best=*/false);
   }
@@ -112,7 +112,6 @@ data::DeviceBatch Trainer::to_device(const data::Batch& batch) const {
 }
 
 void Trainer::start_loader() {
-  if (progress_.step >= parts_.total_steps) return;
   loader_ = std::make_unique<data::Loader>(
       *parts_.train_data,
       data::LoaderOptions{.global_batch = job_.batch.global,

@@ -30,8 +30,10 @@ class Trainer {
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
   Exit run();
 
- private:
+  /// One optimizer step over one global batch. Never waits for the device. run() is made of these.
   void train_step();
+
+ private:
   data::DeviceBatch to_device(const data::Batch& batch) const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
