@@ -7,7 +7,11 @@ from jsonschema import Draft202012Validator
 
 from trainer import DIGITS, SOURCE, sets, trainer
 
-tomllib = pytest.importorskip("tomllib")
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    from pip._vendor import tomli as tomllib
+
 RECIPES = sorted((SOURCE / "recipes").glob("*.toml"))
 
 
