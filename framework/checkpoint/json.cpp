@@ -1,5 +1,6 @@
 #include "framework/checkpoint/json.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -9,6 +10,8 @@ namespace brim::checkpoint {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kLongestText = 120;  // of a file's content in a message
 
 /// Called by the parser for each token; refuses too deep nesting and keys given twice. (The parser
 /// itself keeps its state on the heap, so depth costs no stack before this sees it.)
@@ -71,16 +74,18 @@ std::string print_json(const json& value, const std::string& where, JsonLimits l
 }
 
 std::string in_quotes(std::string_view text) {
-  constexpr size_t kLongest = 120;
-  const bool is_cut = text.size() > kLongest;
-  return json(text.substr(0, kLongest)).dump(-1, ' ', true, json::error_handler_t::replace) +
+  const bool is_cut = text.size() > kLongestText;
+  return json(text.substr(0, kLongestText)).dump(-1, ' ', true, json::error_handler_t::replace) +
          (is_cut ? "…" : "");
 }
 
 std::string json_complaint(const json::exception& error) {
-  const std::string_view text = error.what();  // "[json.exception.parse_error.101] parse error …"
-  const size_t end = text.find("] ");
-  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
+  // "[json.exception.parse_error.101] parse error at line 1, column 5: …; last read: '…'"
+  std::string_view text = error.what();
+  if (const size_t prefix = text.find("] "); prefix != std::string_view::npos) {
+    text.remove_prefix(prefix + 2);
+  }
+  return std::string(text.substr(0, std::min(text.find("; last read"), kLongestText)));
 }
 
 }  // namespace brim::checkpoint

@@ -25,7 +25,7 @@ std::string print_json(const nlohmann::json& value, const std::string& where,
 /// A name or text from a file, quoted, escaped to ASCII and cut to a readable length.
 std::string in_quotes(std::string_view text);
 
-/// A parser's complaint without its library's own prefix.
+/// The parser's complaint: where and what, without the bytes it read.
 std::string json_complaint(const nlohmann::json::exception& error);
 
 }  // namespace brim::checkpoint

@@ -1,0 +1,67 @@
+"""Writes small files for the fuzzers to start from: seeds.py FOLDER makes FOLDER/fuzz_NAME/…"""
+import gzip
+import io
+import json
+import pathlib
+import struct
+import sys
+
+from PIL import Image
+
+
+def safetensors():
+    def file(header, values=b""):
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + values
+
+    def entry(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    yield file({})
+    yield file({"a": entry("F32", [2], 0, 8)}, b"12345678")
+    yield file({"__metadata__": {"k": "v"}, "a": entry("BF16", [], 0, 2)}, b"12")
+    yield file({"b": entry("U8", [0, 4], 0, 0), "a": entry("I64", [1], 0, 8)}, b"12345678")
+
+
+def manifest():
+    for names in [], ["model.safetensors", "state.json"]:
+        files = [{"name": name, "size": 7, "xxh3_128": "0123456789abcdef" * 2} for name in names]
+        yield json.dumps({"format": 1, "step": 9, "sequence": 2, "files": files}).encode()
+
+
+def recipe():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    for path in sorted(root.glob("recipes/*.toml")):
+        yield path.read_bytes()
+    yield b'[a]\nb = 1\nc = [1.5, "x"]\n[a.d]\ne = true\n'
+
+
+def idx():
+    images = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 2, 3) + bytes(12)
+    labels = bytes([0, 0, 8, 1]) + struct.pack(">I", 5) + bytes(5)
+    for plain in images, labels:
+        yield plain
+        yield gzip.compress(plain)
+
+
+def image():
+    for mode, kind, options in [
+            ("RGB", "JPEG", {}), ("L", "JPEG", {}), ("CMYK", "JPEG", {}),
+            ("RGB", "JPEG", {"progressive": True, "subsampling": 0}),
+            ("RGB", "JPEG", {"restart_marker_blocks": 1}), ("RGB", "PNG", {}), ("L", "PNG", {}),
+            ("RGBA", "PNG", {}), ("P", "PNG", {}), ("1", "PNG", {}), ("I;16", "PNG", {})]:
+        buffer = io.BytesIO()
+        Image.linear_gradient("L").resize((20, 12)).convert(mode).save(buffer, kind, **options)
+        yield buffer.getvalue()
+
+
+def main():
+    for kind in safetensors, manifest, recipe, idx, image:
+        folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, content in enumerate(kind()):
+            (folder / f"seed-{number}").write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
