@@ -1,10 +1,9 @@
 #include "models/mlp/mlp.h"
 
-#include <torch/nn/modules/linear.h>
-
 #include <limits>
 
 #include "framework/base/error.h"
+#include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
@@ -29,11 +28,11 @@ class Mlp : public nn::Model {
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images.flatten(1);
-    for (torch::nn::Linear& layer : hidden_) {
-      x = layer->forward(x).relu_();
+    for (const torch::nn::Linear& layer : hidden_) {
+      x = nn::apply(layer, x).relu_();
       if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
     }
-    return classifier_->forward(x);
+    return nn::apply(classifier_, x);
   }
 
  private:

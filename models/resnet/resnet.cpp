@@ -7,11 +7,11 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 
 #include <array>
 
 #include "framework/base/error.h"
+#include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
@@ -187,7 +187,7 @@ class ResNet : public nn::Model {
     at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
     x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (const auto& stage : stages_) x = stage->forward(x);
-    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:

@@ -3,7 +3,8 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
+
+#include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
@@ -29,7 +30,7 @@ class SmallCnn : public nn::Model {
     at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
     x = bn2_->forward(conv2_->forward(x)).relu_();
     x = bn3_->forward(conv3_->forward(x)).relu_();
-    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
