@@ -1,6 +1,7 @@
 #include "framework/data/source.h"
 
 #include "framework/data/idx_source.h"
+#include "framework/data/image_folder.h"
 #include "framework/data/synthetic.h"
 
 namespace brim::data {
@@ -8,6 +9,7 @@ namespace brim::data {
 void register_sources() {
   auto& sources = recipe::registry<SourceConfig>();
   sources.add<IdxConfig>("idx", "images and labels in IDX files, as MNIST comes");
+  sources.add<ImageFolderConfig>("image_folder", "JPEG and PNG files in a folder for each class");
   sources.add<SyntheticConfig>("synthetic", "made-up images with a pattern for each class");
 }
 

@@ -1,0 +1,23 @@
+// `kind = "image_folder"`: JPEG and PNG files in a folder per class, as torchvision's ImageFolder
+// reads them: classes are the folders in order of their names, samples the files below them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "framework/data/source.h"
+
+namespace brim::data {
+
+struct ImageFolderConfig : SourceConfig {
+  std::filesystem::path train;
+  std::filesystem::path eval;  // empty: no evaluation data
+  int64_t image_size = 224;
+  int64_t resize = 256;
+
+  void fields(recipe::Fields& f) override;
+  std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
+  std::unique_ptr<Dataset> open_eval() const override;
+};
+
+}  // namespace brim::data

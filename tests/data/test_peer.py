@@ -1,0 +1,201 @@
+"""Decoding, resizing and listing agree with Pillow and torchvision."""
+
+import os
+import pathlib
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image, ImageOps
+from torchvision.io import ImageReadMode, decode_image
+from torchvision.transforms import v2
+
+TOOL = os.path.join(os.environ["BRIM_BIN_DIR"], "data_tool")
+SIZES = [(1, 1), (7, 5), (64, 48), (333, 500)]
+
+
+def tool(*words):
+    done = subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pixels(command, path, *words):
+    out = path.with_suffix(".raw")
+    height, width = map(int, tool(command, path, *words, out).split())
+    return np.fromfile(out, dtype=np.uint8).reshape(height, width, 3)
+
+
+def picture(height, width, channels=3, seed=0):
+    """Smooth colours with some noise, as photographs have."""
+    random = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [
+        127 + 80 * np.sin(x / (5 + 3 * c) + c) * np.cos(y / (7 + 2 * c)) + random.normal(0, 8, (height, width))
+        for c in range(channels)
+    ]
+    return np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+
+
+def torch_rgb(path):
+    data = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+    return decode_image(data, ImageReadMode.RGB, apply_exif_orientation=True).permute(1, 2, 0).numpy()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"quality": 30},
+        {"quality": 100, "subsampling": 0},
+        {"subsampling": 1},
+        {"progressive": True},
+        {"optimize": True},
+        {"restart_marker_blocks": 3},
+    ],
+    ids=str,
+)
+def test_jpeg_equals_torchvision(tmp_path, size, options):
+    path = tmp_path / "x.jpg"
+    Image.fromarray(picture(*size)).save(path, **options)
+    np.testing.assert_array_equal(pixels("decode", path), torch_rgb(path))
+
+
+def test_grayscale_jpeg(tmp_path):
+    path = tmp_path / "x.jpg"
+    Image.fromarray(picture(50, 60, 1)[..., 0]).save(path)
+    np.testing.assert_array_equal(pixels("decode", path), torch_rgb(path))
+
+
+def test_cmyk_jpeg(tmp_path):
+    path = tmp_path / "x.jpg"
+    Image.fromarray(picture(50, 60, 4), "CMYK").save(path, quality=95)
+    ours = pixels("decode", path).astype(int)
+    pillow = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    assert np.abs(ours - pillow).max() <= 1
+
+
+PNG_KINDS = {
+    "L": lambda: Image.fromarray(picture(40, 50, 1)[..., 0]),
+    "RGB": lambda: Image.fromarray(picture(40, 50)),
+    "P": lambda: Image.fromarray(picture(40, 50)).quantize(64),
+    "P2": lambda: Image.fromarray(picture(40, 50)).quantize(3),
+    "1": lambda: Image.fromarray(picture(40, 50, 1)[..., 0]).convert("1"),
+}
+
+
+@pytest.mark.parametrize("kind", PNG_KINDS)
+def test_png_equals_pillow(tmp_path, kind):
+    path = tmp_path / "x.png"
+    image = PNG_KINDS[kind]()
+    image.save(path)
+    np.testing.assert_array_equal(pixels("decode", path), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_png_alpha_is_dropped(tmp_path, mode):
+    path = tmp_path / "x.png"
+    image = Image.fromarray(picture(40, 50, len(mode)), mode)
+    image.save(path)
+    np.testing.assert_array_equal(pixels("decode", path), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "RGB"])
+def test_png_transparent_colour_is_dropped(tmp_path, mode):
+    path = tmp_path / "x.png"
+    image = PNG_KINDS[mode]()
+    image.save(path, transparency=(1, 2, 3) if mode == "RGB" else 5)
+    np.testing.assert_array_equal(pixels("decode", path), np.asarray(image.convert("RGB")))
+
+
+def png_chunk(kind, data):
+    body = kind + data
+    return len(data).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def write_png(path, rows, colour_type, depth, interlace=0):
+    """A PNG of `rows` passes, each [height, width, bytes]; Pillow writes neither 16-bit RGB nor Adam7."""
+    height, width = rows[0]
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([depth, colour_type, 0, 0, interlace])
+    data = b"".join(b"\0" + row.tobytes() for image in rows[1:] for row in image)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", head) + png_chunk(b"IDAT", zlib.compress(data)) + png_chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("colour_type,channels", [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_png_16_bit(tmp_path, colour_type, channels):
+    path = tmp_path / "x.png"
+    values = np.random.default_rng(0).integers(0, 65536, (20, 30, channels))
+    write_png(path, [(20, 30), values.astype(">u2").reshape(20, -1)], colour_type, 16)
+    colours = values[..., : 1 if channels < 3 else 3]
+    expected = np.broadcast_to((colours * 255 + 32767) // 65535, (20, 30, 3))
+    np.testing.assert_array_equal(pixels("decode", path), expected)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (21, 34)])
+def test_png_interlaced(tmp_path, size):
+    path = tmp_path / "x.png"
+    image = picture(*size)
+    steps = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    passes = [image[y::dy, x::dx] for y, x, dy, dx in steps]
+    write_png(path, [size, *(p for p in passes if p.size)], 2, 8, interlace=1)
+    np.testing.assert_array_equal(pixels("decode", path), image)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_exif_orientation(tmp_path, orientation, suffix):
+    path = tmp_path / f"x.{suffix}"
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(picture(40, 56)).save(path, exif=exif)
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(path)))
+    np.testing.assert_array_equal(pixels("decode", path), expected)
+
+
+@pytest.mark.parametrize("size", [(60, 80), (333, 500), (31, 200)])
+@pytest.mark.parametrize("target", [(224, 224), (17, 90), (60, 80), (1, 1), (400, 12)])
+def test_resize_equals_pillow(tmp_path, size, target):
+    path = tmp_path / "x.png"
+    image = Image.fromarray(picture(*size))
+    image.save(path)
+    bilinear = Image.Resampling.BILINEAR
+    ours = pixels("resize", path, *target)
+    # Across, then down; Pillow 13 goes down first for some sizes, which rounds differently.
+    across = image.resize((target[1], size[0]), bilinear)
+    np.testing.assert_array_equal(ours, np.asarray(across.resize((target[1], target[0]), bilinear)))
+    whole = np.asarray(image.resize((target[1], target[0]), bilinear)).astype(int)
+    assert np.abs(ours - whole).max() <= 1
+
+    tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    peer = v2.functional.resize(tensor, list(target), antialias=True).permute(1, 2, 0).numpy()
+    assert np.abs(ours.astype(int) - peer).mean() < 1
+
+
+@pytest.mark.parametrize("size", [(60, 80), (80, 61), (333, 500), (31, 200), (256, 256)])
+@pytest.mark.parametrize("resize,crop", [(256, 224), (64, 64), (65, 32)])
+def test_fit_equals_torchvision(tmp_path, size, resize, crop):
+    path = tmp_path / "x.png"
+    image = Image.fromarray(picture(*size))
+    image.save(path)
+    expected = v2.Compose([v2.Resize(resize), v2.CenterCrop(crop)])(image)
+    assert np.abs(pixels("fit", path, resize, crop).astype(int) - np.asarray(expected)).max() <= 1
+
+
+def test_image_folder_lists_as_torchvision(tmp_path):
+    names = ["b/2.jpg", "b/10.JPG", "b/sub/1.png", "b/sub-a/1.png", "a b/x.jpeg", "Z/y.png", "é/q.jpg", "b/skip.gif"]
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(8, 8)).save(path)
+    (tmp_path / "file.jpg").write_text("not in a class")
+    ours = [line.split(" ", 1) for line in tool("list", tmp_path).splitlines()]
+    peer = torchvision.datasets.ImageFolder(
+        tmp_path, is_valid_file=lambda f: pathlib.Path(f).suffix.lower() in (".jpg", ".jpeg", ".png")
+    )
+    assert [(path, int(label)) for label, path in ours] == peer.samples
