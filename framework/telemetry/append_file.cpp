@@ -18,9 +18,8 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 
 }  // namespace
 
-AppendFile::AppendFile(std::filesystem::path path, Open open) : path_(std::move(path)) {
-  const int must_be_new = open == Open::kMustBeNew ? O_EXCL : 0;
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | must_be_new, 0644);
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) {
     throw Error(Exit::kResource, "{}: cannot open for writing: {}", path_.string(),
                 errno_text(errno));

@@ -13,9 +13,7 @@ namespace brim::telemetry {
 /// Error(kResource) from the call that met it (the destructor, which can't throw, warns).
 class AppendFile {
  public:
-  enum class Open { kCreateOrExtend, kMustBeNew };
-
-  explicit AppendFile(std::filesystem::path path, Open open = Open::kCreateOrExtend);
+  explicit AppendFile(std::filesystem::path path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;

@@ -88,7 +88,7 @@ std::optional<int64_t> step_of(std::string_view event) {
       if (*key >> 3 == kStepField) step = static_cast<int64_t>(*value);
     } else if ((*key & 7) == kBytes) {
       const auto length = take_varint(event);
-      if (!length || *length > event.size()) return std::nullopt;
+      if (!length) return std::nullopt;
       skip = static_cast<size_t>(*length);
     } else if ((*key & 7) == kFixed64 || (*key & 7) == kFixed32) {
       skip = (*key & 7) == kFixed64 ? 8 : 4;
@@ -150,8 +150,7 @@ double wall_time_s() {
   return std::chrono::duration<double>(now).count();
 }
 
-EventFile::EventFile(const fs::path& folder)
-    : file_(new_file_name(folder), AppendFile::Open::kMustBeNew) {
+EventFile::EventFile(const fs::path& folder) : file_(new_file_name(folder)) {
   std::string event;
   put_double(event, 1, wall_time_s());   // Event.wall_time
   put_bytes(event, 3, "brain.Event:2");  // Event.file_version
