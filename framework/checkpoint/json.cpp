@@ -1,6 +1,7 @@
 #include "framework/checkpoint/json.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
@@ -79,7 +80,7 @@ std::string in_quotes(std::string_view text) {
          (is_cut ? "…" : "");
 }
 
-std::string json_complaint(const json::exception& error) {
+std::string json_complaint(const std::exception& error) {
   // "[json.exception.parse_error.101] parse error at line 1, column 5: …; last read: '…'"
   std::string_view text = error.what();
   if (const size_t prefix = text.find("] "); prefix != std::string_view::npos) {

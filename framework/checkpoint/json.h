@@ -2,7 +2,8 @@
 // words. What the values mean is the caller's.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <exception>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,6 @@ std::string print_json(const nlohmann::json& value, const std::string& where,
 std::string in_quotes(std::string_view text);
 
 /// The parser's complaint: where and what, without the bytes it read.
-std::string json_complaint(const nlohmann::json::exception& error);
+std::string json_complaint(const std::exception& error);
 
 }  // namespace brim::checkpoint

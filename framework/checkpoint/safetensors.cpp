@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "framework/checkpoint/json.h"

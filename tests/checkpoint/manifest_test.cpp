@@ -1,6 +1,7 @@
 #include "framework/checkpoint/manifest.h"
 
-#include "framework/checkpoint/json.h"
+#include <nlohmann/json.hpp>
+
 #include "tests/checkpoint/support.h"
 
 namespace brim::checkpoint {

@@ -3,6 +3,7 @@
 #include "framework/checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "framework/checkpoint/json.h"
 #include "tests/checkpoint/malformed.h"
