@@ -13,12 +13,12 @@ class SyntheticDataset final : public Dataset {
  public:
   /// Samples first … first + size - 1 of the endless sequence.
   SyntheticDataset(const SyntheticConfig& config, int64_t first, int64_t size,
-                   AugmentConfig augment)
+                   const AugmentConfig& augment)
       : shape_{config.height, config.width, config.channels},
         classes_(config.classes),
         first_(first),
         size_(size),
-        augment_(std::move(augment)) {
+        augment_(augment) {
     patterns_.resize(static_cast<size_t>(classes_ * kGrid * kGrid * shape_.channels));
     RandomStream random(kPatternSeed, 0, 0);
     for (uint8_t& value : patterns_) value = static_cast<uint8_t>(random.below(128));
