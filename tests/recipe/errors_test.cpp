@@ -141,6 +141,9 @@ TEST(RecipeErrors, DuplicateKeysAndSections) {
 TEST(RecipeErrors, Syntax) {
   EXPECT_EQ(errors("[run]\nname = \n"),
             "r.toml:2:8: syntax error while parsing key-value pair: expected value, saw '\\n'");
+  EXPECT_EQ(errors("[\nname = 1\n"),
+            "r.toml:1:2: syntax error while parsing key: expected bare key starting character or "
+            "string delimiter, saw '\\n'");
   EXPECT_EQ(errors("[run\nname = 1\n"),
             "r.toml:1:5: syntax error while parsing table header: expected ']', saw '\\n'");
 }
