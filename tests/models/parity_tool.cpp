@@ -1,0 +1,199 @@
+// Does to one of our models what a test then does to the same model in Python:
+//
+//   parity_tool JOB.toml
+//
+// Tensors come from and go to safetensors files. `input` holds "images" [batches, N, C, H, W],
+// "labels" [batches, N] and, under "model.", the weights; without weights the model starts from
+// `seed`. Its dtype is that of the images. What is written depends on the task:
+//   weights     all parameters and buffers of the model
+//   logits      "logits" [batches, N, classes] in evaluation mode
+//   gradients   the parameters' gradients after one backward pass on the first batch
+//   train       all parameters and buffers after `steps` steps, cycling through the batches, and
+//               "losses" [steps]
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <array>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/error.h"
+#include "framework/checkpoint/tensors.h"
+#include "framework/nn/model.h"
+#include "framework/optim/optimizer.h"
+#include "framework/recipe/read.h"
+#include "models/register.h"
+
+namespace brim {
+namespace {
+
+enum class Task { kWeights, kLogits, kGradients, kTrain };
+constexpr std::array<std::string_view, 4> kTaskWords = {"weights", "logits", "gradients", "train"};
+
+template <class Base>
+struct Section {
+  recipe::Slot<Base> slot;
+  explicit Section(std::string_view default_name) : slot(default_name) {}
+  void fields(recipe::Fields& f) { f.part("name", slot, "registered name"); }
+};
+
+struct Job : recipe::Config {
+  Task task = Task::kWeights;
+  std::filesystem::path input, output, trace;
+  int64_t seed = 0, classes = 10, steps = 1;
+  double learning_rate = 0.01, weight_decay = 0.0;
+  amp::PrecisionMode precision = amp::PrecisionMode::kFp32;
+  bool channels_last = false;
+  Section<nn::ModelConfig> model{"resnet18"};
+  Section<optim::OptimizerConfig> optimizer{"sgd"};
+
+  void fields(recipe::Fields& f) override {
+    f.choice("task", task, kTaskWords, "what to do");
+    f.value("input", input, "safetensors file", recipe::Need::kRequired);
+    f.value("output", output, "safetensors file", recipe::Need::kRequired);
+    f.value("trace", trace, "where given, a Chrome trace of the pass that gradients takes");
+    f.value("seed", seed, "of the initial weights");
+    f.value("classes", classes, "outputs of the model");
+    f.value("steps", steps, "training steps");
+    f.value("learning_rate", learning_rate, "of every step");
+    f.value("weight_decay", weight_decay, "of every parameter");
+    f.choice("precision", precision, amp::kPrecisionWords, "of the forward pass");
+    f.value("channels_last", channels_last, "layout of weights and images");
+    f.section("model", model, "the model");
+    f.section("optimizer", optimizer, "the optimizer");
+  }
+};
+
+/// Records operations, with the types of their inputs, while it lives.
+class Trace {
+ public:
+  explicit Trace(const std::filesystem::path& path) : path_(path) {
+    if (path_.empty()) return;
+    const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO,
+                                                       /*report_input_shapes=*/true);
+    const std::set activities{torch::profiler::impl::ActivityType::CPU};
+    torch::autograd::profiler::prepareProfiler(config, activities);
+    torch::autograd::profiler::enableProfiler(config, activities);
+  }
+  ~Trace() {
+    if (!path_.empty()) torch::autograd::profiler::disableProfiler()->save(path_.string());
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class Runner {
+ public:
+  explicit Runner(const Job& job) : job_(job), precision_(resolve()) {
+    checkpoint::TensorMap weights;
+    for (auto& [name, tensor] : checkpoint::load_tensors(job.input)) {
+      constexpr std::string_view kPrefix = "model.";
+      if (name.starts_with(kPrefix)) weights[name.substr(kPrefix.size())] = tensor;
+      if (name == "images") images_ = tensor;
+      if (name == "labels") labels_ = tensor;
+    }
+    at::manual_seed(static_cast<uint64_t>(job.seed));
+    model_ = job.model.slot->build({.channels = images_.size(2),
+                                    .height = images_.size(3),
+                                    .width = images_.size(4),
+                                    .classes = job.classes});
+    // to() converts the integer buffers too, so it is left out where nothing needs it.
+    if (images_.scalar_type() != at::kFloat) model_->to(images_.scalar_type());
+    if (job.channels_last) nn::use_channels_last(*model_);
+    if (!weights.empty()) {
+      auto tensors = nn::named_tensors(*model_);
+      const at::NoGradGuard no_grad;
+      checkpoint::copy_into(weights, tensors, job.input.string());
+    }
+  }
+
+  checkpoint::TensorMap weights() const { return nn::named_tensors(*model_); }
+
+  checkpoint::TensorMap logits() {
+    const at::NoGradGuard no_grad;
+    model_->eval();
+    std::vector<at::Tensor> logits;
+    for (int64_t i = 0; i < images_.size(0); ++i) logits.push_back(model_->forward(images(i)));
+    return {{"logits", at::stack(logits)}};
+  }
+
+  checkpoint::TensorMap gradients() {
+    const at::Tensor images = this->images(0);
+    const at::Tensor labels = labels_[0];
+    {
+      const Trace trace(job_.trace);
+      loss(images, labels).backward();
+    }
+    checkpoint::TensorMap gradients;
+    for (const auto& item : model_->named_parameters()) gradients[item.key()] = item->grad();
+    return gradients;
+  }
+
+  checkpoint::TensorMap train() {
+    optim::ParameterGroup group;
+    group.weight_decay = job_.weight_decay;
+    for (const auto& item : model_->named_parameters()) {
+      group.parameters.emplace_back(item.key(), item.value());
+    }
+    const auto optimizer = job_.optimizer.slot->build({group});
+    std::vector<at::Tensor> losses;
+    for (int64_t step = 0; step < job_.steps; ++step) {
+      optimizer->zero_grad();
+      const int64_t batch = step % images_.size(0);
+      losses.push_back(loss(images(batch), labels_[batch]));
+      losses.back().backward();
+      optimizer->step(job_.learning_rate);
+    }
+    checkpoint::TensorMap result = weights();
+    result["losses"] = at::stack(losses).detach();
+    return result;
+  }
+
+ private:
+  amp::Precision resolve() const {
+    return amp::resolve(job_.precision, at::kCPU, amp::cpu_abilities());
+  }
+  at::Tensor images(int64_t batch) const {
+    const at::Tensor images = images_[batch];
+    return job_.channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
+  }
+  at::Tensor loss(const at::Tensor& images, const at::Tensor& labels) {
+    const amp::Autocast autocast(at::kCPU, precision_);
+    return at::cross_entropy_loss(model_->forward(images), labels);
+  }
+
+  const Job& job_;
+  amp::Precision precision_;
+  at::Tensor images_, labels_;
+  std::shared_ptr<nn::Model> model_;
+};
+
+checkpoint::TensorMap run(const Job& job) {
+  Runner runner(job);
+  switch (job.task) {
+    case Task::kWeights:
+      return runner.weights();
+    case Task::kLogits:
+      return runner.logits();
+    case Task::kGradients:
+      return runner.gradients();
+    case Task::kTrain:
+      return runner.train();
+  }
+  return {};
+}
+
+int body(int argc, char** argv) {
+  if (argc != 2) throw Error(Exit::kRecipe, "usage: parity_tool JOB.toml");
+  models::register_all();
+  optim::register_optimizers();
+  Job job;
+  recipe::read(recipe::load(argv[1], {}), job);
+  checkpoint::save_tensors(job.output, run(job));
+  return 0;
+}
+
+}  // namespace
+}  // namespace brim
+
+int main(int argc, char** argv) { return brim::run_program(brim::body, argc, argv); }

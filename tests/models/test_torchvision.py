@@ -1,0 +1,201 @@
+"""Our ResNets against torchvision's: same weights, same batches, same numbers.
+
+parity_tool (beside this file) runs ours; see there for the tasks.
+"""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+
+TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "parity_tool"
+CLASSES = 10
+BATCH = 4
+SIZE = 64
+
+
+def run_tool(folder, images, labels=None, weights=None, model="resnet18", optimizer=None, **job):
+    """Runs parity_tool in `folder`; what it wrote, by name."""
+    tensors = {"images": images.contiguous()}
+    if labels is not None:
+        tensors["labels"] = labels
+    for name, tensor in (weights or {}).items():
+        tensors["model." + name] = tensor.contiguous()
+    save_file(tensors, folder / "input.safetensors")
+    job = {"input": "input.safetensors", "output": "output.safetensors", "classes": CLASSES} | job
+    sections = {"model": model if isinstance(model, dict) else {"name": model},
+                "optimizer": optimizer or {"name": "sgd"}}
+    # Strings, numbers and booleans look the same in JSON and in TOML.
+    lines = [f"{key} = {json.dumps(value)}" for key, value in job.items()]
+    for section, keys in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    (folder / "job.toml").write_text("\n".join(lines) + "\n")
+    done = subprocess.run([TOOL, folder / "job.toml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = load_file(folder / "output.safetensors")
+    for name in ("input.safetensors", "output.safetensors"):  # hundreds of megabytes in all
+        (folder / name).unlink()
+    return result
+
+
+def batches(count, dtype=torch.float32, size=SIZE):
+    generator = torch.Generator().manual_seed(7)
+    images = torch.randn(count, BATCH, 3, size, size, generator=generator).to(dtype)
+    return images, torch.randint(CLASSES, (count, BATCH), generator=generator)
+
+
+def layout(channels_last):
+    """Both sides use the same: another layout takes other kernels, and at fp32 the roundings of two
+    layouts alone put ResNet-50's first gradients 6e-2 apart."""
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
+def used_model(name, dtype=torch.float32, channels_last=False):
+    """A torchvision model whose norms have weights and statistics as after some training."""
+    torch.manual_seed(3)
+    model = getattr(torchvision.models, name)(num_classes=CLASSES)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+            torch.nn.init.uniform_(module.bias, -0.2, 0.2)
+            torch.nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+            module.num_batches_tracked.fill_(100)
+    return model.to(dtype, memory_format=layout(channels_last))
+
+
+def relative_error(ours, theirs):
+    """Of a tensor as a whole: the norm of the difference over the norm."""
+    difference = torch.linalg.vector_norm((ours - theirs).double())
+    return (difference / torch.linalg.vector_norm(theirs.double())).item()
+
+
+def worst(ours, theirs):
+    """The largest relative error over all tensors, and its tensor's name."""
+    assert ours.keys() == theirs.keys()
+    return max((relative_error(ours[name], theirs[name]), name) for name in theirs)
+
+
+@pytest.mark.parametrize("name, classes, options", [
+    ("resnet18", 1000, {}),
+    ("resnet18", 10, {"zero_init_residual": True}),
+    ("resnet34", 1000, {}),
+    ("resnet50", 1000, {}),
+    ("resnet50", 37, {"zero_init_residual": True}),
+    ("resnet101", 10, {}),
+    ("resnet152", 10, {}),
+])
+def test_equal_seeds_give_equal_weights(tmp_path, name, classes, options):
+    torch.manual_seed(11)
+    theirs = getattr(torchvision.models, name)(num_classes=classes, **options).state_dict()
+    ours = run_tool(tmp_path, batches(1)[0], task="weights", seed=11, classes=classes,
+                    model={"name": name} | options)
+    assert sorted(ours) == sorted(theirs)
+    for tensor in theirs:
+        assert ours[tensor].shape == theirs[tensor].shape, tensor
+        assert ours[tensor].dtype == theirs[tensor].dtype, tensor
+        assert torch.equal(ours[tensor], theirs[tensor]), tensor
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_eval_logits(tmp_path, name, channels_last):
+    model = used_model(name, channels_last=channels_last).eval()
+    images, _ = batches(2)
+    ours = run_tool(tmp_path, images, weights=model.state_dict(), model=name, task="logits",
+                    channels_last=channels_last)["logits"]
+    with torch.no_grad():
+        theirs = torch.stack([model(batch.contiguous(memory_format=layout(channels_last)))
+                              for batch in images])
+    largest = theirs.abs().max()
+    assert ((ours - theirs).abs().max() / largest).item() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_first_gradients(tmp_path, name, channels_last):
+    model = used_model(name, channels_last=channels_last)
+    images, labels = batches(1)
+    ours = run_tool(tmp_path, images, labels, model.state_dict(), name, task="gradients",
+                    channels_last=channels_last)
+    batch = images[0].contiguous(memory_format=layout(channels_last))
+    cross_entropy(model(batch), labels[0]).backward()
+    theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
+    error, tensor = worst(ours, theirs)
+    print("error", error, tensor)
+    assert error <= 1e-4, tensor
+
+
+OPTIMIZERS = {
+    "sgd": ({"name": "sgd", "momentum": 0.9},
+            lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=1e-4)),
+    "adamw": ({"name": "adamw"}, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4)),
+}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_twenty_steps_in_float64(tmp_path, name, optimizer):
+    """Running means and variances are compared too, and how often they were updated."""
+    keys, make_optimizer = OPTIMIZERS[optimizer]
+    model = used_model(name, torch.float64)
+    images, labels = batches(4, torch.float64, size=32)
+    ours = run_tool(tmp_path, images, labels, model.state_dict(), name, optimizer=keys,
+                    task="train", steps=20, learning_rate=0.01, weight_decay=1e-4)
+    steps = make_optimizer(model.parameters())
+    losses = []
+    for step in range(20):
+        steps.zero_grad()
+        loss = cross_entropy(model(images[step % 4]), labels[step % 4])
+        loss.backward()
+        steps.step()
+        losses.append(loss.detach())
+    error, tensor = worst(ours, model.state_dict() | {"losses": torch.stack(losses)})
+    print("error", error, tensor)
+    assert error <= 1e-9, tensor
+    assert losses[-1] != losses[0]
+
+
+def operations(trace):
+    """The operations of a Chrome trace in order: name and the types of its inputs. Those on integers
+    are left out: they count batches, in one call in Python and in two nested ones in C++."""
+    events = [event for event in json.loads(trace.read_text())["traceEvents"]
+              if event.get("cat") == "cpu_op"]
+    events.sort(key=lambda event: event["ts"])
+    found = [(event["name"], *event["args"].get("Input type", [])) for event in events]
+    return [operation for operation in found if operation[1:2] != ("long int",)]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_bf16_autocast_runs_the_same_operations(tmp_path, name, channels_last):
+    """Forward and backward, down to each cast: the same operations on the same types."""
+    model = used_model(name, channels_last=channels_last)
+    images, labels = batches(1)
+    ours = run_tool(tmp_path, images, labels, model.state_dict(), name, task="gradients",
+                    precision="bf16", channels_last=channels_last, trace="ours.json")
+    batch = images[0].contiguous(memory_format=layout(channels_last))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
+                                record_shapes=True) as profile:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = cross_entropy(model(batch), labels[0])
+        loss.backward()
+    profile.export_chrome_trace(str(tmp_path / "theirs.json"))
+
+    ran, expected = operations(tmp_path / "ours.json"), operations(tmp_path / "theirs.json")
+    convolutions = [op for op in ran if op[0] == "aten::convolution"]
+    assert len(convolutions) >= 20
+    assert all(op[1:3] == ("c10::BFloat16", "c10::BFloat16") for op in convolutions)
+    assert ran == expected
+
+    theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
+    assert all(gradient.dtype == torch.float32 for gradient in ours.values())
+    error, tensor = worst(ours, theirs)
+    print("error", error, tensor)
+    assert error <= 1e-2, tensor
