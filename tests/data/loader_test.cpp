@@ -131,15 +131,18 @@ TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
     step.insert(step.end(), batch.labels.begin(), batch.labels.end());
   }
   options.world = 5;  // the last step has two samples: some ranks get none
-  options.workers = 2;
-  std::vector<std::vector<int64_t>> together(3 * 5);
-  for (options.rank = 0; options.rank < options.world; ++options.rank) {
-    for (const Copy& batch : read_all(dataset, options)) {
-      auto& step = together[static_cast<size_t>(batch.epoch * 5 + batch.step)];
-      step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+  for (const auto& [workers, prefetch] : {std::pair{0, 0}, {1, 0}, {2, 0}, {2, 2}}) {
+    options.workers = workers;
+    options.prefetch = prefetch;
+    std::vector<std::vector<int64_t>> together(3 * 5);
+    for (options.rank = 0; options.rank < options.world; ++options.rank) {
+      for (const Copy& batch : read_all(dataset, options)) {
+        auto& step = together[static_cast<size_t>(batch.epoch * 5 + batch.step)];
+        step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+      }
     }
+    EXPECT_EQ(together, alone);
   }
-  EXPECT_EQ(together, alone);
 }
 
 TEST(LoaderTest, StartingInTheMiddleSeesWhatItWouldHaveSeen) {
