@@ -128,7 +128,6 @@ def test_first_gradients(tmp_path, name, channels_last):
     cross_entropy(model(batch), labels[0]).backward()
     theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
     error, tensor = worst(ours, theirs)
-    print("error", error, tensor)
     assert error <= 1e-4, tensor
 
 
@@ -136,16 +135,21 @@ OPTIMIZERS = {
     "sgd": ({"name": "sgd", "momentum": 0.9},
             lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=1e-4)),
     "adamw": ({"name": "adamw"}, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4)),
+    "adamw_fused": ({"name": "adamw"},
+                    lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4, fused=True)),
 }
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_twenty_steps_in_float64(tmp_path, name, optimizer):
+# Twenty steps of AdamW at this learning rate blow a rounding up so far that PyTorch's fused and plain
+# AdamW end 2e-8 apart on ResNet-50 (1e-14 on ResNet-18), so there the reference is the fused one.
+@pytest.mark.parametrize("name, size, optimizer", [
+    ("resnet18", 64, "sgd"), ("resnet18", 64, "adamw"),
+    ("resnet50", 32, "sgd"), ("resnet50", 32, "adamw_fused")])
+def test_twenty_steps_in_float64(tmp_path, name, size, optimizer):
     """Running means and variances are compared too, and how often they were updated."""
     keys, make_optimizer = OPTIMIZERS[optimizer]
     model = used_model(name, torch.float64)
-    images, labels = batches(4, torch.float64, size=32)
+    images, labels = batches(4, torch.float64, size)
     ours = run_tool(tmp_path, images, labels, model.state_dict(), name, optimizer=keys,
                     task="train", steps=20, learning_rate=0.01, weight_decay=1e-4)
     steps = make_optimizer(model.parameters())
@@ -157,7 +161,6 @@ def test_twenty_steps_in_float64(tmp_path, name, optimizer):
         steps.step()
         losses.append(loss.detach())
     error, tensor = worst(ours, model.state_dict() | {"losses": torch.stack(losses)})
-    print("error", error, tensor)
     assert error <= 1e-9, tensor
     assert losses[-1] != losses[0]
 
@@ -197,5 +200,4 @@ def test_bf16_autocast_runs_the_same_operations(tmp_path, name, channels_last):
     theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
     assert all(gradient.dtype == torch.float32 for gradient in ours.values())
     error, tensor = worst(ours, theirs)
-    print("error", error, tensor)
     assert error <= 1e-2, tensor
