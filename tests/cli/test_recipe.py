@@ -40,6 +40,12 @@ def test_every_recipe_is_valid_for_the_trainer_and_for_the_schema(recipe):
     assert "# Arithmetic:" in recipe.read_text()
 
 
+@pytest.mark.parametrize("profile", sorted((SOURCE / "configs").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_hardware_profile_can_be_layered_on_a_recipe(profile):
+    check = trainer("recipe", "check", "--recipe", DIGITS, "--config", profile)
+    assert check.returncode == 0, check.stderr
+
+
 def test_schema_refuses_what_the_trainer_refuses():
     schema = Draft202012Validator(json.loads((SOURCE / "docs" / "recipe.schema.json").read_text()))
     recipe = tomllib.loads(DIGITS.read_text())
