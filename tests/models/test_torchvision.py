@@ -2,6 +2,8 @@
 
 parity_tool (beside this file) runs ours; see there for the tasks.
 """
+import itertools
+import collections
 import json
 import os
 import pathlib
@@ -165,15 +167,24 @@ def test_twenty_steps_in_float64(tmp_path, name, size, optimizer):
     assert losses[-1] != losses[0]
 
 
+# The first gradient, a one, is made in two ways; how memory is had is not the precision's concern.
+ALLOCATES = ("aten::empty", "aten::ones_like", "aten::fill_", "aten::resize_")
+
+
 def operations(trace):
-    """The operations of a Chrome trace in order: name and the types of its tensors. Those on integers
-    are left out: they count batches, in one call in Python and in two nested ones in C++."""
+    """The operations of a Chrome trace in order: name and the types of its tensors. Left out are those
+    without tensors (allocations) and those on integers (counters of batches, which Python adds to
+    in one call and C++ in two nested ones)."""
     events = [event for event in json.loads(trace.read_text())["traceEvents"]
               if event.get("cat") == "cpu_op"]
     events.sort(key=lambda event: event["ts"])
-    found = [(event["name"], *(kind for kind in event["args"].get("Input type", [])
-                               if kind not in ("", "Scalar", "ScalarList"))) for event in events]
-    return [operation for operation in found if operation[1:2] != ("long int",)]
+    found = []
+    for event in events:
+        types = [name for name in event["args"].get("Input type", [])
+                 if name not in ("", "Scalar", "ScalarList")]
+        if types and types[0] != "long int":
+            found.append((event["name"], *types))
+    return found
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
@@ -196,7 +207,8 @@ def test_bf16_autocast_runs_the_same_operations(tmp_path, name, channels_last):
     convolutions = [op for op in ran if op[0] == "aten::convolution"]
     assert len(convolutions) >= 20
     assert all(op[1:3] == ("c10::BFloat16", "c10::BFloat16") for op in convolutions)
-    assert ran == expected
+    differences = [pair for pair in itertools.zip_longest(ran, expected) if pair[0] != pair[1]]
+    assert not differences[:3]
 
     theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
     assert all(gradient.dtype == torch.float32 for gradient in ours.values())
