@@ -1,5 +1,7 @@
 // trainer: trains a recipe, or runs the subcommand named by the first argument.
 
+#include <c10/util/Exception.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -53,8 +55,22 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace brim::cli
 
+namespace {
+
+/// LibTorch's exhausted memory, on the CPU as on a GPU, is a user's matter and no bug.
+int main_body(int argc, char** argv) {
+  try {
+    return brim::cli::run(argc, argv);
+  } catch (const c10::OutOfMemoryError& error) {
+    throw brim::Error(brim::Exit::kResource, "{}; lower batch.micro",
+                      error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  const int status = brim::run_program(brim::cli::run, argc, argv);
+  const int status = brim::run_program(main_body, argc, argv);
   // Everything of ours is destroyed by now; LibTorch's own statics take 0.2 s to go and free
   // nothing that the kernel wouldn't.
   std::fflush(nullptr);
