@@ -127,6 +127,9 @@ TEST(RecipeErrors, MissingRequiredKeys) {
   EXPECT_EQ(errors("verbose = true\n"),
             "r.toml: missing key 'name' in [run] (name of the run)\n"
             "r.toml: missing key 'kind' in [data] (where samples come from)");
+  EXPECT_EQ(errors("data = 3\nrun = 4\n"),
+            "r.toml:1:8: 'data' at the top level: expected a section [data], found the integer 3\n"
+            "r.toml:2:7: 'run' at the top level: expected a section [run], found the integer 4");
   EXPECT_EQ(errors("[run]\nname = \"\"\n[data]\nkind = \"folder\"\npath = \"\"\n"),
             "r.toml:2:8: 'name' in [run]: expected a text, found the string \"\"\n"
             "r.toml:5:8: 'path' in [data]: expected a text, found the string \"\"");
@@ -151,6 +154,13 @@ TEST(RecipeErrors, Syntax) {
 TEST(RecipeErrors, NotUtf8) {
   EXPECT_EQ(errors("[run]\nname = \"\xff\xfe\"\n"),
             "r.toml:2:8: expected UTF-8 text, found other bytes");
+}
+
+TEST(RecipeErrors, LettersOfOtherScripts) {
+  EXPECT_EQ(errors("[run]\nname = \"\uFE7F\"\n[data]\nkind = \"synthetic\" # \uFE7F\n"), "");
+  EXPECT_EQ(errors("\uFE7Fverbose = true\n"),
+            "r.toml:1:1: syntax error while parsing root table: expected keys, tables, whitespace "
+            "or comments, saw '\uFE7F'");
 }
 
 TEST(RecipeErrors, Dates) {

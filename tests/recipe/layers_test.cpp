@@ -102,6 +102,9 @@ TEST_F(RecipeLayers, LoopOfExtendsIsToldWithItsChain) {
             "c.toml:2:11: 'extends': loop: a.toml -> x/b.toml -> c.toml -> a.toml");
   write("self.toml", "extends = \"self.toml\"\n");
   EXPECT_EQ(errors("self.toml"), "self.toml:1:11: 'extends': loop: self.toml -> self.toml");
+  write("link.toml", "extends = \"other.toml\"\n");
+  fs::create_symlink("link.toml", "other.toml");
+  EXPECT_EQ(errors("link.toml"), "link.toml:1:11: 'extends': loop: link.toml -> other.toml");
 }
 
 TEST_F(RecipeLayers, WrongExtends) {
