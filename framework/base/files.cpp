@@ -91,14 +91,17 @@ void write_file(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
-std::string read_file(const fs::path& path, Exit status, int64_t limit_bytes) {
+namespace {
+
+template <class Buffer>
+void read_into(const fs::path& path, Exit status, int64_t limit_bytes, Buffer& content) {
   struct stat info {};
   Descriptor file(open_regular(path, status, info));
   if (info.st_size > limit_bytes) {
     throw Error(status, "{}: expected at most {} bytes, found {}", path.string(), limit_bytes,
                 info.st_size);
   }
-  std::string content(static_cast<size_t>(info.st_size), '\0');
+  content.resize(static_cast<size_t>(info.st_size));
   size_t done = 0;
   while (done < content.size()) {
     const ssize_t got = ::read(file.get(), content.data() + done, content.size() - done);
@@ -108,7 +111,19 @@ std::string read_file(const fs::path& path, Exit status, int64_t limit_bytes) {
     done += static_cast<size_t>(got);
   }
   content.resize(done);
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, Exit status, int64_t limit_bytes) {
+  std::string content;
+  read_into(path, status, limit_bytes, content);
   return content;
+}
+
+void read_file(const fs::path& path, Exit status, int64_t limit_bytes,
+               std::vector<uint8_t>& buffer) {
+  read_into(path, status, limit_bytes, buffer);
 }
 
 void make_folder(const fs::path& path) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "framework/base/error.h"
 
@@ -37,6 +38,9 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 /// The whole content. Throws Error(status) where the file can't be read or is over `limit_bytes`.
 std::string read_file(const std::filesystem::path& path, Exit status_if_unreadable,
                       int64_t limit_bytes);
+/// The same into `buffer`, whose memory is used again.
+void read_file(const std::filesystem::path& path, Exit status_if_unreadable, int64_t limit_bytes,
+               std::vector<uint8_t>& buffer);
 
 /// Makes a folder and its parents.
 void make_folder(const std::filesystem::path& path);

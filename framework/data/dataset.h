@@ -40,6 +40,10 @@ class Dataset {
   /// Writes sample `index` to `pixels`, shape().bytes() of them, and returns its label. `random`
   /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
   virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const = 0;
+
+  /// Where samples lie in shards that are best read from front to back: the number of samples up to
+  /// and including each shard. Empty: any order is as good.
+  virtual std::span<const int64_t> shard_ends() const { return {}; }
 };
 
 /// "0", "1", …: names for classes that have none.

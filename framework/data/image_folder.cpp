@@ -11,7 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/data/image.h"
+#include "framework/data/encoded_images.h"
 
 namespace brim::data {
 namespace {
@@ -103,13 +103,9 @@ std::vector<std::string> class_names_in(const fs::path& root) {
   return names;
 }
 
-class ImageFolder final : public Dataset {
+class ImageFolder final : public EncodedImages {
  public:
-  ImageFolder(const fs::path& root, const ImageFolderConfig& config, AugmentConfig augment)
-      : size_(config.image_size),
-        resize_(config.resize),
-        augment_(augment),
-        class_names_(class_names_in(root)) {
+  explicit ImageFolder(const fs::path& root) : class_names_(class_names_in(root)) {
     std::vector<std::string> empty;
     for (size_t label = 0; label < class_names_.size(); ++label) {
       auto paths = images_below((root / class_names_[label]).string());
@@ -125,39 +121,19 @@ class ImageFolder final : public Dataset {
   }
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
-  ImageShape shape() const override { return {size_, size_, 3}; }
-  int64_t classes() const override { return static_cast<int64_t>(class_names_.size()); }
   std::vector<std::string> class_names() const override { return class_names_; }
   std::string name(int64_t index) const override { return paths_[static_cast<size_t>(index)]; }
-
-  int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
-    const std::string& path = paths_[static_cast<size_t>(index)];
-    const std::string bytes = read_file(path, Exit::kData, kMaxFileBytes);
-    const Image image =
-        decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, path);
-    if (random == nullptr) {
-      fit_image(view(image), shape(), resize_, pixels);
-    } else {
-      augment_image(view(image), shape(), resize_, augment_, *random, pixels);
-    }
-    return labels_[static_cast<size_t>(index)];
+  int64_t label(int64_t index) const override { return labels_[static_cast<size_t>(index)]; }
+  std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
+    read_file(paths_[static_cast<size_t>(index)], Exit::kData, kMaxFileBytes, buffer);
+    return buffer;
   }
 
  private:
-  int64_t size_;
-  int64_t resize_;
-  AugmentConfig augment_;
   std::vector<std::string> class_names_;
   std::vector<std::string> paths_;
   std::vector<int64_t> labels_;
 };
-
-void check(const ImageFolderConfig& config) {
-  if (config.resize < config.image_size) {
-    throw Error(Exit::kRecipe, "[data]: expected 'resize' to be at least image_size ({}), found {}",
-                config.image_size, config.resize);
-  }
-}
 
 struct TrainFolder {
   fs::path& path;
@@ -180,32 +156,27 @@ void ImageFolderConfig::fields(recipe::Fields& f) {
   f.section("train", train_folder, "the training set");
   EvalFolder eval_folder{eval};
   f.section("eval", eval_folder, "the evaluation set");
-  f.value("image_size", image_size, "height and width of what the model sees, in pixels",
-          recipe::between(1, 4096));
-  f.value("resize", resize,
-          "length of the shorter side in pixels before the centre is cut out, for evaluation and "
-          "for crops other than random_resized",
-          recipe::between(1, 8192));
+  size.fields(f);
 }
 
 std::unique_ptr<Dataset> ImageFolderConfig::open_train(const AugmentConfig& augment) const {
-  check(*this);
-  return std::make_unique<ImageFolder>(train, *this, augment);
+  size.check();
+  return make_image_dataset(std::make_unique<ImageFolder>(train), size, augment);
 }
 
 std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
-  check(*this);
+  size.check();
   if (eval.empty()) return nullptr;
-  auto dataset = std::make_unique<ImageFolder>(eval, *this, AugmentConfig{});
+  auto images = std::make_unique<ImageFolder>(eval);
   const auto expected = class_names_in(train);
-  const auto found = dataset->class_names();
+  const auto found = images->class_names();
   std::vector<std::string> differing;
   std::ranges::set_symmetric_difference(expected, found, std::back_inserter(differing));
   if (!differing.empty()) {
     throw Error(Exit::kData, "{}: expected the class folders of {}; only one of the two has {}",
                 eval.string(), train.string(), fmt::join(differing, ", "));
   }
-  return dataset;
+  return make_image_dataset(std::move(images), size, {});
 }
 
 }  // namespace brim::data

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "framework/data/image_dataset.h"
 #include "framework/data/source.h"
 
 namespace brim::data {
@@ -12,8 +13,7 @@ namespace brim::data {
 struct ImageFolderConfig : SourceConfig {
   std::filesystem::path train;
   std::filesystem::path eval;  // empty: no evaluation data
-  int64_t image_size = 224;
-  int64_t resize = 256;
+  ImageSize size;
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;

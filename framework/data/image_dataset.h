@@ -1,0 +1,26 @@
+// Encoded images as a dataset: decoded, cropped, resized and augmented to one shape. Every source
+// of JPEG and PNG images uses it.
+#pragma once
+
+#include <memory>
+
+#include "framework/data/augment.h"
+#include "framework/data/dataset.h"
+#include "framework/data/encoded_images.h"
+
+namespace brim::data {
+
+/// The keys that all sources of encoded images have in [data].
+struct ImageSize {
+  int64_t image_size = 224;
+  int64_t resize = 256;
+
+  void fields(recipe::Fields& f);
+  /// Throws Error(kRecipe) where the two contradict each other.
+  void check() const;
+};
+
+std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<EncodedImages> images,
+                                            const ImageSize& size, const AugmentConfig& augment);
+
+}  // namespace brim::data
