@@ -3,6 +3,7 @@
 #include "framework/data/idx_source.h"
 #include "framework/data/image_folder.h"
 #include "framework/data/synthetic.h"
+#include "framework/data/webdataset.h"
 
 namespace brim::data {
 
@@ -11,6 +12,7 @@ void register_sources() {
   sources.add<IdxConfig>("idx", "images and labels in IDX files, as MNIST comes");
   sources.add<ImageFolderConfig>("image_folder", "JPEG and PNG files in a folder for each class");
   sources.add<SyntheticConfig>("synthetic", "made-up images with a pattern for each class");
+  sources.add<WebDatasetConfig>("webdataset", "JPEG and PNG images in tar shards, local or remote");
 }
 
 }  // namespace brim::data

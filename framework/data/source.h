@@ -21,7 +21,7 @@ class SourceConfig : public recipe::Part {
   virtual std::unique_ptr<Dataset> open_eval() const = 0;
 };
 
-/// Registers "synthetic", "idx" and "image_folder" in recipe::registry<SourceConfig>().
+/// Registers "idx", "image_folder", "synthetic" and "webdataset" in recipe::registry<SourceConfig>().
 void register_sources();
 
 }  // namespace brim::data
