@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/data/augment.h"
+#include "framework/data/plan.h"
 #include "framework/data/source.h"
 #include "framework/recipe/part.h"
 
@@ -20,9 +21,11 @@ struct Normalization {
 
 struct DataConfig {
   recipe::Slot<SourceConfig> source{""};  // no default: a recipe names its data
-  std::optional<int64_t> workers;         // nullopt: one less than the cores, at least one
+  std::optional<int64_t> workers;         // nullopt: as many as it takes, but leaving a core
   int64_t prefetch = 2;
   bool drop_last = false;
+  bool skip_bad = false;  // on_error = "skip"
+  int64_t max_skipped = 100;
   AugmentConfig augment;
   std::vector<double> mean;  // empty: the default for the number of channels
   std::vector<double> std;
@@ -33,8 +36,10 @@ struct DataConfig {
   void check() const;
   std::unique_ptr<Dataset> open_train() const { return source->open_train(augment); }
   std::unique_ptr<Dataset> open_eval() const { return source->open_eval(); }
-  /// Cores that this process may use, less one for the training loop.
-  int64_t worker_count() const;
+  /// What the recipe says of loading, for training: `batch` of these options is the caller's.
+  LoaderOptions train_options() const;
+  /// The same for evaluation: in order, once.
+  LoaderOptions eval_options() const;
   /// As given, else ImageNet's statistics for 3 channels and mean ½, deviation ½ for others. Throws
   /// Error(kRecipe) where the lists don't have one value a channel.
   Normalization normalization(int64_t channels) const;

@@ -10,8 +10,8 @@ namespace brim::data {
 struct HttpLimits {
   double connect_s = 20;  // to have a connection
   double stall_s = 30;    // with less than 1 KiB/s
-  int tries = 8;          // that bring less than 1 MiB each; counted anew after one that brings more
-  double wait_s = 0.2;    // before the second try; doubled before each further one, up to 30 s
+  int tries = 8;        // that bring less than 1 MiB each; counted anew after one that brings more
+  double wait_s = 0.2;  // before the second try; doubled before each further one, up to 30 s
 };
 
 enum class Download { kDone, kMissing };

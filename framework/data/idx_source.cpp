@@ -69,13 +69,7 @@ class IdxDataset final : public Dataset {
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
     const uint8_t* from = images_.array().values.data() + index * shape_.bytes();
-    const ImageView image = {from, shape_.height, shape_.width, shape_.channels,
-                             shape_.width * shape_.channels};
-    if (random == nullptr) {
-      fit_image(image, shape_, 0, pixels);
-    } else {
-      augment_image(image, shape_, 0, augment_, *random, pixels);
-    }
+    read_pixels(from, shape_, augment_, random, pixels);
     return labels_.array().values[static_cast<size_t>(index)];
   }
 

@@ -11,9 +11,11 @@
 namespace brim::data {
 
 /// The keys that all sources of encoded images have in [data].
-struct ImageSize {
+struct ImageOptions {
   int64_t image_size = 224;
   int64_t resize = 256;
+  Filter interpolation = Filter::kBilinear;
+  bool fast_decode = false;
 
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where the two contradict each other.
@@ -21,6 +23,7 @@ struct ImageSize {
 };
 
 std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<EncodedImages> images,
-                                            const ImageSize& size, const AugmentConfig& augment);
+                                            const ImageOptions& options,
+                                            const AugmentConfig& augment);
 
 }  // namespace brim::data

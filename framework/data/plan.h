@@ -7,11 +7,19 @@
 
 namespace brim::data {
 
+/// What becomes of a sample that can't be read.
+enum class OnError {
+  kFail,     // next() throws
+  kReplace,  // another sample takes its place, chosen by its position
+  kDrop,     // its label is kNoLabel
+};
+
 struct LoaderOptions {
-  int64_t global_batch = 1;  // samples of one optimizer step, over all ranks
-  int64_t micro_batch = 1;   // most samples of one Batch
-  int64_t workers = 0;       // decoding threads; 0: next() decodes by itself
-  int64_t prefetch = 2;      // batches made ahead of the one in use
+  int64_t global_batch = 1;    // samples of one optimizer step, over all ranks
+  int64_t micro_batch = 1;     // most samples of one Batch
+  int64_t workers = 0;         // most decoding threads; next() decodes too where it has to wait
+  bool adapt_workers = false;  // as many of them as the consumer's pace takes
+  int64_t prefetch = 2;        // batches made ahead of the one in use
   uint64_t seed = 0;
   bool shuffle = false;
   bool augment = false;
@@ -19,6 +27,8 @@ struct LoaderOptions {
   int64_t rank = 0;
   int64_t world = 1;
   int64_t epochs = 0;  // then next() gives null; 0: endless
+  OnError on_error = OnError::kFail;
+  int64_t max_skipped = 100;  // samples; one more is an error
 };
 
 /// Optimizer steps of an epoch over `size` samples.

@@ -121,9 +121,8 @@ std::vector<Kept> kept_shards(const fs::path& folder) {
     if (::stat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
     kept.push_back({it->path(), info.st_size, info.st_atim});
   }
-  std::ranges::sort(kept, {}, [](const Kept& shard) {
-    return std::pair(shard.used.tv_sec, shard.used.tv_nsec);
-  });
+  std::ranges::sort(
+      kept, {}, [](const Kept& shard) { return std::pair(shard.used.tv_sec, shard.used.tv_nsec); });
   return kept;
 }
 
@@ -218,8 +217,9 @@ ShardIndex ShardCache::index(const std::string& url) {
   }
   static std::atomic<bool> said = false;
   if (!said.exchange(true)) {
-    log::info("{}: the server has no index of it; shards without one are fetched now, to index them",
-              shown_address(url));
+    log::info(
+        "{}: the server has no index of it; shards without one are fetched now, to index them",
+        shown_address(url));
   }
   const auto shard = open(url);
   ShardIndex index = build_index(*shard);

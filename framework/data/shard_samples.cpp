@@ -108,8 +108,8 @@ class Collector {
                                          key_, image_ ? "label (cls)" : "image (jpg, jpeg, png)"));
     }
     if (image_) {
-      index_.samples.push_back({static_cast<uint64_t>(image_->offset),
-                                static_cast<uint32_t>(image_->size), *label_});
+      index_.samples.push_back(
+          {static_cast<uint64_t>(image_->offset), static_cast<uint32_t>(image_->size), *label_});
       index_.names += image_->name;
       if (index_.names.size() > UINT32_MAX) reader_.refuse(start_, "names of 4 GiB");
       index_.name_ends.push_back(static_cast<uint32_t>(index_.names.size()));

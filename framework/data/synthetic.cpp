@@ -36,11 +36,10 @@ class SyntheticDataset final : public Dataset {
       draw(first_ + index, label, pixels);
       return label;
     }
-    std::vector<uint8_t> plain(pixels.size());
+    thread_local std::vector<uint8_t> plain;
+    plain.resize(pixels.size());
     draw(first_ + index, label, plain);
-    const ImageView image = {plain.data(), shape_.height, shape_.width, shape_.channels,
-                             shape_.width * shape_.channels};
-    augment_image(image, shape_, 0, augment_, *random, pixels);
+    read_pixels(plain.data(), shape_, augment_, random, pixels);
     return label;
   }
 

@@ -61,7 +61,10 @@ Sums sums(std::span<const uint8_t> header) {
 bool is_compressed(std::span<const uint8_t> bytes) {
   const std::string_view start = text(bytes);
   return start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd") ||
-         start.starts_with("\xfd" "7zXZ") || start.starts_with("BZh");
+         start.starts_with(
+             "\xfd"
+             "7zXZ") ||
+         start.starts_with("BZh");
 }
 
 /// A whole number in decimal digits and nothing else; nullopt where it isn't, or is over int64.
@@ -226,7 +229,7 @@ bool TarReader::has_content(const Header& header) {
   switch (header.type) {
     case '0':
     case '\0':
-    case '7':  // contiguous
+    case '7':                                                     // contiguous
       return header.type != '\0' || !header.name.ends_with('/');  // elders mark folders so
     case '5':
       return false;

@@ -57,12 +57,12 @@ void TarWriter::write_member(char type, std::string_view prefix, std::string_vie
   buffer_.assign(kTarBlock, 0);
   const auto size = static_cast<int64_t>(content.size());
   put(buffer_, 0, name);
-  put(buffer_, 100, "0000644");                                         // mode
-  put(buffer_, 108, "0000000");                                         // user
-  put(buffer_, 116, "0000000");                                         // group
+  put(buffer_, 100, "0000644");                                              // mode
+  put(buffer_, 108, "0000000");                                              // user
+  put(buffer_, 116, "0000000");                                              // group
   put(buffer_, 124, fmt::format("{:011o}", std::min(size, kMaxOctalSize)));  // else PAX says it
-  put(buffer_, 136, "00000000000");                                     // time
-  put(buffer_, 148, "        ");                                        // checksum, for the sum
+  put(buffer_, 136, "00000000000");                                          // time
+  put(buffer_, 148, "        ");  // checksum, for the sum
   buffer_[156] = static_cast<uint8_t>(type);
   put(buffer_, 257, "ustar");
   put(buffer_, 263, "00");

@@ -80,7 +80,7 @@ class ShardedImages final : public EncodedImages {
                 classes_ - 1, label(index));
   }
 
-  mutable ShardFiles files_;  // may be used by several threads at once
+  mutable ShardFiles files_;     // may be used by several threads at once
   std::vector<int64_t> shards_;  // those with samples
   std::vector<int64_t> ends_;    // of each of them, in samples
   int64_t classes_ = 0;
@@ -128,24 +128,25 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
   f.value("cache_gib", cache_gib,
           "what that folder may hold in GiB, the shards in use excepted; 0: no limit",
           recipe::between(0, 1 << 20));
-  size.fields(f);
+  options.fields(f);
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_train(const AugmentConfig& augment) const {
-  size.check();
-  return make_image_dataset(open_shards(train.string(), classes, cache_options(*this)), size,
+  options.check();
+  return make_image_dataset(open_shards(train.string(), classes, cache_options(*this)), options,
                             augment);
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
-  size.check();
+  options.check();
   if (eval.empty()) return nullptr;
   auto expected = classes;
   if (!expected) {
     const auto images = open_shards(train.string(), {}, cache_options(*this));
     expected = static_cast<int64_t>(images->class_names().size());
   }
-  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)), size, {});
+  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)), options,
+                            {});
 }
 
 }  // namespace brim::data

@@ -16,11 +16,11 @@ namespace brim::data {
 
 struct WebDatasetConfig : SourceConfig {
   std::filesystem::path train;
-  std::filesystem::path eval;      // empty: no evaluation data
-  std::optional<int64_t> classes;  // nullopt: one more than the greatest training label
+  std::filesystem::path eval;       // empty: no evaluation data
+  std::optional<int64_t> classes;   // nullopt: one more than the greatest training label
   std::filesystem::path cache_dir;  // empty: default_cache_folder()
   int64_t cache_gib = 0;            // 0: no limit
-  ImageSize size;
+  ImageOptions options;
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;

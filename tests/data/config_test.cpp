@@ -104,11 +104,24 @@ TEST(DataConfigTest, KeysWithoutEffectAreSaidAloud) {
 TEST(DataConfigTest, DefaultsFollowTheMachineAndTheChannels) {
   Root root;
   read(root, "[data]\nkind = \"synthetic\"");
-  EXPECT_GE(root.data.worker_count(), 1);
+  EXPECT_GE(root.data.train_options().workers, 1);
+  EXPECT_TRUE(root.data.train_options().adapt_workers);
   EXPECT_THAT(root.data.normalization(3).mean, ElementsAre(0.485, 0.456, 0.406));
   EXPECT_THAT(root.data.normalization(1).std, ElementsAre(0.5));
   root.data.workers = 0;
-  EXPECT_EQ(root.data.worker_count(), 0);
+  EXPECT_EQ(root.data.train_options().workers, 0);
+  EXPECT_FALSE(root.data.train_options().adapt_workers);
+}
+
+TEST(DataConfigTest, SkippingReplacesInTrainingAndDropsInEvaluation) {
+  Root root;
+  read(root, "[data]\nkind = \"synthetic\"");
+  EXPECT_EQ(root.data.train_options().on_error, OnError::kFail);
+  EXPECT_EQ(root.data.eval_options().on_error, OnError::kFail);
+  read(root, "[data]\nkind = \"synthetic\"\non_error = \"skip\"\nmax_skipped = 7");
+  EXPECT_EQ(root.data.train_options().on_error, OnError::kReplace);
+  EXPECT_EQ(root.data.eval_options().on_error, OnError::kDrop);
+  EXPECT_EQ(root.data.eval_options().max_skipped, 7);
 }
 
 TEST(SyntheticTest, ImagesOfAClassShareAPatternUnderTheirOwnNoise) {

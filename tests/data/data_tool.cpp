@@ -1,7 +1,9 @@
 // What data_core does to a file, for test_peer.py to compare with Python packages:
 //   data_tool decode FILE OUT           the decoded pixels
-//   data_tool resize FILE H W OUT       the same, resized
 //   data_tool fit FILE RESIZE SIZE OUT  shorter side to RESIZE, then the centre SIZE x SIZE
+//   data_tool resize|draw|fast FILE bilinear|bicubic TOP LEFT HEIGHT WIDTH H W OUT
+//       that part of the image, resized to H x W: from the decoded image; decoding what is needed
+//       only; the same with fast_decode
 //   data_tool list FOLDER               "label path" of each image
 // Prints "height width"; OUT gets uint8 RGB.
 #include <fmt/format.h>
@@ -45,16 +47,31 @@ int body(int count, char** words) {
     save(image, words[3]);
     return 0;
   }
-  const int64_t first = std::atoi(words[3]);
-  const int64_t second = std::atoi(words[4]);
-  Image out = {command == "fit" ? second : first, second, 3, {}};
-  out.pixels.resize(static_cast<size_t>(out.height * out.width * 3));
   if (command == "fit") {
-    fit_image(view(image), {second, second, 3}, first, out.pixels);
-  } else {
-    resize_window(view(image), first, second, {0, 0, first, second}, out.pixels);
+    const int64_t size = std::atoi(words[4]);
+    const ImageShape shape = {size, size, 3};
+    Image out = allocate_rgb(size, size, words[2]);
+    resize(view(image), place_whole(image.height, image.width, shape, std::atoi(words[3])),
+           Filter::kBilinear, out.pixels);
+    save(out, words[5]);
+    return 0;
   }
-  save(out, words[5]);
+  const Filter filter =
+      words[3] == std::string_view("bicubic") ? Filter::kBicubic : Filter::kBilinear;
+  const Box box = {std::atoi(words[4]), std::atoi(words[5]), std::atoi(words[6]),
+                   std::atoi(words[7])};
+  Image out = allocate_rgb(std::atoi(words[8]), std::atoi(words[9]), words[2]);
+  const Placement placement = {box, out.height, out.width, {0, 0, out.height, out.width}};
+  if (command == "resize") {
+    resize(view(image), placement, filter, out.pixels);
+  } else {
+    const std::string bytes = read_file(words[2], Exit::kData, int64_t{1} << 30);
+    draw_image(
+        {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, words[2],
+        [&](int64_t, int64_t) { return placement; },
+        {.filter = filter, .fast_decode = command == "fast"}, out.pixels);
+  }
+  save(out, words[10]);
   return 0;
 }
 

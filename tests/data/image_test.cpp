@@ -92,6 +92,21 @@ std::string error_of(const Bytes& bytes) {
   return "no error";
 }
 
+/// The same for drawing the top left corner of the image.
+std::string error_of_drawing(const Bytes& bytes, bool fast_decode) {
+  Bytes out(4 * 4 * 3);
+  const auto corner = [](int64_t height, int64_t width) -> Placement {
+    return {{0, 0, std::min<int64_t>(height, 8), std::min<int64_t>(width, 8)}, 4, 4, {0, 0, 4, 4}};
+  };
+  try {
+    draw_image(bytes, "x", corner, {.fast_decode = fast_decode}, out);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Exit::kData);
+    return error.what();
+  }
+  return "no error";
+}
+
 /// Big-endian 16 bits at the frame header's height and width.
 Bytes with_jpeg_size(Bytes bytes, int height, int width) {
   for (size_t i = 0; i + 9 < bytes.size(); ++i) {
@@ -136,9 +151,10 @@ TEST(ImageTest, ATruncatedFileIsAnErrorWhereverItEnds) {
   for (const Bytes& whole : {jpeg(40, 50), jpeg(40, 50, true), png(40, 50)}) {
     EXPECT_EQ(error_of(whole), "no error");
     for (size_t size = 4; size + 2 < whole.size(); ++size) {
-      EXPECT_THAT(error_of({whole.begin(), whole.begin() + static_cast<long>(size)}),
-                  StartsWith("x: truncated"))
-          << size << " of " << whole.size();
+      const Bytes bytes = {whole.begin(), whole.begin() + static_cast<long>(size)};
+      EXPECT_THAT(error_of(bytes), StartsWith("x: truncated")) << size << " of " << whole.size();
+      EXPECT_EQ(error_of_drawing(bytes, false), error_of(bytes));
+      EXPECT_EQ(error_of_drawing(bytes, true), error_of(bytes));
     }
   }
 }
@@ -149,7 +165,10 @@ TEST(ImageTest, FlippedBitsNeverDoHarm) {
     return bytes;
   };
   for (const Bytes& whole : {jpeg(20, 30), jpeg(20, 30, true)}) {  // no checksums: some decode
-    for (size_t i = 0; i < whole.size(); ++i) error_of(flipped(whole, i));
+    for (size_t i = 0; i < whole.size(); ++i) {
+      error_of(flipped(whole, i));
+      error_of_drawing(flipped(whole, i), i % 2 == 0);
+    }
   }
   const Bytes whole = png(20, 30);
   for (size_t i = 0; i < whole.size(); ++i) {
@@ -216,8 +235,8 @@ class ImageFolderTest : public ::testing::Test {
   ImageFolderConfig config() const {
     ImageFolderConfig result;
     result.train = root_ / "train";
-    result.image_size = 16;
-    result.resize = 18;
+    result.options.image_size = 16;
+    result.options.resize = 18;
     return result;
   }
   std::string error() const {
@@ -315,7 +334,7 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
 TEST_F(ImageFolderTest, ResizeBelowImageSizeIsRefused) {
   put("train/cat/a.jpg", jpeg(20, 20));
   ImageFolderConfig small = config();
-  small.resize = 15;
+  small.options.resize = 15;
   try {
     small.open_train({});
     FAIL();

@@ -215,6 +215,106 @@ TEST(LoaderTest, OtherExceptionsAreNamedToo) {
   }
 }
 
+TEST(LoaderTest, ABadSampleIsReplacedBySomeOtherOnWhateverRank) {
+  CountingDataset dataset(50);
+  dataset.fail = {3, 22, 35};
+  LoaderOptions options = training();
+  options.on_error = OnError::kReplace;
+  ::testing::internal::CaptureStderr();
+  const auto expected = read_all(dataset, options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* name : {"sample 3", "sample 22", "sample 35"}) {
+    const std::string line = std::string("skipped: ") + name + ": truncated";
+    EXPECT_NE(said.find(line), std::string::npos);
+    EXPECT_EQ(said.find(line), said.rfind(line)) << "said once in three epochs";
+  }
+  int64_t samples = 0;
+  for (const Copy& batch : expected) {
+    samples += batch.count;
+    for (const int64_t label : batch.labels) EXPECT_FALSE(dataset.fail.contains(label));
+  }
+  EXPECT_EQ(samples, 150);  // as many as ever
+
+  std::vector<std::vector<int64_t>> alone(3 * 5);
+  std::vector<std::vector<int64_t>> together(3 * 5);
+  const auto gather = [](const std::vector<Copy>& batches, std::vector<std::vector<int64_t>>& to) {
+    for (const Copy& batch : batches) {
+      auto& step = to[static_cast<size_t>(batch.epoch * 5 + batch.step)];
+      step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+    }
+  };
+  gather(expected, alone);
+  options.world = 3;
+  options.workers = 2;
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    gather(read_all(dataset, options), together);
+  }
+  EXPECT_EQ(together, alone);
+}
+
+TEST(LoaderTest, ABadSampleIsDroppedFromEvaluation) {
+  for (const int64_t workers : {0, 2}) {
+    CountingDataset dataset(6);
+    dataset.fail = {4};
+    Loader loader(dataset, {.global_batch = 6,
+                            .micro_batch = 6,
+                            .workers = workers,
+                            .epochs = 1,
+                            .on_error = OnError::kDrop});
+    const Batch* batch = loader.next();
+    EXPECT_THAT(std::vector(batch->labels.begin(), batch->labels.end()),
+                ::testing::ElementsAre(0, 1, 2, 3, kNoLabel, 5));
+    EXPECT_EQ(batch->pixels[4 * 4], 0);
+    EXPECT_EQ(loader.skipped(), 1);
+  }
+}
+
+TEST(LoaderTest, TooManyBadSamplesAreAnErrorAfterAll) {
+  for (const int64_t workers : {0, 2}) {
+    CountingDataset dataset(40);
+    dataset.fail = {3, 4, 9};
+    Loader loader(dataset, {.global_batch = 40,
+                            .micro_batch = 40,
+                            .workers = workers,
+                            .on_error = OnError::kReplace,
+                            .max_skipped = 2});
+    try {
+      loader.next();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Exit::kData);
+      EXPECT_THAT(error.what(), HasSubstr("truncated; with it 3 samples could not be read, and "
+                                          "data.max_skipped allows 2"));
+    }
+  }
+}
+
+TEST(LoaderTest, WhereEverySampleIsBadReplacingEnds) {
+  CountingDataset dataset(2);
+  dataset.fail = {0, 1};
+  Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .on_error = OnError::kReplace});
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(LoaderTest, OnlyBadDataIsSkipped) {
+  CountingDataset dataset(4);
+  dataset.logic_error = 1;
+  Loader loader(dataset, {.global_batch = 4, .micro_batch = 4, .on_error = OnError::kReplace});
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(LoaderTest, MemoryForPixelsMayComeFromElsewhere) {
+  const CountingDataset dataset(4);
+  std::vector<size_t> asked;
+  Loader loader(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 1, .prefetch = 2}, 0, 0,
+                [&](size_t bytes) {
+                  asked.push_back(bytes);
+                  return std::shared_ptr<uint8_t[]>(new uint8_t[bytes]);
+                });
+  ASSERT_NE(loader.next(), nullptr);
+  EXPECT_THAT(asked, ::testing::ElementsAre(16, 16, 16));
+}
+
 TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {
   const CountingDataset dataset(1000);
   {

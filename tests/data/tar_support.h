@@ -16,7 +16,10 @@ struct RawHeader {
   std::string size = "00000000000";
   char type = '0';
   std::string prefix = "";
-  std::string magic = std::string("ustar\0" "00", 8);
+  std::string magic = std::string(
+      "ustar\0"
+      "00",
+      8);
 };
 
 inline std::string octal(uint64_t value) { return fmt::format("{:011o}", value); }
@@ -50,9 +53,7 @@ inline std::string member(const std::string& name, const std::string& content, c
   return block({.name = name, .size = octal(content.size()), .type = type}) + padded(content);
 }
 
-inline std::string pax(const std::string& records) {
-  return member("PaxHeaders/x", records, 'x');
-}
+inline std::string pax(const std::string& records) { return member("PaxHeaders/x", records, 'x'); }
 
 inline std::string end_of_archive() { return std::string(1024, '\0'); }
 

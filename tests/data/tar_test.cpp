@@ -37,9 +37,10 @@ std::string error_of(const std::string& bytes) {
 }
 
 TEST(TarTest, ReadsFilesInOrderAndPassesOverTheRest) {
-  const std::string bytes = member("d/", "", '5') + member("d/a.txt", "one") + member("l", "", '2') +
-                            member("empty", "") + member("b", std::string(5000, 'x'), '\0') +
-                            member("old/", "", '\0') + member("c", "two", '7') + end_of_archive();
+  const std::string bytes = member("d/", "", '5') + member("d/a.txt", "one") +
+                            member("l", "", '2') + member("empty", "") +
+                            member("b", std::string(5000, 'x'), '\0') + member("old/", "", '\0') +
+                            member("c", "two", '7') + end_of_archive();
   EXPECT_THAT(list(bytes),
               ElementsAre("d/a.txt=one", "empty=", "b=" + std::string(5000, 'x'), "c=two"));
   const Archive archive(bytes);
@@ -55,18 +56,18 @@ TEST(TarTest, OneBlockOfZerosEndsAnArchiveAndNothingAfterItIsRead) {
 }
 
 TEST(TarTest, LongNamesOfEveryKind) {
-  const std::string name = std::string(90, 'd') + "/" + std::string(90, 'e') + "/" +
-                           std::string(200, 'f') + ".jpg";
+  const std::string name =
+      std::string(90, 'd') + "/" + std::string(90, 'e') + "/" + std::string(200, 'f') + ".jpg";
   const std::string record = fmt::format("{} path={}\n", name.size() + 10, name);
   EXPECT_THAT(list(pax(record) + member("short", "x") + end_of_archive()),
               ElementsAre(name + "=x"));
-  EXPECT_THAT(list(member("././@LongLink", name + '\0', 'L') + member("short", "x") +
-                   end_of_archive()),
-              ElementsAre(name + "=x"));
+  EXPECT_THAT(
+      list(member("././@LongLink", name + '\0', 'L') + member("short", "x") + end_of_archive()),
+      ElementsAre(name + "=x"));
   // The target of a link is not the name of a file.
-  EXPECT_THAT(list(member("././@LongLink", name + '\0', 'K') + member("short", "x") +
-                   end_of_archive()),
-              ElementsAre("short=x"));
+  EXPECT_THAT(
+      list(member("././@LongLink", name + '\0', 'K') + member("short", "x") + end_of_archive()),
+      ElementsAre("short=x"));
   const RawHeader split = {.name = "b.jpg", .size = octal(0), .prefix = "deep/folder"};
   EXPECT_THAT(list(block(split) + end_of_archive()), ElementsAre("deep/folder/b.jpg="));
   // GNU keeps times in that place.
@@ -178,9 +179,12 @@ TEST(TarWriterTest, WhatIsWrittenIsReadBack) {
   TarWriter writer([&](std::span<const std::byte> more) {
     bytes.append(reinterpret_cast<const char*>(more.data()), more.size());
   });
-  const std::vector<std::string> names = {
-      "a.jpg", std::string(100, 'n'), std::string(101, 'n'),
-      std::string(150, 'p') + "/" + std::string(99, 'q'), "é/ü.png", std::string(3000, 'z')};
+  const std::vector<std::string> names = {"a.jpg",
+                                          std::string(100, 'n'),
+                                          std::string(101, 'n'),
+                                          std::string(150, 'p') + "/" + std::string(99, 'q'),
+                                          "é/ü.png",
+                                          std::string(3000, 'z')};
   std::vector<std::string> expected;
   for (const std::string& name : names) {
     const std::string content = "content of " + name;

@@ -40,8 +40,7 @@ TEST(ShardListTest, BracesAreExpanded) {
               ElementsAre("a/0.tar", "a/1.tar", "b/0.tar", "b/1.tar"));
   for (const std::string bad : {"{", "}", "a{0..1", "{{0..1}}", "{0}", "{3..1}", "{0..x}",
                                 "{0..9999999}", "{0..9999}{0..9999}", "{}"}) {
-    EXPECT_THAT(error_of(Exit::kRecipe, [&] { expand_braces(bad); }), HasSubstr("expected"))
-        << bad;
+    EXPECT_THAT(error_of(Exit::kRecipe, [&] { expand_braces(bad); }), HasSubstr("expected")) << bad;
   }
 }
 
@@ -190,11 +189,11 @@ struct Root : recipe::Config {
 
 TEST(WebDatasetConfigTest, AddressesStayAsTheyAreAndPathsBecomeAbsolute) {
   Root root;
-  recipe::read(recipe::parse(
-                   "[data]\n[data.train]\npath = \"https://host/a/../s-{0..3}.tar?x=//y\"\n"
-                   "[data.eval]\npath = \"e/../s-{0..3}.tar\"",
-                   "t"),
-               root);
+  recipe::read(
+      recipe::parse("[data]\n[data.train]\npath = \"https://host/a/../s-{0..3}.tar?x=//y\"\n"
+                    "[data.eval]\npath = \"e/../s-{0..3}.tar\"",
+                    "t"),
+      root);
   EXPECT_EQ(root.data.train, "https://host/a/../s-{0..3}.tar?x=//y");
   EXPECT_EQ(root.data.eval, fs::current_path() / "s-{0..3}.tar");
 }
