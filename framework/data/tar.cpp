@@ -67,6 +67,36 @@ bool is_compressed(std::span<const uint8_t> bytes) {
          start.starts_with("BZh");
 }
 
+/// A number in a header, or what is wrong with it.
+struct Number {
+  int64_t value = 0;
+  std::string_view problem;  // "" where nothing is
+};
+
+/// GNU's base 256: big-endian, two's complement below the first bit.
+Number parse_base256(std::span<const uint8_t> field) {
+  if ((field[0] & 0x40) != 0) return {0, "is negative"};
+  int64_t value = field[0] & 0x3f;
+  for (const uint8_t byte : field.subspan(1)) {
+    if (value > kMost >> 8) return {0, "is over 2^63"};
+    value = value << 8 | byte;
+  }
+  return {value, ""};
+}
+
+Number parse_number(std::span<const uint8_t> field) {
+  if ((field[0] & 0x80) != 0) return parse_base256(field);
+  std::string_view digits = text(field);
+  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+  int64_t value = 0;  // at most 12 digits of 3 bits
+  for (const char digit : digits.substr(0, digits.find_first_of(std::string_view("\0 ", 2)))) {
+    if (digit == '-') return {0, "is negative"};
+    if (digit < '0' || digit > '7') return {0, "is no octal number"};
+    value = value * 8 + (digit - '0');
+  }
+  return {value, ""};
+}
+
 /// A whole number in decimal digits and nothing else; nullopt where it isn't, or is over int64.
 std::optional<int64_t> decimal(std::string_view digits) {
   int64_t value = 0;
@@ -76,6 +106,13 @@ std::optional<int64_t> decimal(std::string_view digits) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result(text);
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return result;
+}
 
 std::string_view unsafe_name(std::string_view name) {
   if (name.empty()) return "is empty";
@@ -90,7 +127,7 @@ std::string_view unsafe_name(std::string_view name) {
 }
 
 void TarReader::refuse(int64_t offset, const std::string& reason) const {
-  throw Error(Exit::kData, "{}: at byte {}: {}", source_.name(), offset, reason);
+  throw Error(Exit::kData, "{}: at byte {}: {}", source_.name(), offset, printable(reason));
 }
 
 std::span<const uint8_t> TarReader::bytes(int64_t offset, int64_t count) {
@@ -103,30 +140,6 @@ std::span<const uint8_t> TarReader::bytes(int64_t offset, int64_t count) {
   }
   return std::span(window_).subspan(static_cast<size_t>(offset - window_start_),
                                     static_cast<size_t>(count));
-}
-
-int64_t TarReader::read_number(std::span<const uint8_t> field, std::string_view what) const {
-  if ((field[0] & 0x80) != 0) {  // GNU: base 256, big-endian, two's complement below the first bit
-    if ((field[0] & 0x40) != 0) refuse(position_, fmt::format("its {} is negative", what));
-    int64_t value = field[0] & 0x3f;
-    for (const uint8_t byte : field.subspan(1)) {
-      if (value > kMost >> 8) refuse(position_, fmt::format("its {} is over 2^63", what));
-      value = value << 8 | byte;
-    }
-    return value;
-  }
-  std::string_view digits = text(field);
-  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
-  const size_t end = std::min(digits.find_first_of(std::string_view("\0 ", 2)), digits.size());
-  int64_t value = 0;  // at most 12 digits of 3 bits
-  for (const char digit : digits.substr(0, end)) {
-    if (digit == '-') refuse(position_, fmt::format("its {} is negative", what));
-    if (digit < '0' || digit > '7') {
-      refuse(position_, fmt::format("its {} is no octal number", what));
-    }
-    value = value * 8 + (digit - '0');
-  }
-  return value;
 }
 
 /// The header at position_; nullopt for the block of zeros that ends an archive.
@@ -142,13 +155,14 @@ std::optional<TarReader::Header> TarReader::read_header() {
     refuse(0, "a compressed archive, whose samples can't be read one by one; unpack it (gunzip)");
   }
   const Sums found = sums(header);
-  const int64_t expected = read_number(at(header, kChecksum), "checksum");
-  if (expected != found.of_unsigned && expected != found.of_signed) {
-    refuse(position_, fmt::format("damaged, or no tar archive: expected a header with the checksum "
-                                  "{}, found {}",
-                                  expected, found.of_unsigned));
+  const Number expected = parse_number(at(header, kChecksum));
+  if (!expected.problem.empty() ||
+      (expected.value != found.of_unsigned && expected.value != found.of_signed)) {
+    refuse(position_, "damaged, or no tar archive: a header's checksum is wrong");
   }
-  Header result{static_cast<char>(header[kType]), read_number(at(header, kSize), "size"), ""};
+  const Number size = parse_number(at(header, kSize));
+  if (!size.problem.empty()) refuse(position_, fmt::format("a size that {}", size.problem));
+  Header result{static_cast<char>(header[kType]), size.value, ""};
   result.name = field_text(header, kName);
   if (text(at(header, kMagic)) == kPosixMagic) {
     const std::string_view prefix = field_text(header, kPrefix);

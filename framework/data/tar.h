@@ -61,7 +61,6 @@ class TarReader {
   };
 
   std::optional<Header> read_header();
-  int64_t read_number(std::span<const uint8_t> field, std::string_view what) const;
   bool read_extension(const Header& header, Overrides& overrides);
   void read_pax(std::string_view records, bool is_global, Overrides& overrides) const;
   void read_pax_record(std::string_view key, std::string_view value, bool is_global,
@@ -78,5 +77,8 @@ class TarReader {
 
 /// "" for a name that may be joined to a folder, else what is wrong with it.
 std::string_view unsafe_name(std::string_view name);
+
+/// A name from an archive for a message: control characters become '?'.
+std::string printable(std::string_view text);
 
 }  // namespace brim::data

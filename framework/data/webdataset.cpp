@@ -8,6 +8,7 @@
 #include "framework/base/log.h"
 #include "framework/data/shard_files.h"
 #include "framework/data/shard_list.h"
+#include "framework/data/tar.h"
 
 namespace brim::data {
 namespace {
@@ -38,7 +39,7 @@ class ShardedImages final : public EncodedImages {
   std::vector<std::string> class_names() const override { return numbered_classes(classes_); }
   std::string name(int64_t index) const override {
     const auto [shard, sample] = locate(index);
-    return fmt::format("{}: {}", files_.name(shard), files_.index(shard).name(sample));
+    return fmt::format("{}: {}", files_.name(shard), printable(files_.index(shard).name(sample)));
   }
   int64_t label(int64_t index) const override { return at(index).label; }
   std::span<const int64_t> shard_ends() const override { return ends_; }

@@ -99,7 +99,7 @@ TEST(TarTest, SizesInBase256) {
                    end_of_archive()),
               ElementsAre("a=" + content));
   EXPECT_THAT(error_of(block({.size = base256({0xff, 0xff}, 0xff)}) + end_of_archive()),
-              AllOf(StartsWith("x.tar: at byte 0: "), HasSubstr("size is negative")));
+              AllOf(StartsWith("x.tar: at byte 0: "), HasSubstr("a size that is negative")));
   EXPECT_THAT(error_of(block({.size = base256({1, 0, 0, 0, 0, 0, 0, 0, 0})}) + end_of_archive()),
               HasSubstr("over 2^63"));
   EXPECT_THAT(error_of(block({.size = base256({0x7f, 255, 255, 255, 255, 255, 255, 255})}) +
