@@ -6,6 +6,8 @@ namespace brim::cli {
 
 /// trainer --recipe R …: trains.
 int train_command(int argc, char** argv);
+/// trainer data pack|inspect …
+int data_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
 /// trainer version [--json]
