@@ -9,6 +9,10 @@
 
 namespace brim::data {
 
+void SamplerSection::fields(recipe::Fields& f) {
+  f.part("name", sampler, "in which order training samples come");
+}
+
 void DataConfig::fields(recipe::Fields& f) {
   f.part("kind", source, "where samples come from");
   f.auto_or("workers", workers,
@@ -20,6 +24,7 @@ void DataConfig::fields(recipe::Fields& f) {
           recipe::any_number());
   f.value("std", std, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
           recipe::above(0));
+  f.section("sampler", sampler, "the order of training samples");
   f.section("augment", augment, "random changes to training images");
 }
 

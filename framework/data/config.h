@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/data/augment.h"
+#include "framework/data/sampler.h"
 #include "framework/data/source.h"
 #include "framework/recipe/part.h"
 
@@ -18,11 +19,19 @@ struct Normalization {
   std::vector<double> std;
 };
 
+/// [data.sampler]
+struct SamplerSection {
+  recipe::Slot<SamplerConfig> sampler{"shuffled"};
+
+  void fields(recipe::Fields& f);
+};
+
 struct DataConfig {
   recipe::Slot<SourceConfig> source{""};  // no default: a recipe names its data
   std::optional<int64_t> workers;         // nullopt: one less than the cores, at least one
   int64_t prefetch = 2;
   bool drop_last = false;
+  SamplerSection sampler;
   AugmentConfig augment;
   std::vector<double> mean;  // empty: the default for the number of channels
   std::vector<double> std;
@@ -33,6 +42,10 @@ struct DataConfig {
   void check() const;
   std::unique_ptr<Dataset> open_train() const { return source->open_train(augment); }
   std::unique_ptr<Dataset> open_eval() const { return source->open_eval(); }
+  /// The order of training samples. Errors are SamplerConfig's.
+  std::shared_ptr<const Order> order(const Dataset& train, const OrderOptions& options) const {
+    return sampler.sampler->order(train, options);
+  }
   /// Cores that this process may use, less one for the training loop.
   int64_t worker_count() const;
   /// As given, else ImageNet's statistics for 3 channels and mean ½, deviation ½ for others. Throws

@@ -9,12 +9,11 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
                int64_t start_step)
     : dataset_(dataset),
       options_(options),
-      size_(dataset.size()),
-      image_bytes_(dataset.shape().bytes()),
-      plan_(size_, options, start_epoch, start_step) {
+      sample_bytes_(dataset.sample_bytes()),
+      plan_(dataset.size(), options, start_epoch, start_step) {
   const int64_t samples = plan_.largest_batch();
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(samples, image_bytes_, &bytes)) throw std::bad_alloc();
+  if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
   slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
   for (Slot& slot : slots_) {
     slot.pixels = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(bytes));
@@ -72,7 +71,7 @@ std::optional<Loader::Claim> Loader::claim() {
     }
     Slot& next = slot(opened_);
     next.batch = {*plan,
-                  {next.pixels.get(), static_cast<size_t>(plan->count * image_bytes_)},
+                  {next.pixels.get(), static_cast<size_t>(plan->count * sample_bytes_)},
                   {next.labels.get(), static_cast<size_t>(plan->count)}};
     next.unread = plan->count;
     next.failure.reset();
@@ -96,10 +95,17 @@ void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
 std::optional<Loader::Failure> Loader::decode(const Claim& claim) const {
   const Slot& slot = *claim.slot;
   const int64_t epoch = slot.batch.epoch;
-  const int64_t sample = sample_at(slot.batch.first_position + claim.index, epoch, size_, options_);
-  RandomStream random(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(sample));
-  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * image_bytes_,
-                                  static_cast<size_t>(image_bytes_));
+  Draw draw;
+  try {
+    draw = options_.order->at(epoch, slot.batch.first_position + claim.index);
+  } catch (const std::bad_alloc&) {
+    return Failure{claim.index, Exit::kResource, "not enough memory for the order of the samples"};
+  }
+  const int64_t sample = draw.sample;
+  RandomStream random(options_.seed, static_cast<uint64_t>(epoch),
+                      static_cast<uint64_t>(draw.stream));
+  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * sample_bytes_,
+                                  static_cast<size_t>(sample_bytes_));
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {

@@ -21,7 +21,7 @@ namespace brim::data {
 
 /// A micro-batch of this rank, samples in the order of their positions.
 struct Batch : BatchPlan {
-  std::span<const uint8_t> pixels;  // [count, height, width, channels]
+  std::span<const uint8_t> pixels;  // [count, sample_bytes]: images [height, width, channels]
   std::span<const int64_t> labels;  // [count]
 };
 
@@ -65,8 +65,7 @@ class Loader {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t size_;
-  const int64_t image_bytes_;
+  const int64_t sample_bytes_;
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.

@@ -119,7 +119,7 @@ void Trainer::start_loader() {
                           .workers = job_.data.worker_count(),
                           .prefetch = job_.data.prefetch,
                           .seed = static_cast<uint64_t>(job_.run.seed),
-                          .shuffle = true,
+                          .order = parts_.order,
                           .augment = true,
                           .drop_last = job_.data.drop_last},
       progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);
