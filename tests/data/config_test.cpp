@@ -47,7 +47,10 @@ TEST(DataConfigTest, ReadsEachKindAndPrintsItBack) {
        {"[data]\nkind = \"synthetic\"\nsamples = 12\n[data.augment]\nflip = true\ncrop = \"pad\"",
         "[data]\nkind = \"idx\"\nworkers = 3\n[data.train]\nimages = \"i\"\nlabels = \"l\"",
         "[data]\nkind = \"image_folder\"\nimage_size = 96\nmean = [0.1, 0.2, 0.3]\n"
-        "std = [1.0, 1.0, 1.0]\n[data.train]\npath = \"t\"\n[data.eval]\npath = \"e\""}) {
+        "std = [1.0, 1.0, 1.0]\n[data.train]\npath = \"t\"\n[data.eval]\npath = \"e\"",
+        "[data]\nkind = \"cifar\"\npath = \"c\"\nlabels = \"coarse\"",
+        "[data]\nkind = \"tokens\"\ntype = \"uint32\"\npacking = \"documents\"\n"
+        "end_of_document = 3\n[data.train]\npath = \"t\""}) {
     Root root;
     read(root, text);
     const std::string printed = recipe::print(root);
