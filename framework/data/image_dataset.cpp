@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kFilterWords = {"bilinear", "bicubic"};
 
-class ImageDataset final : public Dataset {
+class ImageDataset final : public ImageSamples {
  public:
   ImageDataset(std::unique_ptr<EncodedImages> images, const ImageOptions& options,
                const AugmentConfig& augment)
@@ -23,6 +23,7 @@ class ImageDataset final : public Dataset {
   int64_t classes() const override { return static_cast<int64_t>(images_->class_names().size()); }
   std::vector<std::string> class_names() const override { return images_->class_names(); }
   std::string name(int64_t index) const override { return images_->name(index); }
+  int64_t label(int64_t index) const override { return images_->label(index); }
   std::span<const int64_t> shard_ends() const override { return images_->shard_ends(); }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {

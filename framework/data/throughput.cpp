@@ -37,15 +37,16 @@ Throughput measure_loader(const Dataset& dataset, const LoaderOptions& options, 
 
 std::array<double, kStageCount> measure_stages(const Dataset& dataset, const LoaderOptions& options,
                                                int64_t samples) {
-  std::vector<uint8_t> pixels(static_cast<size_t>(dataset.shape().bytes()));
+  std::vector<uint8_t> pixels(static_cast<size_t>(dataset.sample_bytes()));
   StageClock clock;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t position = i % dataset.size();
     const int64_t epoch = i / dataset.size();
-    const int64_t sample = sample_at(position, epoch, dataset.size(), options);
-    RandomStream random(options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(sample));
+    const Draw draw = options.order->at(epoch, position);
+    RandomStream random(options.seed, static_cast<uint64_t>(epoch),
+                        static_cast<uint64_t>(draw.stream));
     enter_stage(Stage::kRead);
-    dataset.read(sample, options.augment ? &random : nullptr, pixels);
+    dataset.read(draw.sample, options.augment ? &random : nullptr, pixels);
   }
   enter_stage(Stage::kRead);
   auto seconds = clock.seconds();
