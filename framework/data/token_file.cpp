@@ -19,15 +19,25 @@ std::span<uint8_t> as_bytes(std::span<int32_t> tokens) {
   return {reinterpret_cast<uint8_t*>(tokens.data()), tokens.size_bytes()};
 }
 
-/// Whether each value, taken as unsigned, is below `vocabulary`. Without a branch in the loop, so
-/// that the compiler vectorises it.
-bool all_below(std::span<const int32_t> values, uint32_t vocabulary) {
-  uint32_t outside = 0;  // the highest bit tells
-  for (const int32_t value : values) {
-    const auto id = static_cast<uint32_t>(value);
-    outside |= id | (vocabulary - 1 - id);
+/// Whether each id is in [0, vocabulary): the loops below collect what tells in the highest bit,
+/// without a branch, so that the compiler vectorises them.
+uint32_t outside(uint32_t id, uint32_t vocabulary) { return id | (vocabulary - 1 - id); }
+bool is_inside(uint32_t collected) { return collected >> 31 == 0; }
+
+bool all_inside(std::span<const int32_t> ids, uint32_t vocabulary) {
+  uint32_t collected = 0;
+  for (const int32_t id : ids) collected |= outside(static_cast<uint32_t>(id), vocabulary);
+  return is_inside(collected);
+}
+
+/// The same while ids are widened to `out`.
+bool widen(const uint16_t* ids, uint32_t vocabulary, std::span<int32_t> out) {
+  uint32_t collected = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = ids[i];
+    collected |= outside(ids[i], vocabulary);
   }
-  return outside >> 31 == 0;
+  return is_inside(collected);
 }
 
 }  // namespace
@@ -45,33 +55,33 @@ TokenFile::TokenFile(std::unique_ptr<ByteSource> bytes, TokenType type, int64_t 
 }
 
 void TokenFile::read(int64_t first, std::span<int32_t> out) const {
+  const auto vocabulary = static_cast<uint32_t>(vocabulary_);
   while (!out.empty()) {
     const std::span<int32_t> part = out.first(std::min(out.size(), kChunk));
+    bool inside = false;
     if (type_ == TokenType::kUint32) {
       bytes_->read(first * token_bytes_, as_bytes(part));
+      inside = all_inside(part, vocabulary);
     } else {
-      std::array<uint16_t, kChunk> values;
+      std::array<uint16_t, kChunk> ids;
       bytes_->read(first * token_bytes_,
-                   {reinterpret_cast<uint8_t*>(values.data()), part.size() * sizeof(uint16_t)});
-      for (size_t i = 0; i < part.size(); ++i) part[i] = values[i];
+                   {reinterpret_cast<uint8_t*>(ids.data()), part.size() * sizeof(uint16_t)});
+      inside = widen(ids.data(), vocabulary, part);
     }
-    check(first, part);
+    if (!inside) throw_outside(first, part);
     first += static_cast<int64_t>(part.size());
     out = out.subspan(part.size());
   }
 }
 
-void TokenFile::check(int64_t first, std::span<const int32_t> tokens) const {
-  if (all_below(tokens, static_cast<uint32_t>(vocabulary_))) return;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const auto id = static_cast<uint32_t>(tokens[i]);
-    if (id < vocabulary_) continue;
-    const int64_t token = first + static_cast<int64_t>(i);
-    throw Error(Exit::kData,
-                "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
-                "byte {}; is data.type the file's?",
-                name(), vocabulary_ - 1, id, token, token * token_bytes_);
-  }
+void TokenFile::throw_outside(int64_t first, std::span<const int32_t> tokens) const {
+  const auto found = std::ranges::find_if(
+      tokens, [this](int32_t id) { return static_cast<uint32_t>(id) >= vocabulary_; });
+  const int64_t token = first + (found - tokens.begin());
+  throw Error(Exit::kData,
+              "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
+              "byte {}; is data.type the file's?",
+              name(), vocabulary_ - 1, static_cast<uint32_t>(*found), token, token * token_bytes_);
 }
 
 }  // namespace brim::data

@@ -28,7 +28,7 @@ class TokenFile {
   void read(int64_t first, std::span<int32_t> out) const;
 
  private:
-  void check(int64_t first, std::span<const int32_t> tokens) const;
+  [[noreturn]] void throw_outside(int64_t first, std::span<const int32_t> tokens) const;
 
   std::unique_ptr<ByteSource> bytes_;
   TokenType type_;
