@@ -5,6 +5,7 @@
 #include "framework/data/image_folder.h"
 #include "framework/data/synthetic.h"
 #include "framework/data/tokens.h"
+#include "framework/data/webdataset.h"
 
 namespace brim::data {
 
@@ -15,6 +16,7 @@ void register_sources() {
   sources.add<ImageFolderConfig>("image_folder", "JPEG and PNG files in a folder for each class");
   sources.add<SyntheticConfig>("synthetic", "made-up images with a pattern for each class");
   sources.add<TokensConfig>("tokens", "token ids for language models, in nanoGPT's files");
+  sources.add<WebDatasetConfig>("webdataset", "JPEG and PNG images in tar shards, local or remote");
 }
 
 }  // namespace brim::data
