@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "framework/base/error.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -123,6 +124,7 @@ Box random_resized_box(int64_t height, int64_t width, const AugmentConfig& confi
 
 void augment_placed(const ImageShape& shape, const AugmentConfig& config, RandomStream& random,
                     std::span<uint8_t> image) {
+  enter_stage(Stage::kAugment);
   if (config.crop == Crop::kPad) shift_in_border(image, shape, config.pad, random);
   if (config.flip && random.below(2) == 1) flip_left_right(image, shape);
 }

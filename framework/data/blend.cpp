@@ -1,12 +1,10 @@
 #include "framework/data/blend.h"
 
-#include <algorithm>
-#include <cstring>
-
-#if defined(__x86_64__)
 #include <immintrin.h>
-#define BRIM_AVX2 1
-#endif
+
+#include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace brim::data {
 namespace {
@@ -25,22 +23,6 @@ void blend_rows_plain(const uint8_t* const* rows, const int16_t* weights, int64_
     out[x] = to_byte(sum);
   }
 }
-
-void blend_pixels_plain(const uint8_t* row, int64_t left, const Taps& taps, int64_t channels,
-                        uint8_t* out) {
-  for (size_t i = 0; i < taps.runs.size(); ++i) {
-    const auto [first, count] = taps.runs[i];
-    const uint8_t* from = row + (first - left) * channels;
-    const int16_t* weights = taps.weights_of(static_cast<int64_t>(i));
-    for (int64_t c = 0; c < channels; ++c) {
-      int32_t sum = kHalf;
-      for (int64_t k = 0; k < count; ++k) sum += from[k * channels + c] * weights[k];
-      *out++ = to_byte(sum);
-    }
-  }
-}
-
-#ifdef BRIM_AVX2
 
 /// Two neighbouring weights, as the multiply-add of pairs takes them.
 int32_t weight_pair(const int16_t* weights) {
@@ -85,68 +67,110 @@ __attribute__((target("avx2"))) int64_t blend_rows_avx2(const uint8_t* const* ro
   return x;
 }
 
-/// RGB pixels; reads up to 16 bytes from the first of each four pixels on.
-__attribute__((target("avx2"))) void blend_rgb_avx2(const uint8_t* row, int64_t left,
-                                                    const Taps& taps, uint8_t* out) {
-  // Bytes of pixels 0 and 1, then of 2 and 3, widened and side by side: r0 r1 g0 g1 b0 b1 0 0.
-  const __m128i first_pair =
-      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
-  const __m128i second_pair =
-      _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
-  const size_t positions = taps.runs.size();
-  for (size_t i = 0; i < positions; ++i) {
-    const auto [first, count] = taps.runs[i];
-    const uint8_t* from = row + (first - left) * 3;
-    const int16_t* weights = taps.weights_of(static_cast<int64_t>(i));
-    __m128i sum = _mm_set1_epi32(kHalf);
-    int64_t k = 0;
-    for (; k + 2 < count; k += 4) {
-      const __m128i pixels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 3 * k));
-      sum = _mm_add_epi32(sum, _mm_madd_epi16(_mm_shuffle_epi8(pixels, first_pair),
-                                              _mm_set1_epi32(weight_pair(weights + k))));
-      sum = _mm_add_epi32(sum, _mm_madd_epi16(_mm_shuffle_epi8(pixels, second_pair),
-                                              _mm_set1_epi32(weight_pair(weights + k + 2))));
-    }
-    if (k < count) {
-      const __m128i pixels = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 3 * k));
-      sum = _mm_add_epi32(sum, _mm_madd_epi16(_mm_shuffle_epi8(pixels, first_pair),
-                                              _mm_set1_epi32(weight_pair(weights + k))));
-    }
-    const __m128i shifted = _mm_srai_epi32(sum, kWeightBits);
-    const __m128i words = _mm_packs_epi32(shifted, shifted);
-    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
-    // Four bytes at once; the one too many is the next pixel's first.
-    std::memcpy(out + 3 * i, &bytes, i + 1 < positions ? 4 : 3);
-  }
-}
-
 bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") != 0;
   return has;
 }
-
-#endif
 
 }  // namespace
 
 void blend_rows(const uint8_t* const* rows, const int16_t* weights, int64_t count, int64_t bytes,
                 uint8_t* out) {
   int64_t done = 0;
-#ifdef BRIM_AVX2
   if (has_avx2()) done = blend_rows_avx2(rows, weights, count, bytes, out);
-#endif
   blend_rows_plain(rows, weights, count, done, bytes, out);
 }
 
-void blend_pixels(const uint8_t* row, int64_t left, const Taps& taps, int64_t channels,
-                  uint8_t* out) {
-#ifdef BRIM_AVX2
-  if (channels == 3 && has_avx2()) {
-    blend_rgb_avx2(row, left, taps, out);
-    return;
+void PixelBlender::start(const Taps& taps, int64_t channels) {
+  taps_ = &taps;
+  channels_ = channels;
+  groups_ = (taps.most + kGroup - 1) / kGroup;
+  if (channels != 3 || !has_avx2()) return;
+  // Two positions side by side; the one behind an odd number of them is the last once more.
+  const auto positions = static_cast<int64_t>(taps.runs.size());
+  const int64_t even = positions + positions % 2;
+  offsets_.resize(static_cast<size_t>(even));
+  patterns_.resize(static_cast<size_t>(even * groups_ * 16));
+  int16_t* pattern = patterns_.data();
+  for (int64_t i = 0; i < even; i += 2) {
+    const std::array<int64_t, 2> pair = {i, std::min(i + 1, positions - 1)};
+    for (size_t lane = 0; lane < 2; ++lane) {
+      const int64_t first = taps.runs[static_cast<size_t>(pair[lane])].first - taps.begin;
+      offsets_[static_cast<size_t>(i) + lane] = static_cast<int32_t>(first * 3);
+    }
+    for (int64_t k = 0; k < groups_ * kGroup; k += 2) {
+      for (const int64_t position : pair) {
+        const int16_t* weights = taps.weights_of(position);
+        for (int repeat = 0; repeat < 4; ++repeat) {
+          *pattern++ = k < taps.stride ? weights[k] : int16_t{0};
+          *pattern++ = k < taps.stride ? weights[k + 1] : int16_t{0};
+        }
+      }
+    }
   }
-#endif
-  blend_pixels_plain(row, left, taps, channels, out);
+}
+
+void PixelBlender::blend(const uint8_t* row, uint8_t* out) const {
+  if (channels_ == 3 && has_avx2()) {
+    blend_rgb(row, out);
+  } else {
+    blend_plain(row, out);
+  }
+}
+
+void PixelBlender::blend_plain(const uint8_t* row, uint8_t* out) const {
+  for (size_t i = 0; i < taps_->runs.size(); ++i) {
+    const auto [first, count] = taps_->runs[i];
+    const uint8_t* from = row + (first - taps_->begin) * channels_;
+    const int16_t* weights = taps_->weights_of(static_cast<int64_t>(i));
+    for (int64_t c = 0; c < channels_; ++c) {
+      int32_t sum = kHalf;
+      for (int64_t k = 0; k < count; ++k) sum += from[k * channels_ + c] * weights[k];
+      *out++ = to_byte(sum);
+    }
+  }
+}
+
+/// Two positions a turn, one in each half of a register, four taps at once.
+__attribute__((target("avx2"))) void PixelBlender::blend_rgb(const uint8_t* row,
+                                                             uint8_t* out) const {
+  // Bytes of pixels 0 and 1, then of 2 and 3, widened and side by side: r0 r1 g0 g1 b0 b1 0 0.
+  const __m256i first_pair = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+  const __m256i second_pair = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+  const auto* pattern = reinterpret_cast<const __m256i*>(patterns_.data());
+  const auto positions = static_cast<int64_t>(taps_->runs.size());
+  for (int64_t i = 0; i < positions; i += 2) {
+    const uint8_t* left = row + offsets_[static_cast<size_t>(i)];
+    const uint8_t* right = row + offsets_[static_cast<size_t>(i) + 1];
+    __m256i sum = _mm256_set1_epi32(kHalf);
+    for (int64_t group = 0; group < groups_; ++group) {
+      const __m256i pixels = _mm256_inserti128_si256(
+          _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(left))),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(right)), 1);
+      const __m256i first =
+          _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, first_pair), _mm256_loadu_si256(pattern));
+      const __m256i second = _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, second_pair),
+                                               _mm256_loadu_si256(pattern + 1));
+      sum = _mm256_add_epi32(sum, _mm256_add_epi32(first, second));
+      pattern += 2;
+      left += kGroupBytes;
+      right += kGroupBytes;
+    }
+    const __m256i shifted = _mm256_srai_epi32(sum, kWeightBits);
+    const __m256i words = _mm256_packs_epi32(shifted, shifted);
+    const __m256i bytes = _mm256_packus_epi16(words, words);
+    const int32_t left_pixel = _mm256_extract_epi32(bytes, 0);
+    const int32_t right_pixel = _mm256_extract_epi32(bytes, 4);
+    // Four bytes at once where another pixel follows to write over the one too many.
+    std::memcpy(out + 3 * i, &left_pixel, i + 1 < positions ? 4 : 3);
+    if (i + 2 < positions) {
+      std::memcpy(out + 3 * i + 3, &right_pixel, 4);
+    } else if (i + 1 < positions) {
+      std::memcpy(out + 3 * i + 3, &right_pixel, 3);
+    }
+  }
 }
 
 }  // namespace brim::data

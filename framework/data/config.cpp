@@ -15,6 +15,10 @@ constexpr std::array<std::string_view, 2> kOnErrorWords = {"fail", "skip"};
 
 }  // namespace
 
+void SamplerSection::fields(recipe::Fields& f) {
+  f.part("name", sampler, "in which order training samples come");
+}
+
 void DataConfig::fields(recipe::Fields& f) {
   f.part("kind", source, "where samples come from");
   f.auto_or("workers", workers,
@@ -32,6 +36,7 @@ void DataConfig::fields(recipe::Fields& f) {
           recipe::any_number());
   f.value("std", std, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
           recipe::above(0));
+  f.section("sampler", sampler, "the order of training samples");
   f.section("augment", augment, "random changes to training images");
 }
 
@@ -60,7 +65,6 @@ LoaderOptions DataConfig::train_options() const {
   return {.workers = workers.value_or(std::max<int64_t>(1, usable_cores() - 1)),
           .adapt_workers = !workers.has_value(),
           .prefetch = prefetch,
-          .shuffle = true,
           .augment = true,
           .drop_last = drop_last,
           .on_error = skip_bad ? OnError::kReplace : OnError::kFail,
@@ -69,7 +73,6 @@ LoaderOptions DataConfig::train_options() const {
 
 LoaderOptions DataConfig::eval_options() const {
   LoaderOptions options = train_options();
-  options.shuffle = false;
   options.augment = false;
   options.drop_last = false;
   options.epochs = 1;

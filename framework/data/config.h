@@ -8,6 +8,7 @@
 
 #include "framework/data/augment.h"
 #include "framework/data/plan.h"
+#include "framework/data/sampler.h"
 #include "framework/data/source.h"
 #include "framework/recipe/part.h"
 
@@ -19,6 +20,13 @@ struct Normalization {
   std::vector<double> std;
 };
 
+/// [data.sampler]
+struct SamplerSection {
+  recipe::Slot<SamplerConfig> sampler{"shuffled"};
+
+  void fields(recipe::Fields& f);
+};
+
 struct DataConfig {
   recipe::Slot<SourceConfig> source{""};  // no default: a recipe names its data
   std::optional<int64_t> workers;         // nullopt: as many as it takes, but leaving a core
@@ -26,6 +34,7 @@ struct DataConfig {
   bool drop_last = false;
   bool skip_bad = false;  // on_error = "skip"
   int64_t max_skipped = 100;
+  SamplerSection sampler;
   AugmentConfig augment;
   std::vector<double> mean;  // empty: the default for the number of channels
   std::vector<double> std;
@@ -36,7 +45,11 @@ struct DataConfig {
   void check() const;
   std::unique_ptr<Dataset> open_train() const { return source->open_train(augment); }
   std::unique_ptr<Dataset> open_eval() const { return source->open_eval(); }
-  /// What the recipe says of loading, for training: `batch` of these options is the caller's.
+  /// The order of training samples. Errors are SamplerConfig's.
+  std::shared_ptr<const Order> order(const Dataset& train, const OrderOptions& options) const {
+    return sampler.sampler->order(train, options);
+  }
+  /// What the recipe says of loading, for training: batches and order are the caller's.
   LoaderOptions train_options() const;
   /// The same for evaluation: in order, once.
   LoaderOptions eval_options() const;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "framework/base/error.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -29,8 +30,10 @@ Image decode_image(std::span<const uint8_t> bytes, const std::string& name) {
 
 void draw_image(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
                 const DrawOptions& options, std::span<uint8_t> out) {
+  enter_stage(Stage::kDecode);
   if (starts_with(bytes, kJpegMagic) && draw_jpeg(bytes, name, place, options, out)) return;
   const Image image = decode_image(bytes, name);
+  enter_stage(Stage::kResize);
   resize(view(image), place(image.height, image.width), options.filter, out);
 }
 

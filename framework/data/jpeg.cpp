@@ -15,6 +15,7 @@
 #include "framework/base/error.h"
 #include "framework/data/image.h"
 #include "framework/data/orientation.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -139,7 +140,9 @@ bool read_needed(Decoder& decoder, int64_t left, int64_t width, bool to_end, Res
   if (needed.top > 0) jpeg_skip_scanlines(&jpeg, static_cast<JDIMENSION>(needed.top));
   for (int64_t y = needed.top; y < needed.top + needed.height; ++y) {
     uint8_t* row = resizer.row(y);
+    enter_stage(Stage::kDecode);
     jpeg_read_scanlines(&jpeg, &row, 1);
+    enter_stage(Stage::kResize);
     resizer.take(y, row);
   }
   if (to_end) {

@@ -21,13 +21,12 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
                int64_t start_step, const AllocatePixels& allocate)
     : dataset_(dataset),
       options_(options),
-      size_(dataset.size()),
-      image_bytes_(dataset.shape().bytes()),
-      plan_(size_, options, start_epoch, start_step),
+      sample_bytes_(dataset.sample_bytes()),
+      plan_(dataset.size(), options, start_epoch, start_step),
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(samples, image_bytes_, &bytes)) throw std::bad_alloc();
+  if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
   slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
   for (Slot& slot : slots_) {
     slot.pixels = allocate ? allocate(static_cast<size_t>(bytes))
@@ -114,7 +113,7 @@ std::optional<Loader::Claim> Loader::claim() {
     }
     Slot& next = slot(opened_);
     next.batch = {*plan,
-                  {next.pixels.get(), static_cast<size_t>(plan->count * image_bytes_)},
+                  {next.pixels.get(), static_cast<size_t>(plan->count * sample_bytes_)},
                   {next.labels.get(), static_cast<size_t>(plan->count)}};
     next.unread = plan->count;
     next.failure.reset();
@@ -142,30 +141,36 @@ std::optional<Loader::Failure> Loader::decode(const Claim& claim) {
   const Slot& slot = *claim.slot;
   const int64_t epoch = slot.batch.epoch;
   const int64_t position = slot.batch.first_position + claim.index;
-  int64_t sample = sample_at(position, epoch, size_, options_);
-  auto failure = read_sample(sample, claim);
+  Draw draw;
+  try {
+    draw = options_.order->at(epoch, position);
+  } catch (const std::bad_alloc&) {
+    return Failure{claim.index, Exit::kResource, "not enough memory for the order of the samples"};
+  }
+  auto failure = read_sample(draw, claim);
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
   for (int i = 0; i < kMostReplacements && failure; ++i) {
     if (options_.on_error == OnError::kFail || failure->status != Exit::kData) return failure;
-    if (auto too_many = skip(sample, *failure)) return too_many;
+    if (auto too_many = skip(draw.sample, *failure)) return too_many;
     if (options_.on_error == OnError::kDrop) {
       slot.labels[static_cast<size_t>(claim.index)] = kNoLabel;
-      std::fill_n(slot.pixels.get() + claim.index * image_bytes_, image_bytes_, uint8_t{0});
+      std::fill_n(slot.pixels.get() + claim.index * sample_bytes_, sample_bytes_, uint8_t{0});
       return std::nullopt;
     }
-    sample = others.below(size_);
-    failure = read_sample(sample, claim);
+    draw.sample = others.below(dataset_.size());
+    failure = read_sample(draw, claim);
   }
   return failure;
 }
 
-std::optional<Loader::Failure> Loader::read_sample(int64_t sample, const Claim& claim) const {
+std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, const Claim& claim) const {
   const Slot& slot = *claim.slot;
+  const int64_t sample = draw.sample;
   RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
-                      static_cast<uint64_t>(sample));
-  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * image_bytes_,
-                                  static_cast<size_t>(image_bytes_));
+                      static_cast<uint64_t>(draw.stream));
+  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * sample_bytes_,
+                                  static_cast<size_t>(sample_bytes_));
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {

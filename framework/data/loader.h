@@ -30,7 +30,7 @@ using AllocatePixels = std::function<std::shared_ptr<uint8_t[]>(size_t bytes)>;
 
 /// A micro-batch of this rank, samples in the order of their positions.
 struct Batch : BatchPlan {
-  std::span<const uint8_t> pixels;  // [count, height, width, channels]
+  std::span<const uint8_t> pixels;  // [count, sample_bytes]: images [height, width, channels]
   std::span<const int64_t> labels;  // [count]
 };
 
@@ -77,15 +77,14 @@ class Loader {
   std::optional<Claim> claim();
   void read(const Claim& claim, std::unique_lock<std::mutex>& lock);
   std::optional<Failure> decode(const Claim& claim);
-  std::optional<Failure> read_sample(int64_t sample, const Claim& claim) const;
+  std::optional<Failure> read_sample(const Draw& draw, const Claim& claim) const;
   std::optional<Failure> skip(int64_t sample, const Failure& failure);
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t size_;
-  const int64_t image_bytes_;
+  const int64_t sample_bytes_;
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "framework/base/error.h"
-#include "framework/base/random.h"
 
 namespace brim::data {
 namespace {
@@ -40,11 +39,6 @@ Part split(int64_t count, int64_t parts, int64_t index) {
   const int64_t base = count / parts;
   const int64_t larger = count % parts;
   return {index * base + std::min(index, larger), base + (index < larger ? 1 : 0)};
-}
-
-int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options) {
-  if (!options.shuffle) return position;
-  return KeyedPermutation(options.seed, static_cast<uint64_t>(epoch), size)(position);
 }
 
 Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step)

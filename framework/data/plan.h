@@ -1,9 +1,13 @@
-// Which samples make which batch, as pure functions: nothing here depends on threads, and a run
-// that starts in the middle sees what it would have seen. Reading them is loader.h's.
+// Which positions make which batch, as pure functions: nothing here depends on threads, and a run
+// that starts in the middle sees what it would have seen. Which sample lies at a position is
+// order.h's, reading it loader.h's.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+
+#include "framework/data/order.h"
 
 namespace brim::data {
 
@@ -21,7 +25,7 @@ struct LoaderOptions {
   bool adapt_workers = false;  // as many of them as the consumer's pace takes
   int64_t prefetch = 2;        // batches made ahead of the one in use
   uint64_t seed = 0;
-  bool shuffle = false;
+  std::shared_ptr<const Order> order = sequential_order();
   bool augment = false;
   bool drop_last = false;  // leave out an epoch's last step where it would be short
   int64_t rank = 0;
@@ -43,9 +47,6 @@ struct Part {
 /// Part `index` of `count` positions cut into `parts` runs whose sizes differ by at most one, the
 /// larger ones first.
 Part split(int64_t count, int64_t parts, int64_t index);
-
-/// The sample at a position of an epoch: a keyed permutation, or the position itself.
-int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options);
 
 /// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
 struct BatchPlan {

@@ -1,7 +1,5 @@
 #include "framework/data/resize.h"
 
-#include "framework/data/blend.h"
-
 namespace brim::data {
 
 ImageView view(const Image& image) {
@@ -27,6 +25,9 @@ void Resizer::start(const Placement& placement, int64_t channels, Filter filter,
              .count = window.width,
              .shrink = shrink},
             filter, across_);
+  blender_.start(across_, channels);
+  blended_.resize(
+      static_cast<size_t>((across_.end - across_.begin) * channels + blender_.padding()));
   channels_ = channels;
   out_ = out;
   next_ = 0;
@@ -36,14 +37,12 @@ void Resizer::start(const Placement& placement, int64_t channels, Filter filter,
 }
 
 Box Resizer::needed() const {
-  return {down_.begin(), across_.begin(), down_.end() - down_.begin(),
-          across_.end() - across_.begin()};
+  return {down_.begin, across_.begin, down_.end - down_.begin, across_.end - across_.begin};
 }
 
 void Resizer::set_columns(int64_t left, int64_t width) {
   left_ = left;
   width_ = width;
-  blended_.resize(static_cast<size_t>(width * channels_ + kRowPadding));
 }
 
 uint8_t* Resizer::row(int64_t y) {
@@ -56,8 +55,9 @@ void Resizer::take(int64_t y, const uint8_t* pixels) {
   rows_[static_cast<size_t>(y) % rows_.size()] = pixels;
   const auto outputs = static_cast<int64_t>(down_.runs.size());
   // Only the columns that the second pass reads.
-  const int64_t skip = (across_.begin() - left_) * channels_;
-  const int64_t bytes = (across_.end() - across_.begin()) * channels_;
+  const int64_t skip = (across_.begin - left_) * channels_;
+  const auto row_bytes = static_cast<int64_t>(across_.runs.size()) * channels_;
+  const int64_t bytes = (across_.end - across_.begin) * channels_;
   for (; next_ < outputs; ++next_) {
     const auto [first, count] = down_.runs[static_cast<size_t>(next_)];
     if (y < first + count - 1) break;
@@ -65,9 +65,7 @@ void Resizer::take(int64_t y, const uint8_t* pixels) {
       run_[static_cast<size_t>(k)] = rows_[static_cast<size_t>(first + k) % rows_.size()] + skip;
     }
     blend_rows(run_.data(), down_.weights_of(next_), count, bytes, blended_.data());
-    const auto row_bytes = static_cast<int64_t>(across_.runs.size()) * channels_;
-    blend_pixels(blended_.data(), across_.begin(), across_, channels_,
-                 out_.data() + next_ * row_bytes);
+    blender_.blend(blended_.data(), out_.data() + next_ * row_bytes);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "framework/data/blend.h"
 #include "framework/data/taps.h"
 
 namespace brim::data {
@@ -78,7 +79,8 @@ class Resizer {
   std::vector<const uint8_t*> rows_;  // of the last rows given, row y at y % size
   std::vector<uint8_t> memory_;       // what row() gives out
   std::vector<const uint8_t*> run_;   // scratch: rows of one output row
-  std::vector<uint8_t> blended_;      // scratch: an output row before it is narrowed
+  PixelBlender blender_;
+  std::vector<uint8_t> blended_;  // scratch: an output row before it is narrowed
 };
 
 /// `image` resized as placed.

@@ -34,12 +34,6 @@ void quantize(const std::vector<double>& exact, double sum, int64_t count, int16
 
 }  // namespace
 
-int64_t Taps::end() const {
-  int64_t end = 0;
-  for (const Run& run : runs) end = std::max(end, run.first + run.count);
-  return end;
-}
-
 void make_taps(const Axis& axis, Filter filter, Taps& taps) {
   const auto shrink = static_cast<double>(axis.shrink);
   const double origin = static_cast<double>(axis.first) / shrink;
@@ -53,6 +47,7 @@ void make_taps(const Axis& axis, Filter filter, Taps& taps) {
   taps.stride = static_cast<int64_t>(std::ceil(support)) * 2 + 2;
   taps.stride += taps.stride % 2;
   taps.most = 0;
+  taps.end = 0;
   taps.runs.resize(static_cast<size_t>(axis.count));
   taps.weights.assign(static_cast<size_t>(axis.count * taps.stride), 0);
   thread_local std::vector<double> exact;
@@ -70,8 +65,10 @@ void make_taps(const Axis& axis, Filter filter, Taps& taps) {
     }
     taps.runs[static_cast<size_t>(i)] = {first, count};
     taps.most = std::max(taps.most, count);
+    taps.end = std::max(taps.end, last);
     quantize(exact, sum, count, taps.weights.data() + i * taps.stride);
   }
+  taps.begin = taps.runs.front().first;
 }
 
 }  // namespace brim::data

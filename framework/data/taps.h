@@ -19,11 +19,9 @@ struct Taps {
   std::vector<Run> runs;
   std::vector<int16_t> weights;
   int64_t stride = 0;
-  int64_t most = 0;  // the greatest count
-
-  /// The first source pixel that is read, and the one behind the last.
-  int64_t begin() const { return runs.front().first; }
-  int64_t end() const;
+  int64_t most = 0;   // the greatest count
+  int64_t begin = 0;  // the first source pixel that is read
+  int64_t end = 0;    // the one behind the last
 
   const int16_t* weights_of(int64_t position) const { return weights.data() + position * stride; }
 };

@@ -116,6 +116,7 @@ void Trainer::start_loader() {
   options.global_batch = job_.batch.global;
   options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
   options.seed = static_cast<uint64_t>(job_.run.seed);
+  options.order = parts_.order;
   loader_ = std::make_unique<data::Loader>(*parts_.train_data, options,
                                            progress_.step / parts_.steps_per_epoch,
                                            progress_.step % parts_.steps_per_epoch);

@@ -5,7 +5,10 @@
 //       that part of the image, resized to H x W: from the decoded image; decoding what is needed
 //       only; the same with fast_decode
 //   data_tool list FOLDER               "label path" of each image
-// Prints "height width"; OUT gets uint8 RGB.
+//   data_tool cifar FOLDER LABELS OUT   "label" of each image
+//   data_tool tokens FILE TYPE VOCABULARY LENGTH PACKING OUT
+// The first three print "height width"; OUT gets uint8 RGB of the image or images, or all rows of
+// tokens one after the other.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -14,8 +17,10 @@
 
 #include "framework/base/files.h"
 #include "framework/data/augment.h"
+#include "framework/data/cifar.h"
 #include "framework/data/image.h"
 #include "framework/data/image_folder.h"
+#include "framework/data/tokens.h"
 
 namespace brim::data {
 namespace {
@@ -30,12 +35,52 @@ Image load(const char* path) {
   return decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, path);
 }
 
+/// All samples in their own order; `each` is told the label.
+template <class Each>
+void save_samples(const Dataset& dataset, const char* path, Each each) {
+  const auto bytes = static_cast<size_t>(dataset.sample_bytes());
+  std::vector<uint8_t> all(bytes * static_cast<size_t>(dataset.size()));
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    each(dataset.read(i, nullptr, std::span(all).subspan(static_cast<size_t>(i) * bytes, bytes)));
+  }
+  write_file(path, {reinterpret_cast<const char*>(all.data()), all.size()});
+}
+
+void cifar(char** words) {
+  CifarConfig config;
+  config.path = words[2];
+  config.labels =
+      std::string_view(words[3]) == "coarse" ? CifarLabels::kCoarse : CifarLabels::kFine;
+  save_samples(*config.open_train({}), words[4], [](int64_t label) { fmt::print("{}\n", label); });
+}
+
+void tokens(char** words) {
+  const std::string_view packing = words[6];
+  TokensConfig config;
+  config.train = words[2];
+  config.type = std::string_view(words[3]) == "uint32" ? TokenType::kUint32 : TokenType::kUint16;
+  config.vocabulary = std::atoll(words[4]);
+  config.length = std::atoll(words[5]);
+  config.packing = packing == "stream"      ? Packing::kStream
+                   : packing == "documents" ? Packing::kDocuments
+                                            : Packing::kPadded;
+  save_samples(*config.open_train({}), words[7], [](int64_t) {});
+}
+
 int body(int count, char** words) {
   const std::string_view command = count > 2 ? words[1] : "";
+  if (command == "cifar") {
+    cifar(words);
+    return 0;
+  }
+  if (command == "tokens") {
+    tokens(words);
+    return 0;
+  }
   if (command == "list") {
     ImageFolderConfig config;
     config.train = words[2];
-    const auto dataset = config.open_train({});
+    const auto dataset = as_images(config.open_train({}));
     std::vector<uint8_t> pixels(static_cast<size_t>(dataset->shape().bytes()));
     for (int64_t i = 0; i < dataset->size(); ++i) {
       fmt::print("{} {}\n", dataset->read(i, nullptr, pixels), dataset->name(i));

@@ -260,7 +260,7 @@ TEST_F(ImageFolderTest, ClassesAreFoldersAndSamplesAreFilesInOrder) {
   put("train/dog/notes.txt", {});
   put("train/cat/deep/er/z.jpg", jpeg(30, 20));
   put("train/README", {});
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   EXPECT_THAT(dataset->class_names(), ElementsAre("cat", "dog"));
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_THAT(dataset->name(0), EndsWith("train/cat/deep/er/z.jpg"));
@@ -291,7 +291,7 @@ TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
   fs::create_directory_symlink(root_ / "train/cat", root_ / "train/cat/self");
   fs::create_directory_symlink(root_ / "elsewhere", root_ / "train/cat/there");
   fs::create_directory_symlink(root_ / "nowhere", root_ / "train/dangling");
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   EXPECT_THAT(dataset->class_names(), ElementsAre("cat"));
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_THAT(dataset->name(1), EndsWith("train/cat/there/b.jpg"));
@@ -300,7 +300,7 @@ TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
 TEST_F(ImageFolderTest, ABadFileIsNamedByTheLoader) {
   put("train/cat/a.jpg", jpeg(20, 20));
   put("train/cat/b.jpg", {});
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   for (const int64_t workers : {0, 2}) {
     Loader loader(*dataset, {.global_batch = 1, .micro_batch = 1, .workers = workers});
     ASSERT_NE(loader.next(), nullptr);

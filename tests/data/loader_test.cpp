@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "framework/data/samplers/shuffled.h"
 #include "framework/data/synthetic.h"
 
 namespace brim::data {
@@ -25,9 +26,7 @@ class CountingDataset : public Dataset {
  public:
   explicit CountingDataset(int64_t size) : size_(size) {}
   int64_t size() const override { return size_; }
-  ImageShape shape() const override { return {2, 2, 1}; }
-  int64_t classes() const override { return size_; }
-  std::vector<std::string> class_names() const override { return numbered_classes(size_); }
+  int64_t sample_bytes() const override { return 4; }
   std::string name(int64_t index) const override { return "sample " + std::to_string(index); }
   int64_t read(int64_t index, RandomStream*, std::span<uint8_t> pixels) const override {
     reads.fetch_add(1);
@@ -73,11 +72,11 @@ std::vector<Copy> read_all(const Dataset& dataset, const LoaderOptions& options,
   return result;
 }
 
-LoaderOptions training() {
+LoaderOptions training(const Dataset& dataset) {
   return {.global_batch = 12,
           .micro_batch = 5,
           .seed = 3,
-          .shuffle = true,
+          .order = shuffled_order(dataset, 3, {}),
           .augment = true,
           .epochs = 3};
 }
@@ -89,11 +88,11 @@ TEST(LoaderTest, BatchesAreTheSameForAnyNumberOfWorkersAndAnyPrefetch) {
   config.width = 7;
   AugmentConfig augment{.flip = true, .crop = Crop::kRandomResized};
   const auto dataset = config.open_train(augment);
-  const auto expected = read_all(*dataset, training());
+  const auto expected = read_all(*dataset, training(*dataset));
   ASSERT_EQ(expected.size(), 3 * (4 * 3 + 1));
   for (const int64_t workers : {1, 2, 7}) {
     for (const int64_t prefetch : {0, 1, 5}) {
-      LoaderOptions options = training();
+      LoaderOptions options = training(*dataset);
       options.workers = workers;
       options.prefetch = prefetch;
       EXPECT_EQ(read_all(*dataset, options), expected) << workers << " workers";
@@ -124,7 +123,7 @@ TEST(LoaderTest, AugmentationDependsOnEpochAndSampleAndOnlyOnThem) {
 
 TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
   const CountingDataset dataset(50);
-  LoaderOptions options = training();
+  LoaderOptions options = training(dataset);
   std::vector<std::vector<int64_t>> alone(3 * 5);
   for (const Copy& batch : read_all(dataset, options)) {
     auto& step = alone[static_cast<size_t>(batch.epoch * 5 + batch.step)];
@@ -147,7 +146,7 @@ TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
 
 TEST(LoaderTest, StartingInTheMiddleSeesWhatItWouldHaveSeen) {
   const CountingDataset dataset(50);
-  LoaderOptions options = training();
+  LoaderOptions options = training(dataset);
   const auto whole = read_all(dataset, options);
   options.workers = 2;
   options.epochs = 2;  // from the second on
@@ -218,7 +217,7 @@ TEST(LoaderTest, OtherExceptionsAreNamedToo) {
 TEST(LoaderTest, ABadSampleIsReplacedBySomeOtherOnWhateverRank) {
   CountingDataset dataset(50);
   dataset.fail = {3, 22, 35};
-  LoaderOptions options = training();
+  LoaderOptions options = training(dataset);
   options.on_error = OnError::kReplace;
   ::testing::internal::CaptureStderr();
   const auto expected = read_all(dataset, options);
