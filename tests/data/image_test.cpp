@@ -216,8 +216,8 @@ class ImageFolderTest : public ::testing::Test {
   ImageFolderConfig config() const {
     ImageFolderConfig result;
     result.train = root_ / "train";
-    result.image_size = 16;
-    result.resize = 18;
+    result.size.image_size = 16;
+    result.size.resize = 18;
     return result;
   }
   std::string error() const {
@@ -315,7 +315,7 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
 TEST_F(ImageFolderTest, ResizeBelowImageSizeIsRefused) {
   put("train/cat/a.jpg", jpeg(20, 20));
   ImageFolderConfig small = config();
-  small.resize = 15;
+  small.size.resize = 15;
   try {
     small.open_train({});
     FAIL();
