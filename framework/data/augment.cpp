@@ -57,6 +57,7 @@ void AugmentConfig::fields(recipe::Fields& f) {
   f.value("ratio_min", ratio_min, "least width over height of a random_resized crop",
           {.low = 0.01, .high = 100});
   f.value("ratio_max", ratio_max, "greatest width over height", {.low = 0.01, .high = 100});
+  policy.fields(f);
 }
 
 void AugmentConfig::check() const {
@@ -130,6 +131,7 @@ void augment_image(const ImageView& image, const ImageShape& shape, int64_t resi
     if (config.crop == Crop::kPad) shift_in_border(out, shape, config.pad, random);
   }
   if (config.flip && random.below(2) == 1) flip_left_right(out, shape);
+  vary_image(config.policy, random, out, shape);
 }
 
 }  // namespace brim::data

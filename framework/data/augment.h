@@ -7,6 +7,7 @@
 
 #include "framework/base/random.h"
 #include "framework/data/dataset.h"
+#include "framework/data/policy.h"
 #include "framework/data/resize.h"
 #include "framework/recipe/fields.h"
 
@@ -23,6 +24,7 @@ struct AugmentConfig {
   double scale_max = 1.0;
   double ratio_min = 3. / 4;  // its width over its height, before resizing
   double ratio_max = 4. / 3;
+  PolicyConfig policy = {};
 
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where a minimum is above its maximum.
@@ -35,7 +37,7 @@ void fit_image(const ImageView& image, const ImageShape& shape, int64_t resize,
                std::span<uint8_t> out);
 
 /// For training: a random resized crop, or fit_image() with a random crop from a black border of
-/// `pad` pixels; then a flip with probability ½.
+/// `pad` pixels; then a flip with probability ½; then vary_image().
 void augment_image(const ImageView& image, const ImageShape& shape, int64_t resize,
                    const AugmentConfig& config, RandomStream& random, std::span<uint8_t> out);
 

@@ -36,12 +36,19 @@ void DataConfig::check() const {
         "data.augment.scale_min, scale_max, ratio_min and ratio_max have no effect: crop is not "
         "\"random_resized\"");
   }
+  augment.policy.warn();
   if (mean.size() != std.size()) {
     throw Error(Exit::kRecipe,
                 "[data]: expected 'mean' and 'std' to be as long as each other, found {} and {} "
                 "values",
                 mean.size(), std.size());
   }
+}
+
+std::unique_ptr<Dataset> DataConfig::open_train() const {
+  auto dataset = source->open_train(augment);
+  augment.policy.check_channels(dataset->shape().channels);
+  return dataset;
 }
 
 int64_t DataConfig::worker_count() const {

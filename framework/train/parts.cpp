@@ -38,7 +38,7 @@ std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job, const Parts& 
 }
 
 void open_data(const JobConfig& job, Parts& parts) {
-  parts.train_data = job.data.source->open_train(job.data.augment);
+  parts.train_data = job.data.open_train();
   parts.eval_data = job.data.source->open_eval();
   parts.steps_per_epoch =
       data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);
