@@ -58,6 +58,7 @@ void AugmentConfig::fields(recipe::Fields& f) {
           {.low = 0.01, .high = 100});
   f.value("ratio_max", ratio_max, "greatest width over height", {.low = 0.01, .high = 100});
   policy.fields(f);
+  mix.fields(f);
 }
 
 void AugmentConfig::check() const {

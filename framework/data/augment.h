@@ -7,6 +7,7 @@
 
 #include "framework/base/random.h"
 #include "framework/data/dataset.h"
+#include "framework/data/mix.h"
 #include "framework/data/policy.h"
 #include "framework/data/resize.h"
 #include "framework/recipe/fields.h"
@@ -25,6 +26,7 @@ struct AugmentConfig {
   double ratio_min = 3. / 4;  // its width over its height, before resizing
   double ratio_max = 4. / 3;
   PolicyConfig policy = {};
+  MixConfig mix = {};
 
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where a minimum is above its maximum.
