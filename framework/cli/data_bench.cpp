@@ -30,8 +30,8 @@ std::vector<int64_t> worker_counts(std::string_view text) {
     int64_t count = -1;
     const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (code != std::errc() || end != word.data() + word.size() || count < 0 || count > 1024) {
-      throw Error(Exit::kRecipe, "--workers: expected numbers from 0 to 1024 such as 0,1,2, found '{}'",
-                  word);
+      throw Error(Exit::kRecipe,
+                  "--workers: expected numbers from 0 to 1024 such as 0,1,2, found '{}'", word);
     }
     counts.push_back(count);
     if (word.size() == text.size()) return counts;
@@ -53,7 +53,8 @@ std::string_view advice(data::Stage slowest) {
     case data::Stage::kRead:
       return "a faster disk, data.cache = \"encoded\", or tar shards (trainer data pack)";
     case data::Stage::kDecode:
-      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files (trainer data pack "
+      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files (trainer data "
+             "pack "
              "--resize)";
     case data::Stage::kResize:
       return "smaller files (trainer data pack --resize) or a smaller data.image_size";
@@ -96,8 +97,8 @@ void print_text(const Report& report) {
     fmt::print(" {} {:.3f} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
                100 * report.stage_s[i] / all, i + 1 < report.stage_s.size() ? "," : "\n");
   }
-  const auto slowest = static_cast<size_t>(std::ranges::max_element(report.stage_s) -
-                                           report.stage_s.begin());
+  const auto slowest =
+      static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
   fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
              advice(static_cast<data::Stage>(slowest)));
 }
@@ -113,7 +114,7 @@ int data_bench(int argc, char** argv) {
                         cxxopts::value<std::string>())(
       "samples", "samples that are timed, for each number",
       cxxopts::value<int64_t>()->default_value("2000"))("json", "print JSON")("h,help",
-                                                                             "show this help");
+                                                                              "show this help");
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
     fmt::print("{}\n", options.help());
@@ -124,9 +125,8 @@ int data_bench(int argc, char** argv) {
     throw Error(Exit::kRecipe, "--samples: expected a number from 1 on, found {}", samples);
   }
   Report report;
-  report.workers = parsed.count("workers") != 0
-                       ? worker_counts(parsed["workers"].as<std::string>())
-                       : usual_worker_counts();
+  report.workers = parsed.count("workers") != 0 ? worker_counts(parsed["workers"].as<std::string>())
+                                                : usual_worker_counts();
 
   const train::JobConfig job = train::read_job(load_document(parsed));
   const auto dataset = job.data.open_train();
