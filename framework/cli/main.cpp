@@ -32,6 +32,7 @@ constexpr std::array<Command, 2> kCommands = {
 void register_parts() {
   models::register_all();
   data::register_sources();
+  data::register_samplers();
   optim::register_optimizers();
   optim::register_schedules();
 }

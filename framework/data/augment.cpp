@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "framework/base/error.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -74,23 +75,25 @@ void AugmentConfig::check() const {
   }
 }
 
-void fit_image(const ImageView& image, const ImageShape& shape, int64_t resize,
-               std::span<uint8_t> out) {
-  if (resize == 0) {
-    const int64_t row = shape.width * shape.channels;
-    for (int64_t y = 0; y < shape.height; ++y) {
-      std::memcpy(out.data() + y * row, image.pixels + y * image.row_bytes,
-                  static_cast<size_t>(row));
-    }
-    return;
-  }
-  const int64_t shorter = std::min(image.height, image.width);
-  const int64_t height = resize * image.height / shorter;
-  const int64_t width = resize * image.width / shorter;
-  const Box center = {round_even(static_cast<double>(height - shape.height) / 2),
-                      round_even(static_cast<double>(width - shape.width) / 2), shape.height,
-                      shape.width};
-  resize_window(image, height, width, center, out);
+Placement place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize) {
+  const int64_t shorter = std::min(height, width);
+  const int64_t to_height = resize * height / shorter;
+  const int64_t to_width = resize * width / shorter;
+  return {.source = {0, 0, height, width},
+          .height = to_height,
+          .width = to_width,
+          .window = {round_even(static_cast<double>(to_height - shape.height) / 2),
+                     round_even(static_cast<double>(to_width - shape.width) / 2), shape.height,
+                     shape.width}};
+}
+
+Placement place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
+                         const AugmentConfig& config, RandomStream& random) {
+  if (config.crop != Crop::kRandomResized) return place_whole(height, width, shape, resize);
+  return {.source = random_resized_box(height, width, config, random),
+          .height = shape.height,
+          .width = shape.width,
+          .window = {0, 0, shape.height, shape.width}};
 }
 
 Box random_resized_box(int64_t height, int64_t width, const AugmentConfig& config,
@@ -121,18 +124,25 @@ Box random_resized_box(int64_t height, int64_t width, const AugmentConfig& confi
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
-void augment_image(const ImageView& image, const ImageShape& shape, int64_t resize,
-                   const AugmentConfig& config, RandomStream& random, std::span<uint8_t> out) {
-  if (config.crop == Crop::kRandomResized) {
-    const Box box = random_resized_box(image.height, image.width, config, random);
-    resize_window(image.crop(box), shape.height, shape.width, {0, 0, shape.height, shape.width},
-                  out);
+void augment_placed(const ImageShape& shape, const AugmentConfig& config, RandomStream& random,
+                    std::span<uint8_t> image) {
+  enter_stage(Stage::kAugment);
+  if (config.crop == Crop::kPad) shift_in_border(image, shape, config.pad, random);
+  if (config.flip && random.below(2) == 1) flip_left_right(image, shape);
+  vary_image(config.policy, random, image, shape);
+}
+
+void read_pixels(const uint8_t* pixels, const ImageShape& shape, const AugmentConfig& config,
+                 RandomStream* random, std::span<uint8_t> out) {
+  if (random != nullptr && config.crop == Crop::kRandomResized) {
+    const ImageView image = {pixels, shape.height, shape.width, shape.channels,
+                             shape.width * shape.channels};
+    resize(image, place_randomly(shape.height, shape.width, shape, 0, config, *random),
+           Filter::kBilinear, out);
   } else {
-    fit_image(image, shape, resize, out);
-    if (config.crop == Crop::kPad) shift_in_border(out, shape, config.pad, random);
+    std::memcpy(out.data(), pixels, static_cast<size_t>(shape.bytes()));
   }
-  if (config.flip && random.below(2) == 1) flip_left_right(out, shape);
-  vary_image(config.policy, random, out, shape);
+  if (random != nullptr) augment_placed(shape, config, *random, out);
 }
 
 }  // namespace brim::data

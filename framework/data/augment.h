@@ -33,15 +33,23 @@ struct AugmentConfig {
   void check() const;
 };
 
-/// For evaluation. The shorter side is resized to `resize` pixels, then the centre is cut out;
-/// resize 0: the image has `shape` already and is copied. `resize` is at least shape's sides.
-void fit_image(const ImageView& image, const ImageShape& shape, int64_t resize,
-               std::span<uint8_t> out);
+/// For evaluation: the shorter side of the image becomes `resize` pixels, then the centre is cut
+/// out. `resize` is at least shape's sides.
+Placement place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize);
 
-/// For training: a random resized crop, or fit_image() with a random crop from a black border of
-/// `pad` pixels; then a flip with probability ½; then vary_image().
-void augment_image(const ImageView& image, const ImageShape& shape, int64_t resize,
-                   const AugmentConfig& config, RandomStream& random, std::span<uint8_t> out);
+/// For training: a random resized crop, or else place_whole().
+Placement place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
+                         const AugmentConfig& config, RandomStream& random);
+
+/// The rest of the augmentation, on an image that has its final shape: a random cut from a black
+/// border of `pad` pixels; a flip with probability ½; vary_image().
+void augment_placed(const ImageShape& shape, const AugmentConfig& config, RandomStream& random,
+                    std::span<uint8_t> image);
+
+/// For datasets that hold pixels of the final shape: copies or crops, then augments. `random` null:
+/// a copy.
+void read_pixels(const uint8_t* pixels, const ImageShape& shape, const AugmentConfig& config,
+                 RandomStream* random, std::span<uint8_t> out);
 
 /// The box of a random resized crop, chosen as by torchvision's RandomResizedCrop: ten tries, then
 /// the largest centred box whose ratio is allowed.

@@ -1,25 +1,42 @@
 #include "framework/data/config.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/data/worker_count.h"
 
 namespace brim::data {
+namespace {
+
+constexpr std::array<std::string_view, 2> kOnErrorWords = {"fail", "skip"};
+
+}  // namespace
+
+void SamplerSection::fields(recipe::Fields& f) {
+  f.part("name", sampler, "in which order training samples come");
+}
 
 void DataConfig::fields(recipe::Fields& f) {
   f.part("kind", source, "where samples come from");
   f.auto_or("workers", workers,
-            "decoding threads; auto: one less than the cores; 0: none, the training loop decodes",
+            "decoding threads; auto: as many as keep the device busy, at most one less than the "
+            "cores; 0: none, the training loop decodes",
             recipe::between(0, 1024));
   f.value("prefetch", prefetch, "batches decoded ahead of the step", recipe::between(0, 1024));
   f.value("drop_last", drop_last, "leave out an epoch's last step where it would be short");
+  f.choice("on_error", skip_bad, kOnErrorWords,
+           "a sample that cannot be read: fail ends the run; skip trains on another one in its "
+           "place and leaves it out of evaluation");
+  f.value("max_skipped", max_skipped, "samples that may be skipped before the run ends after all",
+          recipe::between(0, 1e9));
   f.value("mean", mean, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
           recipe::any_number());
   f.value("std", std, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
           recipe::above(0));
+  f.section("sampler", sampler, "the order of training samples");
   f.section("augment", augment, "random changes to training images");
 }
 
@@ -47,18 +64,31 @@ void DataConfig::check() const {
 
 std::unique_ptr<Dataset> DataConfig::open_train() const {
   auto dataset = source->open_train(augment);
-  augment.policy.check_channels(dataset->shape().channels);
+  if (const auto* images = dynamic_cast<const ImageSamples*>(dataset.get())) {
+    augment.policy.check_channels(images->shape().channels);
+  }
   return dataset;
 }
 
-int64_t DataConfig::worker_count() const {
-  if (workers) return *workers;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  // Fails only on machines with more cores than cpu_set_t holds.
-  const int count =
-      sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : CPU_SETSIZE;
-  return std::max(1, count - 1);
+LoaderOptions DataConfig::train_options() const {
+  return {.workers = workers.value_or(std::max<int64_t>(1, usable_cores() - 1)),
+          .adapt_workers = !workers.has_value(),
+          .prefetch = prefetch,
+          .augment = true,
+          .drop_last = drop_last,
+          .pairs = augment.mix.mixes(),
+          .on_error = skip_bad ? OnError::kReplace : OnError::kFail,
+          .max_skipped = max_skipped};
+}
+
+LoaderOptions DataConfig::eval_options() const {
+  LoaderOptions options = train_options();
+  options.augment = false;
+  options.pairs = false;
+  options.drop_last = false;
+  options.epochs = 1;
+  if (skip_bad) options.on_error = OnError::kDrop;
+  return options;
 }
 
 Normalization DataConfig::normalization(int64_t channels) const {

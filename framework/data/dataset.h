@@ -1,8 +1,11 @@
-// A dataset: numbered samples, each an image of one fixed shape and a label. Order, batches and
-// threads are the loader's (loader.h); how a recipe names a dataset is source.h's.
+// A dataset: numbered samples, each of the same number of bytes, with a label where it has one.
+// Order, batches and threads are the loader's (loader.h); how a recipe names a dataset is
+// source.h's.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +13,33 @@
 #include "framework/base/random.h"
 
 namespace brim::data {
+
+/// Const members may be called from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t size() const = 0;
+  /// What one sample takes in a batch.
+  virtual int64_t sample_bytes() const = 0;
+  /// Sample `index` as people find it: a file's path, or "images.idx[17]".
+  virtual std::string name(int64_t index) const = 0;
+
+  /// Labels lie in [0, classes()); 0: samples have none, and what stands for it is 0.
+  virtual int64_t classes() const { return 0; }
+  /// Known without reading the sample.
+  virtual int64_t label(int64_t /*index*/) const { return 0; }
+  /// How much of its row a sample fills, in tokens; nullopt where all samples are alike.
+  virtual std::optional<int64_t> length(int64_t /*index*/) const { return std::nullopt; }
+
+  /// Writes sample `index` to `bytes`, sample_bytes() of them, and returns label(index). `random`
+  /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
+  virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const = 0;
+
+  /// Where samples lie in shards that are best read from front to back: the number of samples up to
+  /// and including each shard. Empty: any order is as good.
+  virtual std::span<const int64_t> shard_ends() const { return {}; }
+};
 
 /// Pixels are uint8, [height, width, channels], channels innermost.
 struct ImageShape {
@@ -22,29 +52,20 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Const members may be called from several threads at once.
-class Dataset {
+/// Images of one shape, each of a class.
+class ImageSamples : public Dataset {
  public:
-  virtual ~Dataset() = default;
-
-  virtual int64_t size() const = 0;
   /// Every sample has this shape.
   virtual ImageShape shape() const = 0;
-  /// Labels lie in [0, classes()).
-  virtual int64_t classes() const = 0;
+  int64_t sample_bytes() const final { return shape().bytes(); }
+  int64_t classes() const override = 0;
   /// classes() names, by label.
   virtual std::vector<std::string> class_names() const = 0;
-  /// Sample `index` as people find it: a file's path, or "images.idx[17]".
-  virtual std::string name(int64_t index) const = 0;
-
-  /// Writes sample `index` to `pixels`, shape().bytes() of them, and returns its label. `random`
-  /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
-  virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const = 0;
-
-  /// Where samples lie in shards that are best read from front to back: the number of samples up to
-  /// and including each shard. Empty: any order is as good.
-  virtual std::span<const int64_t> shard_ends() const { return {}; }
+  int64_t label(int64_t index) const override = 0;
 };
+
+/// `dataset` as images; null where it is null or holds something else.
+std::unique_ptr<ImageSamples> as_images(std::unique_ptr<Dataset> dataset);
 
 /// "0", "1", …: names for classes that have none.
 std::vector<std::string> numbered_classes(int64_t classes);

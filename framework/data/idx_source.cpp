@@ -45,7 +45,7 @@ int64_t check_labels(const IdxFile& labels, std::optional<int64_t> classes) {
   return *classes;
 }
 
-class IdxDataset final : public Dataset {
+class IdxDataset final : public ImageSamples {
  public:
   IdxDataset(const IdxFiles& files, std::optional<int64_t> classes, AugmentConfig augment)
       : images_(files.images),
@@ -66,17 +66,14 @@ class IdxDataset final : public Dataset {
   std::string name(int64_t index) const override {
     return fmt::format("{}[{}]", images_.name(), index);
   }
+  int64_t label(int64_t index) const override {
+    return labels_.array().values[static_cast<size_t>(index)];
+  }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
     const uint8_t* from = images_.array().values.data() + index * shape_.bytes();
-    const ImageView image = {from, shape_.height, shape_.width, shape_.channels,
-                             shape_.width * shape_.channels};
-    if (random == nullptr) {
-      fit_image(image, shape_, 0, pixels);
-    } else {
-      augment_image(image, shape_, 0, augment_, *random, pixels);
-    }
-    return labels_.array().values[static_cast<size_t>(index)];
+    read_pixels(from, shape_, augment_, random, pixels);
+    return label(index);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "framework/base/error.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -27,7 +28,16 @@ Image decode_image(std::span<const uint8_t> bytes, const std::string& name) {
               name, fmt::join(bytes.first(std::min<size_t>(bytes.size(), 4)), " "));
 }
 
-Image allocate_rgb(int64_t height, int64_t width, const std::string& name) {
+void draw_image(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
+                const DrawOptions& options, std::span<uint8_t> out) {
+  enter_stage(Stage::kDecode);
+  if (starts_with(bytes, kJpegMagic) && draw_jpeg(bytes, name, place, options, out)) return;
+  const Image image = decode_image(bytes, name);
+  enter_stage(Stage::kResize);
+  resize(view(image), place(image.height, image.width), options.filter, out);
+}
+
+void check_image_size(int64_t height, int64_t width, const std::string& name) {
   if (height < 1 || width < 1) {
     throw Error(Exit::kData, "{}: expected an image with pixels, found {} x {}", name, width,
                 height);
@@ -37,6 +47,10 @@ Image allocate_rgb(int64_t height, int64_t width, const std::string& name) {
                 "{}: expected an image of at most {} million pixels and {} a side, found {} x {}",
                 name, kMaxImagePixels / 1'000'000, kMaxImageSide, width, height);
   }
+}
+
+Image allocate_rgb(int64_t height, int64_t width, const std::string& name) {
+  check_image_size(height, width, name);
   return {height, width, 3, std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
 }
 

@@ -156,16 +156,15 @@ void ImageFolderConfig::fields(recipe::Fields& f) {
   f.section("train", train_folder, "the training set");
   EvalFolder eval_folder{eval};
   f.section("eval", eval_folder, "the evaluation set");
-  size.fields(f);
+  options.fields(f);
 }
 
 std::unique_ptr<Dataset> ImageFolderConfig::open_train(const AugmentConfig& augment) const {
-  size.check();
-  return make_image_dataset(std::make_unique<ImageFolder>(train), size, augment);
+  options.check();
+  return make_image_dataset(std::make_unique<ImageFolder>(train), options, augment);
 }
 
 std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
-  size.check();
   if (eval.empty()) return nullptr;
   auto images = std::make_unique<ImageFolder>(eval);
   const auto expected = class_names_in(train);
@@ -176,7 +175,7 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
     throw Error(Exit::kData, "{}: expected the class folders of {}; only one of the two has {}",
                 eval.string(), train.string(), fmt::join(differing, ", "));
   }
-  return make_image_dataset(std::move(images), size, {});
+  return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }
 
 }  // namespace brim::data

@@ -13,7 +13,7 @@ namespace brim::data {
 struct ImageFolderConfig : SourceConfig {
   std::filesystem::path train;
   std::filesystem::path eval;  // empty: no evaluation data
-  ImageSize size;
+  ImageOptions options;
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;

@@ -15,6 +15,7 @@
 #include "framework/base/error.h"
 #include "framework/data/image.h"
 #include "framework/data/orientation.h"
+#include "framework/data/stages.h"
 
 namespace brim::data {
 namespace {
@@ -122,6 +123,54 @@ int orientation(const jpeg_decompress_struct& jpeg) {
   return 1;
 }
 
+/// Room to each side of what is asked for, in pixels: colour is interpolated from neighbours.
+constexpr int64_t kMargin = 2;
+
+/// Decodes the columns from `left` on, `width` of them, and gives the rows that `resizer` needs to
+/// it. False: see decoder.message. `to_end`: the rest is decoded too, for the sake of errors.
+bool read_needed(Decoder& decoder, int64_t left, int64_t width, bool to_end, Resizer& resizer) {
+  jpeg_decompress_struct& jpeg = decoder.jpeg;
+  const Box needed = resizer.needed();
+  if (setjmp(decoder.jump) != 0) return false;
+  jpeg_start_decompress(&jpeg);
+  auto first_column = static_cast<JDIMENSION>(left);
+  auto columns = static_cast<JDIMENSION>(width);
+  if (columns < jpeg.output_width) jpeg_crop_scanline(&jpeg, &first_column, &columns);
+  resizer.set_columns(first_column, columns);
+  if (needed.top > 0) jpeg_skip_scanlines(&jpeg, static_cast<JDIMENSION>(needed.top));
+  for (int64_t y = needed.top; y < needed.top + needed.height; ++y) {
+    uint8_t* row = resizer.row(y);
+    enter_stage(Stage::kDecode);
+    jpeg_read_scanlines(&jpeg, &row, 1);
+    enter_stage(Stage::kResize);
+    resizer.take(y, row);
+  }
+  if (to_end) {
+    uint8_t* row = resizer.row(0);
+    while (jpeg.output_scanline < jpeg.output_height) jpeg_read_scanlines(&jpeg, &row, 1);
+    jpeg_finish_decompress(&jpeg);
+  }
+  return true;
+}
+
+/// The greatest denominator of the size that the image may be decoded at: so that resizing still
+/// has half as much again to choose from. libjpeg makes up for colour that was stored at half size
+/// in both directions, but not in one alone; then it is twice as much.
+int64_t greatest_shrink(const Placement& placement, const jpeg_decompress_struct& jpeg) {
+  const jpeg_component_info& luma = jpeg.comp_info[0];
+  const double spare = luma.h_samp_factor == luma.v_samp_factor ? 1.5 : 2.0;
+  const double times =
+      std::min(static_cast<double>(placement.source.height) / static_cast<double>(placement.height),
+               static_cast<double>(placement.source.width) / static_cast<double>(placement.width));
+  int64_t shrink = 8;
+  while (shrink > 1 && times < spare * static_cast<double>(shrink)) shrink /= 2;
+  return shrink;
+}
+
+bool ends_as_jpeg(std::span<const uint8_t> bytes) {
+  return bytes.size() >= 2 && bytes[bytes.size() - 2] == 0xff && bytes.back() == JPEG_EOI;
+}
+
 [[noreturn]] void throw_error(const Decoder& decoder, const std::string& name) {
   if (decoder.truncated) throw Error(Exit::kData, "{}: truncated: the JPEG data ends early", name);
   throw Error(Exit::kData, "{}: damaged or unsupported JPEG: {}", name, decoder.message.data());
@@ -137,6 +186,34 @@ Image decode_jpeg(std::span<const uint8_t> bytes, const std::string& name) {
   std::vector<uint8_t> line(size_t{4} * decoder.jpeg.image_width);
   if (!read_rows(decoder, image.pixels.data(), line.data())) throw_error(decoder, name);
   return apply_orientation(std::move(image), turn);
+}
+
+bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
+               const DrawOptions& options, std::span<uint8_t> out) {
+  thread_local Resizer resizer;
+  Decoder decoder;
+  jpeg_decompress_struct& jpeg = decoder.jpeg;
+  if (!read_header(decoder, bytes.data(), bytes.size())) throw_error(decoder, name);
+  check_image_size(jpeg.image_height, jpeg.image_width, name);
+  if (jpeg.out_color_space != JCS_RGB || orientation(jpeg) != 1) return false;
+
+  const Placement placement = place(jpeg.image_height, jpeg.image_width);
+  const int64_t shrink = options.fast_decode ? greatest_shrink(placement, jpeg) : 1;
+  if (options.fast_decode) {
+    jpeg.scale_num = 1;
+    jpeg.scale_denom = static_cast<unsigned>(shrink);
+    jpeg.dct_method = JDCT_IFAST;
+    jpeg.do_fancy_upsampling = FALSE;
+  }
+  resizer.start(placement, 3, options.filter, out, shrink);
+  const Box needed = resizer.needed();
+  const int64_t width = (jpeg.image_width + shrink - 1) / shrink;
+  const int64_t left = std::max<int64_t>(needed.left - kMargin, 0);
+  const int64_t right = std::min(needed.left + needed.width + kMargin, width);
+  if (!read_needed(decoder, left, right - left, !ends_as_jpeg(bytes), resizer)) {
+    throw_error(decoder, name);
+  }
+  return true;
 }
 
 }  // namespace brim::data

@@ -1,32 +1,50 @@
 #include "framework/data/loader.h"
 
+#include <algorithm>
 #include <new>
 #include <system_error>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/units.h"
 
 namespace brim::data {
+namespace {
+
+constexpr double kPaceStretch_s = 0.5;  // over which the number of threads is judged
+constexpr int kMostReplacements = 16;
+constexpr uint64_t kReplacementKey = 0x6272696d736b6970;  // apart from what augmentation draws
+
+}  // namespace
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t start_epoch,
-               int64_t start_step)
+               int64_t start_step, const AllocatePixels& allocate)
     : dataset_(dataset),
       options_(options),
-      size_(dataset.size()),
-      image_bytes_(dataset.shape().bytes()),
-      plan_(size_, options, start_epoch, start_step) {
+      sample_bytes_(dataset.sample_bytes()),
+      plan_(dataset.size(), options, start_epoch, start_step),
+      active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(samples, image_bytes_, &bytes)) throw std::bad_alloc();
+  if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
   slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
   for (Slot& slot : slots_) {
-    slot.pixels = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(bytes));
+    slot.pixels = allocate ? allocate(static_cast<size_t>(bytes))
+                           : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
     slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
   }
+  pace_start_s_ = now_s();
+  start_threads();
+}
+
+void Loader::start_threads() {
   try {
-    for (int64_t i = 0; i < options.workers; ++i) {
-      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    for (int64_t i = 0; i < options_.workers; ++i) {
+      workers_.emplace_back([this, i](const std::stop_token& stop) { work(i, stop); });
     }
   } catch (const std::system_error& error) {
     throw Error(Exit::kResource, "cannot start loader thread {} of {}: {}; lower data.workers",
-                workers_.size() + 1, options.workers, error.code().message());
+                workers_.size() + 1, options_.workers, error.code().message());
   }
 }
 
@@ -37,16 +55,39 @@ const Batch* Loader::next() {
     ++returned_;
     work_.notify_all();
   }
-  if (workers_.empty()) {
-    while (const auto sample = claim()) read(*sample, lock);
+  const double start_s = now_s();
+  while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
+    if (front_is_handed_out()) {
+      ready_.wait(lock);
+    } else if (const auto sample = claim()) {
+      read(*sample, lock);
+    }
   }
-  ready_.wait(lock,
-              [this] { return opened_ > returned_ ? slot(returned_).unread == 0 : plan_ended_; });
+  adapt(now_s() - start_s);
+  for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
   if (opened_ == returned_) return nullptr;
   const Slot& front = slot(returned_);
   if (front.failure) throw Error(front.failure->status, front.failure->message);
   in_use_ = true;
   return &front.batch;
+}
+
+/// Whether every sample of the batch that next() waits for is being read by some thread.
+bool Loader::front_is_handed_out() {
+  if (opened_ == returned_) return false;
+  return opened_ > returned_ + 1 || claimed_ == slot(returned_).batch.count;
+}
+
+/// Sets the number of threads for the coming stretch of time.
+void Loader::adapt(double waited_s) {
+  pace_.wait_s += waited_s;
+  pace_.wall_s = now_s() - pace_start_s_;
+  if (!options_.adapt_workers || pace_.wall_s < kPaceStretch_s) return;
+  const int64_t before =
+      std::exchange(active_, next_worker_count(pace_, active_, options_.workers));
+  if (active_ > before) work_.notify_all();
+  pace_ = {};
+  pace_start_s_ = now_s();
 }
 
 bool Loader::has_work() const {
@@ -72,7 +113,7 @@ std::optional<Loader::Claim> Loader::claim() {
     }
     Slot& next = slot(opened_);
     next.batch = {*plan,
-                  {next.pixels.get(), static_cast<size_t>(plan->count * image_bytes_)},
+                  {next.pixels.get(), static_cast<size_t>(plan->count * sample_bytes_)},
                   {next.labels.get(), static_cast<size_t>(plan->count)}};
     next.unread = plan->count;
     next.failure.reset();
@@ -86,20 +127,50 @@ std::optional<Loader::Claim> Loader::claim() {
 /// Reads a claimed sample with the lock released.
 void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
+  const double start_s = now_s();
   auto failure = decode(claim);
+  const double end_s = now_s();
   lock.lock();
+  pace_.busy_s += end_s - start_s;
   Slot& slot = *claim.slot;
   if (failure && (!slot.failure || failure->index < slot.failure->index)) slot.failure = failure;
   if (--slot.unread == 0) ready_.notify_all();
 }
 
-std::optional<Loader::Failure> Loader::decode(const Claim& claim) const {
+std::optional<Loader::Failure> Loader::decode(const Claim& claim) {
   const Slot& slot = *claim.slot;
   const int64_t epoch = slot.batch.epoch;
-  const int64_t sample = sample_at(slot.batch.first_position + claim.index, epoch, size_, options_);
-  RandomStream random(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(sample));
-  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * image_bytes_,
-                                  static_cast<size_t>(image_bytes_));
+  const int64_t position = slot.batch.first_position + claim.index;
+  Draw draw;
+  try {
+    draw = options_.order->at(epoch, position);
+  } catch (const std::bad_alloc&) {
+    return Failure{claim.index, Exit::kResource, "not enough memory for the order of the samples"};
+  }
+  auto failure = read_sample(draw, claim);
+  RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
+                      static_cast<uint64_t>(position));
+  for (int i = 0; i < kMostReplacements && failure; ++i) {
+    if (options_.on_error == OnError::kFail || failure->status != Exit::kData) return failure;
+    if (auto too_many = skip(draw.sample, *failure)) return too_many;
+    if (options_.on_error == OnError::kDrop) {
+      slot.labels[static_cast<size_t>(claim.index)] = kNoLabel;
+      std::fill_n(slot.pixels.get() + claim.index * sample_bytes_, sample_bytes_, uint8_t{0});
+      return std::nullopt;
+    }
+    draw.sample = others.below(dataset_.size());
+    failure = read_sample(draw, claim);
+  }
+  return failure;
+}
+
+std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, const Claim& claim) const {
+  const Slot& slot = *claim.slot;
+  const int64_t sample = draw.sample;
+  RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
+                      static_cast<uint64_t>(draw.stream));
+  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * sample_bytes_,
+                                  static_cast<size_t>(sample_bytes_));
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {
@@ -116,13 +187,29 @@ std::optional<Loader::Failure> Loader::decode(const Claim& claim) const {
   }
 }
 
-void Loader::work(const std::stop_token& stop) {
+/// Notes that a sample is left out. Returns a failure where they have become too many.
+std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!skipped_.insert(sample).second) return std::nullopt;
+  if (skipped() > options_.max_skipped) {
+    return Failure{failure.index, failure.status,
+                   fmt::format("{}; with it {} samples could not be read, and data.max_skipped "
+                               "allows {}",
+                               failure.message, skipped(), options_.max_skipped)};
+  }
+  unreported_.push_back("skipped: " + failure.message);
+  return std::nullopt;
+}
+
+void Loader::work(int64_t number, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (const auto sample = claim()) {
+    const bool is_active = number < active_;
+    const auto sample = is_active ? claim() : std::nullopt;
+    if (sample) {
       read(*sample, lock);
     } else {
-      work_.wait(lock, stop, [this] { return has_work(); });
+      work_.wait(lock, stop, [&] { return number < active_ && has_work(); });
     }
   }
 }

@@ -1,13 +1,15 @@
 // Reads batches ahead of the training loop: threads decode samples straight into a ring of batches
-// that is allocated once. Which samples a batch holds is plan.h's; the bytes are the same whatever
-// the number of threads.
+// that is allocated once; where the loop has to wait, it decodes too. Which samples a batch holds
+// is plan.h's; the bytes are the same whatever the number of threads.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -16,12 +18,19 @@
 #include "framework/base/error.h"
 #include "framework/data/dataset.h"
 #include "framework/data/plan.h"
+#include "framework/data/worker_count.h"
 
 namespace brim::data {
 
+/// The label of a sample that was dropped; LibTorch's losses leave it out. Its pixels are zero.
+inline constexpr int64_t kNoLabel = -100;
+
+/// Memory for one batch's pixels, for instance pinned.
+using AllocatePixels = std::function<std::shared_ptr<uint8_t[]>(size_t bytes)>;
+
 /// A micro-batch of this rank, samples in the order of their positions.
 struct Batch : BatchPlan {
-  std::span<const uint8_t> pixels;  // [count, height, width, channels]
+  std::span<const uint8_t> pixels;  // [count, sample_bytes]: images [height, width, channels]
   std::span<const int64_t> labels;  // [count]
 };
 
@@ -31,12 +40,17 @@ class Loader {
   /// Starts before step `start_step` of epoch `start_epoch`. Errors are Plan's, and
   /// Error(kResource) where threads or memory run out.
   Loader(const Dataset& dataset, const LoaderOptions& options, int64_t start_epoch = 0,
-         int64_t start_step = 0);
+         int64_t start_step = 0, const AllocatePixels& allocate = nullptr);
 
   /// Blocks until the next batch is ready; it stays valid until the following call. Null after
   /// options.epochs epochs. A sample that can't be read throws here, when its batch's turn has
   /// come, and again at every later call; batches before it are delivered.
   const Batch* next();
+
+  /// Different samples that could not be read and were replaced or dropped; each was logged once.
+  int64_t skipped() const { return static_cast<int64_t>(skipped_.size()); }
+  /// Threads at work now.
+  int64_t active_workers() const { return active_; }
 
  private:
   struct Failure {
@@ -46,7 +60,7 @@ class Loader {
   };
   struct Slot {
     Batch batch;
-    std::unique_ptr<uint8_t[]> pixels;
+    std::shared_ptr<uint8_t[]> pixels;
     std::unique_ptr<int64_t[]> labels;
     int64_t unread = 0;              // samples not yet finished
     std::optional<Failure> failure;  // the first in the batch's order
@@ -57,16 +71,20 @@ class Loader {
   };
 
   Slot& slot(int64_t batch) { return slots_[static_cast<size_t>(batch) % slots_.size()]; }
+  void start_threads();
   bool has_work() const;
+  bool front_is_handed_out();
   std::optional<Claim> claim();
   void read(const Claim& claim, std::unique_lock<std::mutex>& lock);
-  std::optional<Failure> decode(const Claim& claim) const;
-  void work(const std::stop_token& stop);
+  std::optional<Failure> decode(const Claim& claim);
+  std::optional<Failure> read_sample(const Draw& draw, const Claim& claim) const;
+  std::optional<Failure> skip(int64_t sample, const Failure& failure);
+  void work(int64_t number, const std::stop_token& stop);
+  void adapt(double waited_s);
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t size_;
-  const int64_t image_bytes_;
+  const int64_t sample_bytes_;
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.
@@ -80,6 +98,11 @@ class Loader {
   int64_t claimed_ = 0;   // samples handed out of the last opened batch
   bool plan_ended_ = false;
   bool in_use_ = false;  // the caller holds batch returned_
+  int64_t active_ = 0;   // threads from this number on pause
+  LoaderPace pace_;      // since pace_start_s_
+  double pace_start_s_ = 0;
+  std::set<int64_t> skipped_;
+  std::vector<std::string> unreported_;  // of skipped_
 
   std::vector<std::jthread> workers_;  // last, so that threads end before what they use
 };

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "framework/base/error.h"
-#include "framework/base/random.h"
 
 namespace brim::data {
 namespace {
@@ -60,11 +59,6 @@ Part split_pairs(int64_t count, int64_t parts, int64_t index) {
   part.count *= 2;
   if (index + 1 == parts) part.count += count % 2;
   return part;
-}
-
-int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options) {
-  if (!options.shuffle) return position;
-  return KeyedPermutation(options.seed, static_cast<uint64_t>(epoch), size)(position);
 }
 
 Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step)

@@ -1,25 +1,39 @@
-// Which samples make which batch, as pure functions: nothing here depends on threads, and a run
-// that starts in the middle sees what it would have seen. Reading them is loader.h's.
+// Which positions make which batch, as pure functions: nothing here depends on threads, and a run
+// that starts in the middle sees what it would have seen. Which sample lies at a position is
+// order.h's, reading it loader.h's.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+
+#include "framework/data/order.h"
 
 namespace brim::data {
 
+/// What becomes of a sample that can't be read.
+enum class OnError {
+  kFail,     // next() throws
+  kReplace,  // another sample takes its place, chosen by its position
+  kDrop,     // its label is kNoLabel
+};
+
 struct LoaderOptions {
-  int64_t global_batch = 1;  // samples of one optimizer step, over all ranks
-  int64_t micro_batch = 1;   // most samples of one Batch
-  int64_t workers = 0;       // decoding threads; 0: next() decodes by itself
-  int64_t prefetch = 2;      // batches made ahead of the one in use
+  int64_t global_batch = 1;    // samples of one optimizer step, over all ranks
+  int64_t micro_batch = 1;     // most samples of one Batch
+  int64_t workers = 0;         // most decoding threads; next() decodes too where it has to wait
+  bool adapt_workers = false;  // as many of them as the consumer's pace takes
+  int64_t prefetch = 2;        // batches made ahead of the one in use
   uint64_t seed = 0;
-  bool shuffle = false;
+  std::shared_ptr<const Order> order = sequential_order();
   bool augment = false;
   bool drop_last = false;  // leave out an epoch's last step where it would be short
   int64_t rank = 0;
   int64_t world = 1;
   int64_t epochs = 0;  // then next() gives null; 0: endless
   bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
+  OnError on_error = OnError::kFail;
+  int64_t max_skipped = 100;  // samples; one more is an error
 };
 
 /// Optimizer steps of an epoch over `size` samples.
@@ -38,9 +52,6 @@ Part split(int64_t count, int64_t parts, int64_t index);
 /// The same with positions 2j and 2j + 1 in the same part; an odd last position goes to the last
 /// part. Sizes differ by at most two.
 Part split_pairs(int64_t count, int64_t parts, int64_t index);
-
-/// The sample at a position of an epoch: a keyed permutation, or the position itself.
-int64_t sample_at(int64_t position, int64_t epoch, int64_t size, const LoaderOptions& options);
 
 /// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
 struct BatchPlan {

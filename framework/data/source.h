@@ -21,7 +21,7 @@ class SourceConfig : public recipe::Part {
   virtual std::unique_ptr<Dataset> open_eval() const = 0;
 };
 
-/// Registers "synthetic", "idx" and "image_folder" in recipe::registry<SourceConfig>().
+/// Registers every kind in recipe::registry<SourceConfig>(); call once at program start.
 void register_sources();
 
 }  // namespace brim::data

@@ -9,7 +9,7 @@ constexpr int64_t kGrid = 8;  // a class's pattern is this many cells high and w
 constexpr uint64_t kPatternSeed = 1;
 constexpr uint64_t kNoiseSeed = 2;
 
-class SyntheticDataset final : public Dataset {
+class SyntheticDataset final : public ImageSamples {
  public:
   /// Samples first … first + size - 1 of the endless sequence.
   SyntheticDataset(const SyntheticConfig& config, int64_t first, int64_t size,
@@ -29,19 +29,18 @@ class SyntheticDataset final : public Dataset {
   int64_t classes() const override { return classes_; }
   std::vector<std::string> class_names() const override { return numbered_classes(classes_); }
   std::string name(int64_t index) const override { return fmt::format("synthetic[{}]", index); }
+  int64_t label(int64_t index) const override { return (first_ + index) % classes_; }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
-    const int64_t label = (first_ + index) % classes_;
     if (random == nullptr) {
-      draw(first_ + index, label, pixels);
-      return label;
+      draw(first_ + index, label(index), pixels);
+      return label(index);
     }
-    std::vector<uint8_t> plain(pixels.size());
-    draw(first_ + index, label, plain);
-    const ImageView image = {plain.data(), shape_.height, shape_.width, shape_.channels,
-                             shape_.width * shape_.channels};
-    augment_image(image, shape_, 0, augment_, *random, pixels);
-    return label;
+    thread_local std::vector<uint8_t> plain;
+    plain.resize(pixels.size());
+    draw(first_ + index, label(index), plain);
+    read_pixels(plain.data(), shape_, augment_, random, pixels);
+    return label(index);
   }
 
  private:
@@ -71,12 +70,6 @@ class SyntheticDataset final : public Dataset {
 };
 
 }  // namespace
-
-std::vector<std::string> numbered_classes(int64_t classes) {
-  std::vector<std::string> names;
-  for (int64_t i = 0; i < classes; ++i) names.push_back(std::to_string(i));
-  return names;
-}
 
 void SyntheticConfig::fields(recipe::Fields& f) {
   f.value("samples", samples, "training images", recipe::between(1, 1e12));

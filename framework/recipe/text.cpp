@@ -61,7 +61,8 @@ std::string words_text(std::span<const std::string_view> words) {
 
 std::filesystem::path resolve(const std::filesystem::path& path,
                               const std::filesystem::path& folder) {
-  if (path.empty()) return path;
+  const std::string& text = path.native();
+  if (text.empty() || text.starts_with("http://") || text.starts_with("https://")) return path;
   return std::filesystem::absolute(folder / path).lexically_normal();
 }
 

@@ -28,13 +28,14 @@ at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceB
   const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum);
   const int64_t k = std::min<int64_t>(5, logits.size(1));
   const at::Tensor hits = std::get<1>(logits.topk(k, 1)) == batch.labels.unsqueeze(1);  // [N, k]
+  const at::Tensor labelled = batch.labels >= 0;  // a sample that can't be read has no label
   return at::stack({loss.to(at::kDouble), hits.slice(1, 0, 1).sum().to(at::kDouble),
-                    hits.sum().to(at::kDouble)});
+                    hits.sum().to(at::kDouble), labelled.sum().to(at::kDouble)});
 }
 
-Metrics Classification::metrics(const at::Tensor& sums, int64_t samples) const {
-  const auto count = static_cast<double>(samples);
+Metrics Classification::metrics(const at::Tensor& sums) const {
   const double* sum = sums.const_data_ptr<double>();
+  const double count = sum[3];
   return {
       {"loss", sum[0] / count}, {"top1", 100.0 * sum[1] / count}, {"top5", 100.0 * sum[2] / count}};
 }

@@ -18,7 +18,7 @@ class Classification final : public Task {
   /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5]
   at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// "loss", "top1", "top5"; accuracies in percent.
-  Metrics metrics(const at::Tensor& sums, int64_t samples) const override;
+  Metrics metrics(const at::Tensor& sums) const override;
   std::string best_by() const override { return "top1"; }
 
  private:

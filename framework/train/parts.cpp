@@ -38,7 +38,15 @@ std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job, const Parts& 
 }
 
 void open_data(const JobConfig& job, Parts& parts) {
-  parts.train_data = job.data.open_train();
+  parts.train_data = data::as_images(job.data.open_train());
+  if (parts.train_data == nullptr) {
+    throw Error(Exit::kRecipe,
+                "[data] kind = \"{0}\" has no task yet: this version trains image classifiers, on "
+                "a kind that gives images; \"{0}\" can be read by programs that use the library",
+                job.data.source.selected());
+  }
+  parts.order =
+      job.data.order(*parts.train_data, {static_cast<uint64_t>(job.run.seed), job.batch.global});
   parts.eval_data = job.data.source->open_eval();
   parts.steps_per_epoch =
       data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);

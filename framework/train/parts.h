@@ -11,6 +11,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/amp/grad_scaler.h"
 #include "framework/data/dataset.h"
+#include "framework/data/order.h"
 #include "framework/data/to_device.h"
 #include "framework/nn/model.h"
 #include "framework/optim/ema.h"
@@ -25,8 +26,9 @@ struct Parts {
   c10::Device device{c10::kCPU};
   amp::Precision precision;
   bool channels_last = false;  // image tensors in NHWC memory order
-  std::unique_ptr<data::Dataset> train_data;
+  std::unique_ptr<data::ImageSamples> train_data;
   std::unique_ptr<data::Dataset> eval_data;  // null: no evaluation
+  std::shared_ptr<const data::Order> order;  // of the training samples
   std::shared_ptr<nn::Model> model;          // on the device
   std::unique_ptr<Task> task;
   std::unique_ptr<optim::Optimizer> optimizer;

@@ -38,6 +38,7 @@ nlohmann::json order(const JobConfig& job, const Parts& parts) {
   return {{"run.seed", job.run.seed},
           {"batch.global", job.batch.global},
           {"data.drop_last", job.data.drop_last},
+          {"data.sampler", parts.order->text()},
           {"training samples", parts.train_data->size()}};
 }
 

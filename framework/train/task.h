@@ -27,8 +27,8 @@ class Task {
   /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
-  /// Figures from the summed evaluation_sums (on the CPU) of `samples` samples.
-  virtual Metrics metrics(const at::Tensor& sums, int64_t samples) const = 0;
+  /// Figures from the summed evaluation_sums, on the CPU.
+  virtual Metrics metrics(const at::Tensor& sums) const = 0;
 
   /// The accuracy, in percent, that decides which checkpoint is best.
   virtual std::string best_by() const = 0;

@@ -117,18 +117,14 @@ data::DeviceBatch Trainer::to_device(const data::Batch& batch,
 }
 
 void Trainer::start_loader() {
-  loader_ = std::make_unique<data::Loader>(
-      *parts_.train_data,
-      data::LoaderOptions{.global_batch = job_.batch.global,
-                          .micro_batch = job_.batch.micro.value_or(job_.batch.global),
-                          .workers = job_.data.worker_count(),
-                          .prefetch = job_.data.prefetch,
-                          .seed = static_cast<uint64_t>(job_.run.seed),
-                          .shuffle = true,
-                          .augment = true,
-                          .drop_last = job_.data.drop_last,
-                          .pairs = job_.data.augment.mix.mixes()},
-      progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);
+  data::LoaderOptions options = job_.data.train_options();
+  options.global_batch = job_.batch.global;
+  options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
+  options.seed = static_cast<uint64_t>(job_.run.seed);
+  options.order = parts_.order;
+  loader_ = std::make_unique<data::Loader>(*parts_.train_data, options,
+                                           progress_.step / parts_.steps_per_epoch,
+                                           progress_.step % parts_.steps_per_epoch);
 }
 
 std::vector<at::Tensor> Trainer::defined_gradients() const {
@@ -199,12 +195,10 @@ std::optional<Metrics> Trainer::evaluate_all() {
   std::optional<optim::Ema::Swap> averaged;
   if (parts_.ema) averaged.emplace(*parts_.ema);
   parts_.model->eval();
-  const int64_t batch_size = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
-  data::Loader loader(*parts_.eval_data, {.global_batch = batch_size,
-                                          .micro_batch = batch_size,
-                                          .workers = job_.data.worker_count(),
-                                          .prefetch = job_.data.prefetch,
-                                          .epochs = 1});
+  data::LoaderOptions options = job_.data.eval_options();
+  options.global_batch = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
+  options.micro_batch = options.global_batch;
+  data::Loader loader(*parts_.eval_data, options);
   at::Tensor sums;
   while (const data::Batch* batch = stop_requested() ? nullptr : loader.next()) {
     const amp::Autocast autocast(parts_.device.type(), parts_.precision);
@@ -213,7 +207,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
   }
   parts_.model->train();
   if (stop_requested()) return std::nullopt;
-  return parts_.task->metrics(sums.cpu(), parts_.eval_data->size());
+  return parts_.task->metrics(sums.cpu());
 }
 
 bool Trainer::checkpoint_falls_due() const {
@@ -241,6 +235,10 @@ void Trainer::report_end(bool complete) {
   if (recorder_.skipped_steps() > 0) {
     log::warning("{} steps were skipped because their gradients were not finite",
                  recorder_.skipped_steps());
+  }
+  if (loader_ != nullptr && loader_->skipped() > 0) {
+    log::warning("{} training samples could not be read and were replaced by others",
+                 loader_->skipped());
   }
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,

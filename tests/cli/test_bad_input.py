@@ -54,6 +54,15 @@ def test_bad_recipe(name, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_tokens_have_no_task_yet(tmp_path):
+    (tmp_path / "train.bin").write_bytes(bytes(4096))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "tokens"\n[data.train]\npath = "train.bin"\n'
+                      '[optimizer]\nname = "sgd"\n')
+    refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2, 'kind = "tokens" has no task yet')
+    assert not (tmp_path / "run").exists()
+
+
 def test_several_problems_are_reported_together(tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(VALID + '[precision]\nmode = "fp17"\n[checkpoint]\nkeep = -1\nevery = 3\n')

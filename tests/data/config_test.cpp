@@ -22,7 +22,7 @@ struct Root : recipe::Config {
 };
 
 void read(Root& root, const std::string& text) {
-  static const bool registered = (register_sources(), true);
+  static const bool registered = (register_sources(), register_samplers(), true);
   ASSERT_TRUE(registered);
   recipe::read(recipe::parse(text, "test.toml"), root);
 }
@@ -47,7 +47,10 @@ TEST(DataConfigTest, ReadsEachKindAndPrintsItBack) {
        {"[data]\nkind = \"synthetic\"\nsamples = 12\n[data.augment]\nflip = true\ncrop = \"pad\"",
         "[data]\nkind = \"idx\"\nworkers = 3\n[data.train]\nimages = \"i\"\nlabels = \"l\"",
         "[data]\nkind = \"image_folder\"\nimage_size = 96\nmean = [0.1, 0.2, 0.3]\n"
-        "std = [1.0, 1.0, 1.0]\n[data.train]\npath = \"t\"\n[data.eval]\npath = \"e\""}) {
+        "std = [1.0, 1.0, 1.0]\n[data.train]\npath = \"t\"\n[data.eval]\npath = \"e\"",
+        "[data]\nkind = \"cifar\"\npath = \"c\"\nlabels = \"coarse\"",
+        "[data]\nkind = \"tokens\"\ntype = \"uint32\"\npacking = \"documents\"\n"
+        "end_of_document = 3\n[data.train]\npath = \"t\""}) {
     Root root;
     read(root, text);
     const std::string printed = recipe::print(root);
@@ -60,7 +63,7 @@ TEST(DataConfigTest, ReadsEachKindAndPrintsItBack) {
   read(root,
        "[data]\nkind = \"synthetic\"\nsamples = 12\nheight = 5\n[data.augment]\ncrop = \"pad\"");
   EXPECT_EQ(root.data.augment.crop, Crop::kPad);
-  const auto train = root.data.open_train();
+  const auto train = as_images(root.data.open_train());
   EXPECT_EQ(train->size(), 12);
   EXPECT_EQ(train->shape(), (ImageShape{5, 32, 3}));
   EXPECT_EQ(root.data.open_eval()->size(), 1000);
@@ -89,6 +92,27 @@ TEST(DataConfigTest, SaysWhatIsWrong) {
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nmean = [0.5]"), HasSubstr("as long as"));
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nstd = [0.5, 0.0, 0.5]"), HasSubstr("std"));
   EXPECT_EQ(error_of("[data]\nkind = \"synthetic\""), "no error");
+}
+
+TEST(DataConfigTest, TheSamplerIsAPartOfItsOwn) {
+  const auto text_of = [](const std::string& keys) {
+    Root root;
+    read(root, "[data]\nkind = \"synthetic\"\n" + keys);
+    Root again;
+    read(again, recipe::print(root));
+    EXPECT_EQ(recipe::print(again), recipe::print(root));
+    const auto dataset = again.data.open_train();
+    return again.data.order(*dataset, {.seed = 1, .global_batch = 64})->text();
+  };
+  EXPECT_EQ(text_of(""), "shuffled");
+  const std::string name = "[data.sampler]\nname = ";
+  EXPECT_EQ(text_of(name + "\"sequential\""), "sequential");
+  EXPECT_EQ(text_of(name + "\"class_balanced\""), "class_balanced");
+  EXPECT_EQ(text_of(name + "\"repeated\"\nrepeats = 4"), "4 times in a row, shuffled");
+  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"weighted\""),
+              HasSubstr("missing key 'weights' in [data.sampler]"));
+  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"shufled\""),
+              HasSubstr("did you mean"));
 }
 
 TEST(DataConfigTest, ColoursOfImagesWithoutColoursAreRefused) {
@@ -133,11 +157,24 @@ TEST(DataConfigTest, ChangesOfColourWithoutEffectAreSaidAloud) {
 TEST(DataConfigTest, DefaultsFollowTheMachineAndTheChannels) {
   Root root;
   read(root, "[data]\nkind = \"synthetic\"");
-  EXPECT_GE(root.data.worker_count(), 1);
+  EXPECT_GE(root.data.train_options().workers, 1);
+  EXPECT_TRUE(root.data.train_options().adapt_workers);
   EXPECT_THAT(root.data.normalization(3).mean, ElementsAre(0.485, 0.456, 0.406));
   EXPECT_THAT(root.data.normalization(1).std, ElementsAre(0.5));
   root.data.workers = 0;
-  EXPECT_EQ(root.data.worker_count(), 0);
+  EXPECT_EQ(root.data.train_options().workers, 0);
+  EXPECT_FALSE(root.data.train_options().adapt_workers);
+}
+
+TEST(DataConfigTest, SkippingReplacesInTrainingAndDropsInEvaluation) {
+  Root root;
+  read(root, "[data]\nkind = \"synthetic\"");
+  EXPECT_EQ(root.data.train_options().on_error, OnError::kFail);
+  EXPECT_EQ(root.data.eval_options().on_error, OnError::kFail);
+  read(root, "[data]\nkind = \"synthetic\"\non_error = \"skip\"\nmax_skipped = 7");
+  EXPECT_EQ(root.data.train_options().on_error, OnError::kReplace);
+  EXPECT_EQ(root.data.eval_options().on_error, OnError::kDrop);
+  EXPECT_EQ(root.data.eval_options().max_skipped, 7);
 }
 
 TEST(SyntheticTest, ImagesOfAClassShareAPatternUnderTheirOwnNoise) {

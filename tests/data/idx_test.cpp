@@ -83,7 +83,7 @@ class IdxTest : public ::testing::Test {
 };
 
 TEST_F(IdxTest, ReadsImagesAndLabels) {
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   EXPECT_EQ(dataset->size(), 3);
   EXPECT_EQ(dataset->shape(), (ImageShape{2, 2, 1}));
   EXPECT_EQ(dataset->classes(), 3);
@@ -105,7 +105,7 @@ TEST_F(IdxTest, ReadsGzipAndRankFourTheSame) {
 
   const Bytes whole = idx({3, 2, 1, 2}, "abcdefghijkl");  // a gzip file in two members
   gzipped.train.images = file("two.gz", gzip(whole.substr(0, 13)) + gzip(whole.substr(13)));
-  const auto two = gzipped.open_train({});
+  const auto two = as_images(gzipped.open_train({}));
   EXPECT_EQ(two->shape(), (ImageShape{2, 1, 2}));
   two->read(0, nullptr, pixels);
   EXPECT_THAT(pixels, ElementsAre('a', 'b', 'c', 'd'));

@@ -92,6 +92,21 @@ std::string error_of(const Bytes& bytes) {
   return "no error";
 }
 
+/// The same for drawing the top left corner of the image.
+std::string error_of_drawing(const Bytes& bytes, bool fast_decode) {
+  Bytes out(4 * 4 * 3);
+  const auto corner = [](int64_t height, int64_t width) -> Placement {
+    return {{0, 0, std::min<int64_t>(height, 8), std::min<int64_t>(width, 8)}, 4, 4, {0, 0, 4, 4}};
+  };
+  try {
+    draw_image(bytes, "x", corner, {.fast_decode = fast_decode}, out);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Exit::kData);
+    return error.what();
+  }
+  return "no error";
+}
+
 /// Big-endian 16 bits at the frame header's height and width.
 Bytes with_jpeg_size(Bytes bytes, int height, int width) {
   for (size_t i = 0; i + 9 < bytes.size(); ++i) {
@@ -136,9 +151,10 @@ TEST(ImageTest, ATruncatedFileIsAnErrorWhereverItEnds) {
   for (const Bytes& whole : {jpeg(40, 50), jpeg(40, 50, true), png(40, 50)}) {
     EXPECT_EQ(error_of(whole), "no error");
     for (size_t size = 4; size + 2 < whole.size(); ++size) {
-      EXPECT_THAT(error_of({whole.begin(), whole.begin() + static_cast<long>(size)}),
-                  StartsWith("x: truncated"))
-          << size << " of " << whole.size();
+      const Bytes bytes = {whole.begin(), whole.begin() + static_cast<long>(size)};
+      EXPECT_THAT(error_of(bytes), StartsWith("x: truncated")) << size << " of " << whole.size();
+      EXPECT_EQ(error_of_drawing(bytes, false), error_of(bytes));
+      EXPECT_EQ(error_of_drawing(bytes, true), error_of(bytes));
     }
   }
 }
@@ -149,7 +165,10 @@ TEST(ImageTest, FlippedBitsNeverDoHarm) {
     return bytes;
   };
   for (const Bytes& whole : {jpeg(20, 30), jpeg(20, 30, true)}) {  // no checksums: some decode
-    for (size_t i = 0; i < whole.size(); ++i) error_of(flipped(whole, i));
+    for (size_t i = 0; i < whole.size(); ++i) {
+      error_of(flipped(whole, i));
+      error_of_drawing(flipped(whole, i), i % 2 == 0);
+    }
   }
   const Bytes whole = png(20, 30);
   for (size_t i = 0; i < whole.size(); ++i) {
@@ -216,8 +235,8 @@ class ImageFolderTest : public ::testing::Test {
   ImageFolderConfig config() const {
     ImageFolderConfig result;
     result.train = root_ / "train";
-    result.size.image_size = 16;
-    result.size.resize = 18;
+    result.options.image_size = 16;
+    result.options.resize = 18;
     return result;
   }
   std::string error() const {
@@ -241,7 +260,7 @@ TEST_F(ImageFolderTest, ClassesAreFoldersAndSamplesAreFilesInOrder) {
   put("train/dog/notes.txt", {});
   put("train/cat/deep/er/z.jpg", jpeg(30, 20));
   put("train/README", {});
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   EXPECT_THAT(dataset->class_names(), ElementsAre("cat", "dog"));
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_THAT(dataset->name(0), EndsWith("train/cat/deep/er/z.jpg"));
@@ -272,7 +291,7 @@ TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
   fs::create_directory_symlink(root_ / "train/cat", root_ / "train/cat/self");
   fs::create_directory_symlink(root_ / "elsewhere", root_ / "train/cat/there");
   fs::create_directory_symlink(root_ / "nowhere", root_ / "train/dangling");
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   EXPECT_THAT(dataset->class_names(), ElementsAre("cat"));
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_THAT(dataset->name(1), EndsWith("train/cat/there/b.jpg"));
@@ -281,7 +300,7 @@ TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
 TEST_F(ImageFolderTest, ABadFileIsNamedByTheLoader) {
   put("train/cat/a.jpg", jpeg(20, 20));
   put("train/cat/b.jpg", {});
-  const auto dataset = config().open_train({});
+  const auto dataset = as_images(config().open_train({}));
   for (const int64_t workers : {0, 2}) {
     Loader loader(*dataset, {.global_batch = 1, .micro_batch = 1, .workers = workers});
     ASSERT_NE(loader.next(), nullptr);
@@ -315,7 +334,7 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
 TEST_F(ImageFolderTest, ResizeBelowImageSizeIsRefused) {
   put("train/cat/a.jpg", jpeg(20, 20));
   ImageFolderConfig small = config();
-  small.size.resize = 15;
+  small.options.resize = 15;
   try {
     small.open_train({});
     FAIL();

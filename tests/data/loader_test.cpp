@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "framework/data/samplers/shuffled.h"
 #include "framework/data/synthetic.h"
 
 namespace brim::data {
@@ -25,9 +26,7 @@ class CountingDataset : public Dataset {
  public:
   explicit CountingDataset(int64_t size) : size_(size) {}
   int64_t size() const override { return size_; }
-  ImageShape shape() const override { return {2, 2, 1}; }
-  int64_t classes() const override { return size_; }
-  std::vector<std::string> class_names() const override { return numbered_classes(size_); }
+  int64_t sample_bytes() const override { return 4; }
   std::string name(int64_t index) const override { return "sample " + std::to_string(index); }
   int64_t read(int64_t index, RandomStream*, std::span<uint8_t> pixels) const override {
     reads.fetch_add(1);
@@ -73,11 +72,11 @@ std::vector<Copy> read_all(const Dataset& dataset, const LoaderOptions& options,
   return result;
 }
 
-LoaderOptions training() {
+LoaderOptions training(const Dataset& dataset) {
   return {.global_batch = 12,
           .micro_batch = 5,
           .seed = 3,
-          .shuffle = true,
+          .order = shuffled_order(dataset, 3, {}),
           .augment = true,
           .epochs = 3};
 }
@@ -89,11 +88,11 @@ TEST(LoaderTest, BatchesAreTheSameForAnyNumberOfWorkersAndAnyPrefetch) {
   config.width = 7;
   AugmentConfig augment{.flip = true, .crop = Crop::kRandomResized};
   const auto dataset = config.open_train(augment);
-  const auto expected = read_all(*dataset, training());
+  const auto expected = read_all(*dataset, training(*dataset));
   ASSERT_EQ(expected.size(), 3 * (4 * 3 + 1));
   for (const int64_t workers : {1, 2, 7}) {
     for (const int64_t prefetch : {0, 1, 5}) {
-      LoaderOptions options = training();
+      LoaderOptions options = training(*dataset);
       options.workers = workers;
       options.prefetch = prefetch;
       EXPECT_EQ(read_all(*dataset, options), expected) << workers << " workers";
@@ -124,7 +123,7 @@ TEST(LoaderTest, AugmentationDependsOnEpochAndSampleAndOnlyOnThem) {
 
 TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
   const CountingDataset dataset(50);
-  LoaderOptions options = training();
+  LoaderOptions options = training(dataset);
   std::vector<std::vector<int64_t>> alone(3 * 5);
   for (const Copy& batch : read_all(dataset, options)) {
     auto& step = alone[static_cast<size_t>(batch.epoch * 5 + batch.step)];
@@ -147,7 +146,7 @@ TEST(LoaderTest, RanksTogetherSeeWhatOneRankSees) {
 
 TEST(LoaderTest, StartingInTheMiddleSeesWhatItWouldHaveSeen) {
   const CountingDataset dataset(50);
-  LoaderOptions options = training();
+  LoaderOptions options = training(dataset);
   const auto whole = read_all(dataset, options);
   options.workers = 2;
   options.epochs = 2;  // from the second on
@@ -213,6 +212,106 @@ TEST(LoaderTest, OtherExceptionsAreNamedToo) {
       EXPECT_STREQ(error.what(), "sample 3: oops");
     }
   }
+}
+
+TEST(LoaderTest, ABadSampleIsReplacedBySomeOtherOnWhateverRank) {
+  CountingDataset dataset(50);
+  dataset.fail = {3, 22, 35};
+  LoaderOptions options = training(dataset);
+  options.on_error = OnError::kReplace;
+  ::testing::internal::CaptureStderr();
+  const auto expected = read_all(dataset, options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* name : {"sample 3", "sample 22", "sample 35"}) {
+    const std::string line = std::string("skipped: ") + name + ": truncated";
+    EXPECT_NE(said.find(line), std::string::npos);
+    EXPECT_EQ(said.find(line), said.rfind(line)) << "said once in three epochs";
+  }
+  int64_t samples = 0;
+  for (const Copy& batch : expected) {
+    samples += batch.count;
+    for (const int64_t label : batch.labels) EXPECT_FALSE(dataset.fail.contains(label));
+  }
+  EXPECT_EQ(samples, 150);  // as many as ever
+
+  std::vector<std::vector<int64_t>> alone(3 * 5);
+  std::vector<std::vector<int64_t>> together(3 * 5);
+  const auto gather = [](const std::vector<Copy>& batches, std::vector<std::vector<int64_t>>& to) {
+    for (const Copy& batch : batches) {
+      auto& step = to[static_cast<size_t>(batch.epoch * 5 + batch.step)];
+      step.insert(step.end(), batch.labels.begin(), batch.labels.end());
+    }
+  };
+  gather(expected, alone);
+  options.world = 3;
+  options.workers = 2;
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    gather(read_all(dataset, options), together);
+  }
+  EXPECT_EQ(together, alone);
+}
+
+TEST(LoaderTest, ABadSampleIsDroppedFromEvaluation) {
+  for (const int64_t workers : {0, 2}) {
+    CountingDataset dataset(6);
+    dataset.fail = {4};
+    Loader loader(dataset, {.global_batch = 6,
+                            .micro_batch = 6,
+                            .workers = workers,
+                            .epochs = 1,
+                            .on_error = OnError::kDrop});
+    const Batch* batch = loader.next();
+    EXPECT_THAT(std::vector(batch->labels.begin(), batch->labels.end()),
+                ::testing::ElementsAre(0, 1, 2, 3, kNoLabel, 5));
+    EXPECT_EQ(batch->pixels[4 * 4], 0);
+    EXPECT_EQ(loader.skipped(), 1);
+  }
+}
+
+TEST(LoaderTest, TooManyBadSamplesAreAnErrorAfterAll) {
+  for (const int64_t workers : {0, 2}) {
+    CountingDataset dataset(40);
+    dataset.fail = {3, 4, 9};
+    Loader loader(dataset, {.global_batch = 40,
+                            .micro_batch = 40,
+                            .workers = workers,
+                            .on_error = OnError::kReplace,
+                            .max_skipped = 2});
+    try {
+      loader.next();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Exit::kData);
+      EXPECT_THAT(error.what(), HasSubstr("truncated; with it 3 samples could not be read, and "
+                                          "data.max_skipped allows 2"));
+    }
+  }
+}
+
+TEST(LoaderTest, WhereEverySampleIsBadReplacingEnds) {
+  CountingDataset dataset(2);
+  dataset.fail = {0, 1};
+  Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .on_error = OnError::kReplace});
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(LoaderTest, OnlyBadDataIsSkipped) {
+  CountingDataset dataset(4);
+  dataset.logic_error = 1;
+  Loader loader(dataset, {.global_batch = 4, .micro_batch = 4, .on_error = OnError::kReplace});
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(LoaderTest, MemoryForPixelsMayComeFromElsewhere) {
+  const CountingDataset dataset(4);
+  std::vector<size_t> asked;
+  Loader loader(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 1, .prefetch = 2}, 0, 0,
+                [&](size_t bytes) {
+                  asked.push_back(bytes);
+                  return std::shared_ptr<uint8_t[]>(new uint8_t[bytes]);
+                });
+  ASSERT_NE(loader.next(), nullptr);
+  EXPECT_THAT(asked, ::testing::ElementsAre(16, 16, 16));
 }
 
 TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {

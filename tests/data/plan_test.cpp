@@ -1,4 +1,4 @@
-// Which samples make which batch: every property that training relies on, over many sizes.
+// Which positions make which batch: every property that training relies on, over many sizes.
 #include "framework/data/plan.h"
 
 #include <gmock/gmock.h>
@@ -39,8 +39,6 @@ std::vector<Case> cases() {
 LoaderOptions options(const Case& c, int64_t rank) {
   return {.global_batch = c.global,
           .micro_batch = c.micro,
-          .seed = 5,
-          .shuffle = true,
           .drop_last = c.drop_last,
           .rank = rank,
           .world = c.world,
@@ -195,21 +193,6 @@ TEST(PlanTest, StartingInTheMiddleIsSkippingToIt) {
       EXPECT_FALSE(plan.next());
     }
   }
-}
-
-TEST(PlanTest, SamplesAreAPermutationThatChangesWithEpochAndSeed) {
-  LoaderOptions options{.seed = 1, .shuffle = true};
-  std::vector<int64_t> first, second, other;
-  for (int64_t i = 0; i < 50; ++i) {
-    first.push_back(sample_at(i, 0, 50, options));
-    second.push_back(sample_at(i, 1, 50, options));
-    other.push_back(sample_at(i, 0, 50, {.seed = 2, .shuffle = true}));
-    EXPECT_EQ(sample_at(i, 0, 50, {.seed = 1, .shuffle = false}), i);
-  }
-  EXPECT_NE(first, second);
-  EXPECT_NE(first, other);
-  std::ranges::sort(first);
-  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(first[static_cast<size_t>(i)], i);
 }
 
 TEST(PlanTest, SaysWhatIsWrongWhereNothingIsLeftToRead) {

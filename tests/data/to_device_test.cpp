@@ -17,7 +17,7 @@ TEST(ToDeviceTest, ImagesAreNormalisedInEitherLayout) {
   config.height = 37;  // large enough to be split over threads
   config.width = 45;
   config.samples = 40;
-  const auto dataset = config.open_train({});
+  const auto dataset = as_images(config.open_train({}));
   Loader loader(*dataset, {.global_batch = 40, .micro_batch = 40});
   const Batch& batch = *loader.next();
   const Normalization normalization = {{0.1, 0.2, 0.3}, {0.5, 0.25, 0.125}};
@@ -42,7 +42,7 @@ TEST(ToDeviceTest, ImagesAreNormalisedInEitherLayout) {
 
 TEST(ToDeviceTest, TensorsOutliveTheBatch) {
   SyntheticConfig config;
-  const auto dataset = config.open_train({});
+  const auto dataset = as_images(config.open_train({}));
   Loader loader(*dataset, {.global_batch = 4, .micro_batch = 4});
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU);
   const DeviceBatch first = to_device(*loader.next(), dataset->shape(), normalizer, true);
@@ -57,7 +57,7 @@ TEST(ToDeviceTest, TensorsOutliveTheBatch) {
 TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
   SyntheticConfig config;
   config.channels = 1;
-  const auto dataset = config.open_train({});
+  const auto dataset = as_images(config.open_train({}));
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(1), at::kCPU);
   const Batch nothing;
   EXPECT_EQ(to_device(nothing, dataset->shape(), normalizer, true).images.sizes(),

@@ -55,8 +55,20 @@ def image():
         yield buffer.getvalue()
 
 
+def cifar():
+    for version, labels in enumerate([b"\3", b"\3\0", b"\3\x63"]):
+        yield bytes([version]) + 2 * (labels + bytes(3072))
+
+
+def tokens():
+    ids = [1, 2, 3, 50, 4, 5, 50, 50, 6, 7, 8, 9, 10, 11, 12]  # 50 ends a document
+    for kind, code in enumerate(["<15H", "<15I"]):
+        for packing in range(3):
+            yield bytes([kind, packing, 3, 1, 0, 50]) + struct.pack(code, *ids)
+
+
 def main():
-    for kind in safetensors, manifest, recipe, idx, image:
+    for kind in safetensors, manifest, recipe, idx, image, cifar, tokens:
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

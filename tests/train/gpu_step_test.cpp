@@ -44,6 +44,7 @@ class GpuStep : public ::testing::TestWithParam<std::string> {
   static void SetUpTestSuite() {
     models::register_all();
     data::register_sources();
+    data::register_samplers();
     optim::register_optimizers();
     optim::register_schedules();
   }

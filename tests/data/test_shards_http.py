@@ -1,0 +1,320 @@
+"""Shards from a web server that behaves badly: dropped connections, errors, no ranges, other objects."""
+
+import http.server
+import io
+import os
+import pathlib
+import socket
+import subprocess
+import tarfile
+import threading
+
+import pytest
+
+TOOL = os.path.join(os.environ["BRIM_BIN_DIR"], "shard_tool")
+
+
+class Server:
+    """Serves `files`; `plans[path]` holds what to do with the next requests for it, a word each:
+    "drop:N" (close after N bytes of the body), "stall:N" (then say nothing more), "STATUS",
+    "whole" (ignore Range), "move:URL", "" (behave)."""
+
+    def __init__(self):
+        self.files, self.etags, self.plans, self.requests = {}, {}, {}, []
+        self.done = threading.Event()
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                owner.answer(self)
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self):
+        self.done.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+    def answer(self, request):
+        path = request.path.split("?")[0]
+        self.requests.append((path, request.headers.get("Range")))
+        plan = self.plans.get(path, [])
+        word = plan.pop(0) if plan else ""
+        kind, _, value = word.partition(":")
+        if kind == "move":
+            request.send_response(302)
+            request.send_header("Location", value)
+            return self.finish(request, b"moved")
+        if kind.isdigit() or path not in self.files:
+            request.send_response(int(kind) if kind else 404)
+            return self.finish(request, b"an error page that must never reach a file")
+        content, start = self.files[path], 0
+        etag = self.etags.get(path)
+        range_header = request.headers.get("Range")
+        matches = etag is not None and request.headers.get("If-Range") == etag
+        if range_header and kind != "whole" and matches:
+            start = int(range_header.removeprefix("bytes=").removesuffix("-"))
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            request.send_response(200)
+        if etag:
+            request.send_header("ETag", etag)
+        if kind in ("drop", "stall"):
+            request.send_header("Content-Length", str(len(content) - start))
+            request.end_headers()
+            request.wfile.write(content[start:][: int(value)])
+            request.wfile.flush()
+            if kind == "stall":
+                self.done.wait(60)
+            request.close_connection = True
+            request.connection.shutdown(socket.SHUT_RDWR)
+            return None
+        return self.finish(request, content[start:])
+
+    def finish(self, request, body):
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    def put(self, name, content, etag='"v1"'):
+        self.files["/" + name] = content
+        if etag:
+            self.etags["/" + name] = etag
+        return f"{self.url}/{name}"
+
+    def asked(self, name):
+        return [ranges for path, ranges in self.requests if path == "/" + name]
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+def start(*words):
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, env=environment)
+
+
+def shard(first, count):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for i in range(first, first + count):
+            for name, content in (f"{i:04}.jpg", bytes([i % 256]) * (3000 + i)), (f"{i:04}.cls", str(i % 5).encode()):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def names(done):
+    assert done.returncode == 0, done.stderr
+    return [line.split(": ")[1] for line in done.stdout.splitlines()]
+
+
+def expected(first, count):
+    return [f"{i:04}.jpg" for i in range(first, first + count)]
+
+
+CONTENT = bytes(range(256)) * 1000
+
+
+@pytest.mark.parametrize(
+    "plan,ranges",
+    [
+        ([], [None]),
+        (["drop:100000"], [None, "bytes=100000-"]),
+        (["drop:100000", "drop:50000", "drop:0"], [None, "bytes=100000-", "bytes=150000-", "bytes=150000-"]),
+        (["drop:100000", "whole"], [None, "bytes=100000-"]),
+        (["drop:100000", "500", "503"], [None] + ["bytes=100000-"] * 3),
+        (["500", "429"], [None, None, None]),
+        (["drop:100000", "416"], [None, "bytes=100000-", None]),
+        (["stall:70000"], [None, "bytes=70000-"]),
+    ],
+    ids=str,
+)
+def test_a_download_ends_whole(server, tmp_path, plan, ranges):
+    url = server.put("a.bin", CONTENT)
+    server.plans["/a.bin"] = plan
+    done = start("download", url, tmp_path / "a", 8)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert (tmp_path / "a").read_bytes() == CONTENT
+    assert server.asked("a.bin") == ranges
+
+
+def test_without_a_version_nothing_is_resumed(server, tmp_path):
+    for etag in None, 'W/"weak"':
+        url = server.put("a.bin", CONTENT, etag)
+        server.plans["/a.bin"] = ["drop:100000"]
+        assert start("download", url, tmp_path / "a", 8).stdout == "done\n"
+        assert (tmp_path / "a").read_bytes() == CONTENT
+    assert server.asked("a.bin") == [None] * 4
+
+
+def test_an_object_that_changes_is_fetched_from_its_start(server, tmp_path):
+    url = server.put("a.bin", CONTENT)
+    other = bytes(reversed(CONTENT)) + b"longer"
+    drop = server.answer
+
+    def change(request):
+        drop(request)
+        server.put("a.bin", other, '"v2"')
+
+    server.answer = change
+    server.plans["/a.bin"] = ["drop:100000"]
+    assert start("download", url, tmp_path / "a", 8).stdout == "done\n"
+    assert (tmp_path / "a").read_bytes() == other
+
+
+def test_a_range_of_another_version_is_not_appended(server, tmp_path):
+    """A server that minds no If-Range: it sends a part of the new object under the new ETag."""
+    url = server.put("a.bin", CONTENT)
+    other = bytes(reversed(CONTENT))
+    asked = []
+
+    def answer(request):
+        asked.append(request.headers.get("Range"))
+        first = len(asked) == 1
+        content, etag = (CONTENT, '"v1"') if first else (other, '"v2"')
+        begin = int(asked[-1].removeprefix("bytes=").removesuffix("-")) if asked[-1] else 0
+        request.send_response(206 if begin else 200)
+        request.send_header("ETag", etag)
+        if begin:
+            request.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+        request.send_header("Content-Length", str(len(content) - begin))
+        request.end_headers()
+        request.wfile.write(content[begin:] if not first else content[:100000])
+        if first:
+            request.close_connection = True
+            request.connection.shutdown(socket.SHUT_RDWR)
+
+    server.answer = answer
+    assert start("download", url, tmp_path / "a", 8).stdout == "done\n"
+    assert (tmp_path / "a").read_bytes() == other
+    assert asked == [None, "bytes=100000-", None]
+
+
+def test_what_stays_wrong_is_said(server, tmp_path):
+    url = server.put("a.bin", CONTENT)
+    server.plans["/a.bin"] = ["500"] * 3
+    done = start("download", url, tmp_path / "a", 3)
+    assert done.returncode == 3
+    assert done.stderr == f"error[data]: {url}: the server answers with status 500 (3 tries)\n"
+    server.plans["/a.bin"] = ["401"]
+    done = start("download", url.replace("//", "//me:secret@") + "?token=secret", tmp_path / "a", 3)
+    assert done.stderr == f"error[data]: {url}: the server answers with status 401\n"
+    assert start("download", server.url + "/none", tmp_path / "a", 3).stdout == "missing\n"
+    assert server.asked("none") == [None]
+
+
+def test_redirects_stay_on_the_web(server, tmp_path):
+    server.put("a.bin", CONTENT)
+    server.plans["/b"] = ["move:/a.bin"]
+    assert start("download", server.url + "/b", tmp_path / "a", 3).stdout == "done\n"
+    assert (tmp_path / "a").read_bytes() == CONTENT
+    server.plans["/b"] = ["move:file:///etc/passwd"]
+    done = start("download", server.url + "/b", tmp_path / "a", 3)
+    assert done.returncode == 3 and "rotocol" in done.stderr
+
+
+def test_shards_come_by_way_of_the_cache(server, tmp_path):
+    for i in range(3):
+        server.put(f"s-{i}.tar", shard(10 * i, 10))
+    server.plans["/s-1.tar"] = ["drop:20000"]
+    done = start("list", server.url + "/s-{0..2}.tar", tmp_path, 0)
+    assert names(done) == expected(0, 30)
+    assert done.stderr.count("has no index") == 1
+    assert server.asked("s-1.tar") == [None, "bytes=20000-"]
+    assert server.asked("s-0.tar") == [None] and server.asked("s-0.tar.index") == [None]
+    assert not list(tmp_path.glob("*.part"))
+    before = len(server.requests)
+    assert start("list", server.url + "/s-{0..2}.tar", tmp_path, 0).stdout == done.stdout
+    assert len(server.requests) == before  # all of it is here
+
+
+def test_an_index_beside_the_shard_saves_its_download(server, tmp_path):
+    for i in range(2):
+        (tmp_path / f"s-{i}.tar").write_bytes(shard(10 * i, 10))
+    names(start("list", tmp_path, tmp_path / "c", 0))  # makes the indexes
+    for path in tmp_path.glob("s-*"):
+        server.put(path.name, path.read_bytes())
+    server.plans["/s-1.tar"] = ["404"]
+    done = start("list", server.url + "/s-{0..1}.tar", tmp_path / "cache", 0)
+    assert done.returncode == 3  # the indexes were enough to open them; reading was not
+    assert "s-1.tar: the server has no such shard" in done.stderr
+    assert len(done.stdout.splitlines()) == 10
+    assert server.asked("s-0.tar") == [None]
+
+
+def test_an_index_that_is_none_or_of_another_shard(server, tmp_path):
+    server.put("s.tar", shard(0, 10))
+    server.put("s.tar.index", b"<html>not found</html>")
+    done = start("list", server.url + "/s.tar", tmp_path / "a", 0)
+    assert names(done) == expected(0, 10)
+    assert "damaged index" in done.stderr
+    (tmp_path / "other.tar").write_bytes(shard(0, 7))
+    names(start("list", tmp_path / "other.tar", tmp_path, 0))
+    server.put("s.tar.index", (tmp_path / "other.tar.index").read_bytes())
+    done = start("list", server.url + "/s.tar", tmp_path / "b", 0)
+    assert done.returncode == 3 and "s.tar" in done.stderr and "bytes" in done.stderr
+
+
+def test_damaged_shards_are_not_trusted(server, tmp_path):
+    server.put("s.tar", shard(0, 10)[:20000])
+    done = start("list", server.url + "/s.tar", tmp_path, 0)
+    assert done.returncode == 3
+    assert f"error[data]: {server.url}/s.tar: at byte" in done.stderr and "truncated" in done.stderr
+
+
+def test_the_cache_keeps_to_its_budget(server, tmp_path):
+    for i in range(6):
+        server.put(f"s-{i}.tar", shard(10 * i, 10))
+    size = len(server.files["/s-0.tar"])
+    budget = size * 5 // 2
+    done = start("list", server.url + "/s-{0..5}.tar", tmp_path, budget)
+    assert names(done) == expected(0, 60)
+    kept = sorted(path.name[33:] for path in tmp_path.glob("*.tar"))
+    assert kept == ["s-4.tar", "s-5.tar"]  # those read last
+    assert len(list(tmp_path.glob("*.index"))) == 6  # indexes stay
+    (tmp_path / "mine.tar").write_bytes(b"x" * size)  # not the cache's
+    assert names(start("list", server.url + "/s-{0..1}.tar", tmp_path, size)) == expected(0, 20)
+    assert (tmp_path / "mine.tar").exists()
+
+
+def test_processes_share_a_cache(server, tmp_path):
+    server.put("s.tar", shard(0, 40))
+    words = [TOOL, "list", server.url + "/s.tar", str(tmp_path), "0"]
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(4)]
+    outputs = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0] * 4
+    assert len(outputs) == 1 and len(outputs.pop().splitlines()) == 40
+    assert server.asked("s.tar") == [None]  # one fetch for all
+
+
+def test_what_a_killed_fetch_left_is_overwritten(server, tmp_path):
+    url = server.put("s.tar", shard(0, 10))
+    names(start("list", url, tmp_path, 0))
+    (kept,) = tmp_path.glob("*.tar")
+    kept.rename(pathlib.Path(f"{kept}.part"))
+    with open(f"{kept}.part", "r+b") as part:
+        part.truncate(1000)
+    assert names(start("list", url, tmp_path, 0)) == expected(0, 10)
+
+
+def test_a_folder_that_cannot_be_written_is_a_resource_error(server, tmp_path):
+    url = server.put("s.tar", shard(0, 1))
+    (tmp_path / "file").write_text("in the way")
+    done = start("list", url, tmp_path / "file", 0)
+    assert done.returncode == 5 and str(tmp_path / "file") in done.stderr
