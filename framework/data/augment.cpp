@@ -58,6 +58,8 @@ void AugmentConfig::fields(recipe::Fields& f) {
   f.value("ratio_min", ratio_min, "least width over height of a random_resized crop",
           {.low = 0.01, .high = 100});
   f.value("ratio_max", ratio_max, "greatest width over height", {.low = 0.01, .high = 100});
+  policy.fields(f);
+  mix.fields(f);
 }
 
 void AugmentConfig::check() const {
@@ -127,6 +129,7 @@ void augment_placed(const ImageShape& shape, const AugmentConfig& config, Random
   enter_stage(Stage::kAugment);
   if (config.crop == Crop::kPad) shift_in_border(image, shape, config.pad, random);
   if (config.flip && random.below(2) == 1) flip_left_right(image, shape);
+  vary_image(config.policy, random, image, shape);
 }
 
 void read_pixels(const uint8_t* pixels, const ImageShape& shape, const AugmentConfig& config,

@@ -7,6 +7,8 @@
 
 #include "framework/base/random.h"
 #include "framework/data/dataset.h"
+#include "framework/data/mix.h"
+#include "framework/data/policy.h"
 #include "framework/data/resize.h"
 #include "framework/recipe/fields.h"
 
@@ -23,6 +25,8 @@ struct AugmentConfig {
   double scale_max = 1.0;
   double ratio_min = 3. / 4;  // its width over its height, before resizing
   double ratio_max = 4. / 3;
+  PolicyConfig policy = {};
+  MixConfig mix = {};
 
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where a minimum is above its maximum.
@@ -38,7 +42,7 @@ Placement place_randomly(int64_t height, int64_t width, const ImageShape& shape,
                          const AugmentConfig& config, RandomStream& random);
 
 /// The rest of the augmentation, on an image that has its final shape: a random cut from a black
-/// border of `pad` pixels; a flip with probability ½.
+/// border of `pad` pixels; a flip with probability ½; vary_image().
 void augment_placed(const ImageShape& shape, const AugmentConfig& config, RandomStream& random,
                     std::span<uint8_t> image);
 

@@ -53,6 +53,7 @@ void DataConfig::check() const {
         "data.augment.scale_min, scale_max, ratio_min and ratio_max have no effect: crop is not "
         "\"random_resized\"");
   }
+  augment.policy.warn();
   if (mean.size() != std.size()) {
     throw Error(Exit::kRecipe,
                 "[data]: expected 'mean' and 'std' to be as long as each other, found {} and {} "
@@ -61,12 +62,21 @@ void DataConfig::check() const {
   }
 }
 
+std::unique_ptr<Dataset> DataConfig::open_train() const {
+  auto dataset = source->open_train(augment);
+  if (const auto* images = dynamic_cast<const ImageSamples*>(dataset.get())) {
+    augment.policy.check_channels(images->shape().channels);
+  }
+  return dataset;
+}
+
 LoaderOptions DataConfig::train_options() const {
   return {.workers = workers.value_or(std::max<int64_t>(1, usable_cores() - 1)),
           .adapt_workers = !workers.has_value(),
           .prefetch = prefetch,
           .augment = true,
           .drop_last = drop_last,
+          .pairs = augment.mix.mixes(),
           .on_error = skip_bad ? OnError::kReplace : OnError::kFail,
           .max_skipped = max_skipped};
 }
@@ -74,6 +84,7 @@ LoaderOptions DataConfig::train_options() const {
 LoaderOptions DataConfig::eval_options() const {
   LoaderOptions options = train_options();
   options.augment = false;
+  options.pairs = false;
   options.drop_last = false;
   options.epochs = 1;
   if (skip_bad) options.on_error = OnError::kDrop;

@@ -43,7 +43,8 @@ struct DataConfig {
 
   /// Throws Error(kRecipe) where keys contradict each other; says aloud which have no effect.
   void check() const;
-  std::unique_ptr<Dataset> open_train() const { return source->open_train(augment); }
+  /// Throws Error(kRecipe) too where the images can't be augmented as asked.
+  std::unique_ptr<Dataset> open_train() const;
   std::unique_ptr<Dataset> open_eval() const { return source->open_eval(); }
   /// The order of training samples. Errors are SamplerConfig's.
   std::shared_ptr<const Order> order(const Dataset& train, const OrderOptions& options) const {

@@ -165,7 +165,6 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_train(const AugmentConfig& augm
 }
 
 std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
-  options.check();
   if (eval.empty()) return nullptr;
   auto images = std::make_unique<ImageFolder>(eval);
   const auto expected = class_names_in(train);
@@ -176,7 +175,7 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
     throw Error(Exit::kData, "{}: expected the class folders of {}; only one of the two has {}",
                 eval.string(), train.string(), fmt::join(differing, ", "));
   }
-  return make_image_dataset(std::move(images), options, {});
+  return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }
 
 }  // namespace brim::data

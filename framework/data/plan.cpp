@@ -10,12 +10,24 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+/// Micro-batches that each rank cuts a step of `samples` into.
+int64_t micro_batches_of(int64_t samples, const LoaderOptions& o) {
+  const int64_t unit = o.pairs ? 2 : 1;
+  return divide_up(divide_up(divide_up(samples, unit), o.world), o.micro_batch / unit);
+}
+
 void check(int64_t size, const LoaderOptions& o, int64_t start_epoch, int64_t start_step) {
   if (o.global_batch < 1 || o.micro_batch < 1 || o.workers < 0 || o.prefetch < 0 || o.world < 1 ||
       o.rank < 0 || o.rank >= o.world || o.epochs < 0 || start_epoch < 0 || start_step < 0) {
     throw Error(Exit::kBug, "a loader option is out of range");
   }
   if (size < 1) throw Error(Exit::kData, "the dataset holds no samples");
+  if (o.pairs && (o.global_batch % 2 != 0 || o.micro_batch < 2)) {
+    throw Error(Exit::kRecipe,
+                "mixup and cutmix need whole pairs of samples: expected an even batch.global and a "
+                "batch.micro of at least 2, found {} and {}",
+                o.global_batch, o.micro_batch);
+  }
   const int64_t steps = steps_per_epoch(size, o.global_batch, o.drop_last);
   if (steps == 0) {
     throw Error(Exit::kRecipe,
@@ -41,6 +53,14 @@ Part split(int64_t count, int64_t parts, int64_t index) {
   return {index * base + std::min(index, larger), base + (index < larger ? 1 : 0)};
 }
 
+Part split_pairs(int64_t count, int64_t parts, int64_t index) {
+  Part part = split(count / 2, parts, index);
+  part.first *= 2;
+  part.count *= 2;
+  if (index + 1 == parts) part.count += count % 2;
+  return part;
+}
+
 Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step)
     : size_(size), options_(options), epoch_(start_epoch), step_(start_step) {
   check(size, options, start_epoch, start_step);
@@ -57,9 +77,10 @@ std::optional<BatchPlan> Plan::next() {
   if (epoch_ >= end_epoch_) return std::nullopt;
   const int64_t first = step_ * options_.global_batch;
   const int64_t samples = std::min(options_.global_batch, size_ - first);
-  const int64_t micro_batches = divide_up(divide_up(samples, options_.world), options_.micro_batch);
-  const Part share = split(samples, options_.world, options_.rank);
-  const Part part = split(share.count, micro_batches, micro_);
+  const int64_t micro_batches = micro_batches_of(samples, options_);
+  const auto cut = options_.pairs ? split_pairs : split;
+  const Part share = cut(samples, options_.world, options_.rank);
+  const Part part = cut(share.count, micro_batches, micro_);
 
   BatchPlan plan = {.epoch = epoch_,
                     .step = step_,
@@ -81,7 +102,9 @@ std::optional<BatchPlan> Plan::next() {
 }
 
 int64_t Plan::largest_batch() const {
-  const int64_t share = divide_up(std::min(options_.global_batch, size_), options_.world);
+  const int64_t unit = options_.pairs ? 2 : 1;
+  const int64_t samples = std::min(options_.global_batch, size_);
+  const int64_t share = divide_up(divide_up(samples, unit), options_.world) * unit;
   return std::min(options_.micro_batch, share);
 }
 

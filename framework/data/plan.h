@@ -31,6 +31,7 @@ struct LoaderOptions {
   int64_t rank = 0;
   int64_t world = 1;
   int64_t epochs = 0;  // then next() gives null; 0: endless
+  bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;  // samples; one more is an error
 };
@@ -48,6 +49,10 @@ struct Part {
 /// larger ones first.
 Part split(int64_t count, int64_t parts, int64_t index);
 
+/// The same with positions 2j and 2j + 1 in the same part; an odd last position goes to the last
+/// part. Sizes differ by at most two.
+Part split_pairs(int64_t count, int64_t parts, int64_t index);
+
 /// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
 struct BatchPlan {
   int64_t epoch = 0;
@@ -60,11 +65,12 @@ struct BatchPlan {
 };
 
 /// Lists a rank's micro-batches in order. A step of k samples is split over the ranks, then into
-/// ceil(k / (world · micro)) micro-batches; every rank has the same number of them.
+/// ceil(k / (world · micro)) micro-batches; every rank has the same number of them. With
+/// options.pairs the same is done with pairs.
 class Plan {
  public:
   /// Starts before step `start_step` of `start_epoch`. Throws Error(kData) for an empty dataset
-  /// and Error(kRecipe) where drop_last leaves no step.
+  /// and Error(kRecipe) where drop_last leaves no step or batches can't hold whole pairs.
   Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step);
 
   /// Nullopt after options.epochs epochs.

@@ -3,9 +3,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "framework/data/normalize.h"
+#include "framework/data/augment_images.h"
+#include "framework/data/mix.h"
 
 namespace brim::data {
 namespace {
@@ -19,6 +22,28 @@ at::Tensor upload(std::span<const T> values, at::IntArrayRef sizes, at::ScalarTy
   const at::Tensor pinned = at::empty(sizes, options.pinned_memory(true));
   std::memcpy(pinned.data_ptr(), values.data(), values.size_bytes());
   return pinned.to(device, /*non_blocking=*/true);
+}
+
+/// Sets the labels that images share with their partners, where any has one.
+void share_labels(const Batch& batch, const ImageShape& shape, std::span<const ImageChange> changes,
+                  DeviceBatch& result) {
+  const auto has_partner = [](const ImageChange& change) { return change.partner >= 0; };
+  if (std::ranges::none_of(changes, has_partner)) return;
+  std::vector<int64_t> partners(batch.labels.begin(), batch.labels.end());
+  std::vector<float> shares(changes.size());
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (has_partner(changes[i])) {
+      partners[i] = batch.labels[static_cast<size_t>(changes[i].partner)];
+    }
+    shares[i] = label_share(changes[i], shape);
+  }
+  const at::Device device = result.labels.device();
+  result.partner_labels = upload<int64_t>(partners, {batch.count}, at::kLong, device);
+  result.label_shares = upload<float>(shares, {batch.count}, at::kFloat, device);
+  if (device.is_cpu()) {
+    result.partner_labels = result.partner_labels.clone();
+    result.label_shares = result.label_shares.clone();
+  }
 }
 
 }  // namespace
@@ -35,15 +60,22 @@ Normalizer make_normalizer(const Normalization& normalization, at::Device device
 }
 
 DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
-                      bool channels_last, at::ScalarType dtype) {
+                      bool channels_last, at::ScalarType dtype,
+                      std::span<const ImageChange> changes) {
   const at::Device device = normalizer.scale.device();
   const at::Tensor pixels = upload(
       batch.pixels, {batch.count, shape.height, shape.width, shape.channels}, at::kByte, device);
-  at::Tensor labels = upload(batch.labels, {batch.count}, at::kLong, device);
-  if (device.is_cpu()) labels = labels.clone();
-  const at::Tensor images =
-      normalize_images(pixels, normalizer.scale, normalizer.bias, channels_last);
-  return {images.to(dtype), labels};
+  std::optional<at::Tensor> rows;
+  if (!changes.empty()) {
+    rows = upload<ImageChange>(changes, {batch.count, kChangeInts}, at::kInt, device);
+  }
+  DeviceBatch result;
+  result.images =
+      augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last, dtype);
+  result.labels = upload(batch.labels, {batch.count}, at::kLong, device);
+  if (device.is_cpu()) result.labels = result.labels.clone();
+  share_labels(batch, shape, changes, result);
+  return result;
 }
 
 }  // namespace brim::data

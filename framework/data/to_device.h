@@ -1,10 +1,13 @@
-// A loader's batch as tensors on the device, normalised there.
+// A loader's batch as tensors on the device, normalised and changed as a batch there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+
 #include "framework/data/config.h"
 #include "framework/data/dataset.h"
+#include "framework/data/image_change.h"
 #include "framework/data/loader.h"
 
 namespace brim::data {
@@ -20,12 +23,17 @@ Normalizer make_normalizer(const Normalization& normalization, at::Device device
 struct DeviceBatch {
   at::Tensor images;  // [N, C, H, W]
   at::Tensor labels;  // int64 [N]
+  // Where images are mixed in pairs, else undefined:
+  at::Tensor partner_labels;  // int64 [N]
+  at::Tensor label_shares;    // float32 [N]: of labels; the rest is partner_labels'
 };
 
-/// Copies to the normalizer's device and normalises. images have `dtype` and lie channels last
-/// where asked. The tensors own their memory: the batch may go. On CUDA the copies are enqueued on
-/// the current stream from pinned memory and nothing waits for them.
+/// Copies to the normalizer's device, normalises, and applies `changes` (mix.h), one an image or
+/// none at all. images have `dtype` (float32, bfloat16 or float16) and lie channels last where
+/// asked. The tensors own their memory: the batch may go. On CUDA the copies are enqueued on the
+/// current stream from pinned memory and nothing waits for them.
 DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
-                      bool channels_last, at::ScalarType dtype = at::kFloat);
+                      bool channels_last, at::ScalarType dtype = at::kFloat,
+                      std::span<const ImageChange> changes = {});
 
 }  // namespace brim::data

@@ -123,10 +123,10 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
   f.section("eval", eval_shards, "the evaluation set");
   f.auto_or("classes", classes, "classes; auto: one more than the greatest training label",
             recipe::between(1, static_cast<double>(kMaxLabel + 1)));
-  f.value("cache_dir", cache_dir,
+  f.value("shard_cache", cache_dir,
           "folder that keeps shards from http(s) addresses; not given: brim/shards in "
           "$XDG_CACHE_HOME or ~/.cache");
-  f.value("cache_gib", cache_gib,
+  f.value("shard_cache_gib", cache_gib,
           "what that folder may hold in GiB, the shards in use excepted; 0: no limit",
           recipe::between(0, 1 << 20));
   options.fields(f);
@@ -139,15 +139,14 @@ std::unique_ptr<Dataset> WebDatasetConfig::open_train(const AugmentConfig& augme
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
-  options.check();
   if (eval.empty()) return nullptr;
   auto expected = classes;
   if (!expected) {
     const auto images = open_shards(train.string(), {}, cache_options(*this));
     expected = static_cast<int64_t>(images->class_names().size());
   }
-  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)), options,
-                            {});
+  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)),
+                            options.for_evaluation(), {});
 }
 
 }  // namespace brim::data

@@ -6,9 +6,21 @@
 
 namespace brim::train {
 
+at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
+                   double label_smoothing) {
+  const auto cross_entropy = [&](const at::Tensor& labels, at::Reduction::Reduction reduction) {
+    return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, /*ignore_index=*/-100,
+                                  label_smoothing);
+  };
+  if (!batch.partner_labels.defined()) return cross_entropy(batch.labels, at::Reduction::Mean);
+  // Cross-entropy is linear in the target, so this is its value for the mixed one.
+  const at::Tensor own = cross_entropy(batch.labels, at::Reduction::None);
+  const at::Tensor other = cross_entropy(batch.partner_labels, at::Reduction::None);
+  return (batch.label_shares * own + (1 - batch.label_shares) * other).mean();
+}
+
 at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
-  return at::cross_entropy_loss(model.forward(batch.images), batch.labels, /*weight=*/{},
-                                at::Reduction::Mean, /*ignore_index=*/-100, label_smoothing_);
+  return loss_of(model.forward(batch.images), batch, label_smoothing_);
 }
 
 at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const {

@@ -5,6 +5,11 @@
 
 namespace brim::train {
 
+/// Mean cross-entropy of logits [N, classes] against the batch's labels, spread over all classes by
+/// label_smoothing; where images are mixed, against both labels in their shares.
+at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
+                   double label_smoothing);
+
 class Classification final : public Task {
  public:
   explicit Classification(double label_smoothing) : label_smoothing_(label_smoothing) {}

@@ -110,6 +110,14 @@ JobConfig read_job(const recipe::Value& document) {
     throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",
                 *job.batch.micro, job.batch.global);
   }
+  if (job.data.augment.mix.mixes() &&
+      (job.batch.global % 2 != 0 || job.batch.micro.value_or(job.batch.global) < 2)) {
+    throw Error(
+        Exit::kRecipe,
+        "[data.augment] mixup and cutmix mix pairs of samples: expected [batch] global to be "
+        "even and micro to be at least 2, found {} and {}",
+        job.batch.global, job.batch.micro.value_or(job.batch.global));
+  }
   return job;
 }
 

@@ -41,7 +41,10 @@ void Trainer::train_step() {
     batch = loader_->next();
 
     timeline_.enter(Phase::kCopy);
-    const data::DeviceBatch input = to_device(*batch);
+    const auto changes = data::draw_changes(
+        job_.data.augment.mix, static_cast<uint64_t>(job_.run.seed), batch->epoch,
+        batch->first_position, batch->count, parts_.train_data->shape());
+    const data::DeviceBatch input = to_device(*batch, changes);
 
     timeline_.enter(Phase::kForward);
     at::Tensor loss;
@@ -107,8 +110,10 @@ Exit Trainer::run() {
   return complete ? Exit::kDone : Exit::kStopped;
 }
 
-data::DeviceBatch Trainer::to_device(const data::Batch& batch) const {
-  return data::to_device(batch, parts_.train_data->shape(), normalizer_, parts_.channels_last);
+data::DeviceBatch Trainer::to_device(const data::Batch& batch,
+                                     std::span<const data::ImageChange> changes) const {
+  return data::to_device(batch, parts_.train_data->shape(), normalizer_, parts_.channels_last,
+                         at::kFloat, changes);
 }
 
 void Trainer::start_loader() {
@@ -197,7 +202,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
   at::Tensor sums;
   while (const data::Batch* batch = stop_requested() ? nullptr : loader.next()) {
     const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, to_device(*batch));
+    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, to_device(*batch, {}));
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();

@@ -34,7 +34,8 @@ class Trainer {
   void train_step();
 
  private:
-  data::DeviceBatch to_device(const data::Batch& batch) const;
+  data::DeviceBatch to_device(const data::Batch& batch,
+                              std::span<const data::ImageChange> changes) const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "framework/base/files.h"
-#include "framework/data/normalize.h"
+#include "framework/data/augment_images.h"
 #include "framework/device/cuda_backend.h"
 #include "framework/device/cuda_loader.h"
 
@@ -63,8 +63,7 @@ TEST(CudaLibrary, CarriesCodeForTheGpusPromised) {
 }
 
 TEST(CudaLibrary, LoadsWithoutADriverAndAddsItsKernels) {
-  const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("brim::normalize_images", "");
+  const auto operation = c10::Dispatcher::singleton().findSchemaOrThrow("brim::augment_images", "");
   void* library = dlopen(BRIM_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   EXPECT_TRUE(operation.hasKernelForDispatchKey(c10::DispatchKey::CUDA));

@@ -115,6 +115,19 @@ TEST(DataConfigTest, TheSamplerIsAPartOfItsOwn) {
               HasSubstr("did you mean"));
 }
 
+TEST(DataConfigTest, ColoursOfImagesWithoutColoursAreRefused) {
+  const std::string five =
+      "[data]\nkind = \"synthetic\"\nchannels = 5\nmean = [0.0, 0.0, 0.0]\nstd = [1.0, 1.0, 1.0]\n";
+  EXPECT_THAT(error_of(five + "[data.augment]\nauto = \"rand_augment\""),
+              HasSubstr("expected images of 1 or 3 channels for 'auto', found 5"));
+  EXPECT_THAT(error_of(five + "[data.augment]\ncontrast = 0.1"), HasSubstr("found 5 channels"));
+  EXPECT_EQ(error_of(five), "no error");
+  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n[data.augment]\nhue = 0.6"),
+              HasSubstr("hue"));
+  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n[data.augment]\nrand_magnitude = 31"),
+              HasSubstr("rand_magnitude"));
+}
+
 TEST(DataConfigTest, KeysWithoutEffectAreSaidAloud) {
   Root root;
   read(root, "[data]\nkind = \"synthetic\"\n[data.augment]\npad = 2\nratio_max = 1.5");
@@ -123,6 +136,22 @@ TEST(DataConfigTest, KeysWithoutEffectAreSaidAloud) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("data.augment.pad has no effect"));
   EXPECT_THAT(said, HasSubstr("ratio_max have no effect"));
+}
+
+TEST(DataConfigTest, ChangesOfColourWithoutEffectAreSaidAloud) {
+  const auto said = [](const std::string& keys) {
+    Root root;
+    read(root, "[data]\nkind = \"synthetic\"\nchannels = 1\n[data.augment]\n" + keys);
+    ::testing::internal::CaptureStderr();
+    root.data.check();
+    root.data.open_train();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said("rand_ops = 3"), HasSubstr("rand_ops and rand_magnitude have no effect"));
+  EXPECT_THAT(said("auto = \"trivial_augment\"\nhue = 0.1"), HasSubstr("hue have no effect: auto"));
+  EXPECT_THAT(said("saturation = 0.1"), HasSubstr("have no effect: the images have 1 channel"));
+  EXPECT_EQ(said("auto = \"rand_augment\"\nrand_ops = 3"), "");
+  EXPECT_EQ(said("brightness = 0.1\ncontrast = 2.0"), "");
 }
 
 TEST(DataConfigTest, DefaultsFollowTheMachineAndTheChannels) {

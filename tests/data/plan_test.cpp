@@ -95,6 +95,64 @@ TEST(PlanTest, MicroBatchesOfAStepDifferByAtMostOneAndRanksHaveTheSameNumber) {
   }
 }
 
+TEST(PlanTest, PairsStayWhole) {
+  int odd_ends = 0;
+  for (const Case& c : cases()) {
+    if (c.global % 2 != 0 || c.micro < 2) continue;
+    std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> counts;  // by epoch and step
+    std::map<int64_t, std::vector<int64_t>> positions;                   // by epoch
+    const int64_t used = c.drop_last ? c.size / c.global * c.global : c.size;
+    for (int64_t rank = 0; rank < c.world; ++rank) {
+      LoaderOptions with_pairs = options(c, rank);
+      with_pairs.pairs = true;
+      Plan plan(c.size, with_pairs, 0, 0);
+      int64_t largest = 0;
+      while (const auto batch = plan.next()) {
+        const int64_t end = batch->first_position + batch->count;
+        EXPECT_EQ(batch->first_position % 2, 0);
+        EXPECT_TRUE(end % 2 == 0 || end == used) << end << " of " << used;
+        EXPECT_LE(batch->count, c.micro);
+        odd_ends += batch->count % 2 != 0 ? 1 : 0;
+        largest = std::max(largest, batch->count);
+        counts[{batch->epoch, batch->step}].push_back(batch->count);
+        for (int64_t i = batch->first_position; i < end; ++i) positions[batch->epoch].push_back(i);
+      }
+      EXPECT_LE(largest, plan.largest_batch());
+    }
+    for (const auto& [step, list] : counts) {
+      const auto [least, most] = std::ranges::minmax(list);
+      // Shares of ranks differ by two, and so do parts of a share.
+      EXPECT_LE(most - least, c.world == 1 ? 2 : 4);
+      EXPECT_EQ(list.size() % static_cast<size_t>(c.world), 0);
+    }
+    ASSERT_EQ(positions.size(), 2);
+    for (auto& [epoch, list] : positions) {
+      std::ranges::sort(list);
+      ASSERT_EQ(static_cast<int64_t>(list.size()), used);
+      for (int64_t i = 0; i < used; ++i) ASSERT_EQ(list[static_cast<size_t>(i)], i);
+    }
+  }
+  EXPECT_GT(odd_ends, 0);
+}
+
+TEST(PlanTest, PartsOfPairsDifferByAtMostTwo) {
+  for (int64_t count = 0; count < 70; ++count) {
+    for (int64_t parts = 1; parts < 12; ++parts) {
+      int64_t next = 0, least = count, most = 0;
+      for (int64_t i = 0; i < parts; ++i) {
+        const Part part = split_pairs(count, parts, i);
+        EXPECT_EQ(part.first, next);
+        EXPECT_EQ(part.first % 2, 0);
+        next += part.count;
+        least = std::min(least, part.count);
+        most = std::max(most, part.count);
+      }
+      EXPECT_EQ(next, count);
+      EXPECT_LE(most - least, 2);
+    }
+  }
+}
+
 TEST(PlanTest, EndsAreMarkedAndStepSamplesAddUp) {
   const auto batches =
       all({.size = 10, .global = 4, .micro = 3, .world = 1, .drop_last = false}, 0);
@@ -150,6 +208,10 @@ TEST(PlanTest, SaysWhatIsWrongWhereNothingIsLeftToRead) {
   EXPECT_THAT(message(10, {.global_batch = 64, .drop_last = true}),
               HasSubstr("global batch of 64 is larger than the dataset's 10 samples"));
   EXPECT_EQ(message(10, {.global_batch = 64}), "no error");
+  EXPECT_THAT(message(10, {.global_batch = 5, .micro_batch = 4, .pairs = true}),
+              HasSubstr("an even batch.global"));
+  EXPECT_THAT(message(10, {.global_batch = 4, .micro_batch = 1, .pairs = true}),
+              HasSubstr("batch.micro of at least 2"));
 }
 
 }  // namespace

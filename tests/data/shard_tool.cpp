@@ -61,7 +61,7 @@ void list_pixels(const char* folder) {
   Config config;
   config.train = folder;
   const auto dataset = config.open_train({});
-  std::vector<uint8_t> pixels(static_cast<size_t>(dataset->shape().bytes()));
+  std::vector<uint8_t> pixels(static_cast<size_t>(dataset->sample_bytes()));
   for (int64_t i = 0; i < dataset->size(); ++i) {
     const int64_t label = dataset->read(i, nullptr, pixels);
     fmt::print("{} {}\n", label, digest_of(pixels));

@@ -6,7 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
-#include "framework/data/normalize.h"
+#include "framework/data/mix.h"
 #include "framework/data/synthetic.h"
 
 namespace brim::data {
@@ -35,9 +35,9 @@ TEST(ToDeviceTest, ImagesAreNormalisedInEitherLayout) {
                                                           : at::MemoryFormat::Contiguous));
     EXPECT_TRUE(at::allclose(result.images.to(at::kDouble), expected, 1e-6, 1e-6));
   }
-  const auto in_double = to_device(batch, dataset->shape(), normalizer, true, at::kDouble);
-  EXPECT_EQ(in_double.images.scalar_type(), at::kDouble);
-  EXPECT_TRUE(in_double.images.is_contiguous(at::MemoryFormat::ChannelsLast));
+  const auto in_half = to_device(batch, dataset->shape(), normalizer, true, at::kHalf);
+  EXPECT_EQ(in_half.images.scalar_type(), at::kHalf);
+  EXPECT_TRUE(in_half.images.is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST(ToDeviceTest, TensorsOutliveTheBatch) {
@@ -73,11 +73,32 @@ TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
   EXPECT_NEAR(images.max().item<float>(), 1, 1e-6);
 }
 
-TEST(NormalizeImagesTest, RefusesWhatItDoesNotUnderstand) {
-  const auto ok = at::tensor({1.F});
-  EXPECT_THROW(normalize_images(at::tensor({1.F}), ok, ok, false), c10::Error);
-  const auto pixels = at::from_blob(nullptr, {0, 2, 2, 3}, at::kByte);
-  EXPECT_THROW(normalize_images(pixels, ok, ok, false), c10::Error);
+TEST(ToDeviceTest, MixedImagesShareTheirLabels) {
+  SyntheticConfig config;
+  const auto dataset = config.open_train({});
+  Loader loader(*dataset, {.global_batch = 4, .micro_batch = 4});
+  const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU);
+  const Batch& batch = *loader.next();
+  const ImageShape shape = dataset->shape();
+  const auto changes = draw_changes({.mixup = 0.5}, 1, 0, 0, 3, shape);
+  Batch three = batch;
+  three.count = 3;
+  three.pixels = batch.pixels.first(static_cast<size_t>(3 * shape.bytes()));
+  three.labels = batch.labels.first(3);
+  const DeviceBatch mixed = to_device(three, shape, normalizer, true, at::kFloat, changes);
+  EXPECT_TRUE(mixed.labels.equal(at::tensor({0, 1, 2}, at::kLong)));
+  EXPECT_TRUE(mixed.partner_labels.equal(at::tensor({1, 0, 2}, at::kLong)));
+  EXPECT_TRUE(mixed.label_shares.equal(
+      at::tensor({label_share(changes[0], shape), label_share(changes[1], shape), 1.F})));
+  EXPECT_NE(changes[0].own, 1);
+  const auto plain = to_device(three, shape, normalizer, true);
+  EXPECT_FALSE(plain.partner_labels.defined());
+  EXPECT_FALSE(plain.images[0].equal(mixed.images[0]));
+  EXPECT_TRUE(plain.images[2].equal(mixed.images[2]));
+  // Erasing alone shares no labels.
+  const auto erased = draw_changes({.erase = 1}, 1, 0, 0, 3, shape);
+  EXPECT_FALSE(
+      to_device(three, shape, normalizer, true, at::kFloat, erased).partner_labels.defined());
 }
 
 }  // namespace

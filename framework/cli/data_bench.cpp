@@ -1,0 +1,149 @@
+// trainer data bench: how fast a recipe's training data can be loaded, and what bounds it.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/data/throughput.h"
+#include "framework/data/worker_count.h"
+#include "framework/train/job.h"
+
+namespace brim::cli {
+namespace {
+
+using nlohmann::json;
+
+/// "0,1,2".
+std::vector<int64_t> worker_counts(std::string_view text) {
+  std::vector<int64_t> counts;
+  while (true) {
+    const std::string_view word = text.substr(0, text.find(','));
+    int64_t count = -1;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), count);
+    if (code != std::errc() || end != word.data() + word.size() || count < 0 || count > 1024) {
+      throw Error(Exit::kRecipe,
+                  "--workers: expected numbers from 0 to 1024 such as 0,1,2, found '{}'", word);
+    }
+    counts.push_back(count);
+    if (word.size() == text.size()) return counts;
+    text.remove_prefix(word.size() + 1);
+  }
+}
+
+/// 0, 1, 2, 4, … up to the cores.
+std::vector<int64_t> usual_worker_counts() {
+  std::vector<int64_t> counts = {0};
+  const int64_t cores = data::usable_cores();
+  for (int64_t count = 1; count < cores; count *= 2) counts.push_back(count);
+  counts.push_back(cores);
+  return counts;
+}
+
+std::string_view advice(data::Stage slowest) {
+  switch (slowest) {
+    case data::Stage::kRead:
+      return "a faster disk, data.cache = \"encoded\", or tar shards (trainer data pack)";
+    case data::Stage::kDecode:
+      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files (trainer data "
+             "pack "
+             "--resize)";
+    case data::Stage::kResize:
+      return "smaller files (trainer data pack --resize) or a smaller data.image_size";
+    case data::Stage::kAugment:
+      return "cheaper data.augment";
+  }
+  return "";
+}
+
+struct Report {
+  std::vector<int64_t> workers;
+  std::vector<data::Throughput> loaded;  // by workers
+  std::array<double, data::kStageCount> stage_s{};
+};
+
+void print_json(const Report& report) {
+  json out = {{"workers", json::array()}, {"stages_s_per_sample", json::object()}};
+  for (size_t i = 0; i < report.workers.size(); ++i) {
+    out["workers"].push_back({{"workers", report.workers[i]},
+                              {"samples", report.loaded[i].samples},
+                              {"samples_per_s", report.loaded[i].samples_per_s},
+                              {"cpu_s_per_sample", report.loaded[i].cpu_s_per_sample}});
+  }
+  for (size_t i = 0; i < report.stage_s.size(); ++i) {
+    out["stages_s_per_sample"][std::string(data::kStageNames[i])] = report.stage_s[i];
+  }
+  fmt::print("{}\n", out.dump());
+}
+
+void print_text(const Report& report) {
+  fmt::print("workers   samples/s   CPU per sample\n");
+  for (size_t i = 0; i < report.workers.size(); ++i) {
+    fmt::print("{:>7}   {:>9.0f}   {:>11.3f} ms\n", report.workers[i],
+               report.loaded[i].samples_per_s, 1e3 * report.loaded[i].cpu_s_per_sample);
+  }
+  double all = 0;
+  for (const double s : report.stage_s) all += s;
+  fmt::print("one thread, per sample:");
+  for (size_t i = 0; i < report.stage_s.size(); ++i) {
+    fmt::print(" {} {:.3f} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
+               100 * report.stage_s[i] / all, i + 1 < report.stage_s.size() ? "," : "\n");
+  }
+  const auto slowest =
+      static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
+  fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
+             advice(static_cast<data::Stage>(slowest)));
+}
+
+}  // namespace
+
+int data_bench(int argc, char** argv) {
+  cxxopts::Options options("trainer data bench",
+                           "How fast a recipe's training data can be loaded, by number of threads "
+                           "and by stage.");
+  add_job_options(options);
+  options.add_options()("workers", "numbers of threads, such as 0,1,2; default: up to the cores",
+                        cxxopts::value<std::string>())(
+      "samples", "samples that are timed, for each number",
+      cxxopts::value<int64_t>()->default_value("2000"))("json", "print JSON")("h,help",
+                                                                              "show this help");
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  const auto samples = parsed["samples"].as<int64_t>();
+  if (samples < 1) {
+    throw Error(Exit::kRecipe, "--samples: expected a number from 1 on, found {}", samples);
+  }
+  Report report;
+  report.workers = parsed.count("workers") != 0 ? worker_counts(parsed["workers"].as<std::string>())
+                                                : usual_worker_counts();
+
+  const train::JobConfig job = train::read_job(load_document(parsed));
+  const auto dataset = job.data.open_train();
+  data::LoaderOptions loading = job.data.train_options();
+  loading.seed = static_cast<uint64_t>(job.run.seed);
+  loading.global_batch = job.batch.global;
+  loading.micro_batch = job.batch.micro.value_or(job.batch.global);
+  loading.order = job.data.order(*dataset, {loading.seed, loading.global_batch});
+  loading.adapt_workers = false;
+  const int64_t warmup = std::min(samples, int64_t{8} * loading.micro_batch);
+  for (const int64_t workers : report.workers) {
+    loading.workers = workers;
+    report.loaded.push_back(data::measure_loader(*dataset, loading, warmup, samples));
+  }
+  report.stage_s = data::measure_stages(*dataset, loading, samples);
+  parsed.count("json") != 0 ? print_json(report) : print_text(report);
+  return 0;
+}
+
+}  // namespace brim::cli
