@@ -46,6 +46,7 @@ class Numbers : public Dataset {
     return lengths[static_cast<size_t>(index)];
   }
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const override {
+    if (index == bad) throw Error(Exit::kData, name(index) + " is bad");
     for (int64_t i = 0; i < 4; ++i) bytes[static_cast<size_t>(i)] = index >> (8 * i) & 255;
     const uint32_t drawn = random == nullptr ? 0 : random->next_u32();
     for (int64_t i = 0; i < 4; ++i) bytes[static_cast<size_t>(4 + i)] = drawn >> (8 * i) & 255;
@@ -60,6 +61,7 @@ class Numbers : public Dataset {
   std::vector<int64_t> ends;
   std::vector<int64_t> labels;
   std::vector<int64_t> lengths;
+  int64_t bad = -1;  // can't be read
 
  private:
   int64_t size_;
@@ -401,6 +403,24 @@ TEST(OrderTest, WeightedDrawsInProportion) {
   const std::string before = order->text();
   write_file(config.weights, "1\n1\n1\n1\n1\n1");
   EXPECT_NE(config.order(dataset, {.seed = 8})->text(), before);
+}
+
+TEST(OrderTest, ABadSampleIsReplacedByOneOfTheSameOrder) {
+  const testing::TemporaryFolder folder;
+  WeightedConfig config;
+  config.weights = folder.path() / "w.txt";
+  write_file(config.weights, "1\n0\n1\n0\n1\n0\n0\n0");
+  Numbers dataset(8);
+  dataset.bad = 4;
+  Loader loader(dataset, {.global_batch = 8,
+                          .micro_batch = 8,
+                          .order = config.order(dataset, {.seed = 8}),
+                          .epochs = 20,
+                          .on_error = OnError::kReplace});
+  while (const Batch* batch = loader.next()) {
+    for (size_t i = 0; i < 8; ++i) EXPECT_THAT(batch->pixels[8 * i], ::testing::AnyOf(0, 2));
+  }
+  EXPECT_EQ(loader.skipped(), 1);
 }
 
 TEST(OrderTest, WeightsOfAnySizeAreDrawn) {
