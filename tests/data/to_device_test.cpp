@@ -75,7 +75,7 @@ TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
 
 TEST(ToDeviceTest, MixedImagesShareTheirLabels) {
   SyntheticConfig config;
-  const auto dataset = config.open_train({});
+  const auto dataset = as_images(config.open_train({}));
   Loader loader(*dataset, {.global_batch = 4, .micro_batch = 4});
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU);
   const Batch& batch = *loader.next();
