@@ -6,6 +6,11 @@ namespace brim::cli {
 
 /// trainer --recipe R …: trains.
 int train_command(int argc, char** argv);
+/// trainer data pack|inspect|bench …, and each of them
+int data_command(int argc, char** argv);
+int data_pack(int argc, char** argv);
+int data_inspect(int argc, char** argv);
+int data_bench(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
 /// trainer version [--json]

@@ -26,8 +26,8 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 2> kCommands = {
-    {{"recipe", recipe_command}, {"version", version_command}}};
+constexpr std::array<Command, 3> kCommands = {
+    {{"data", data_command}, {"recipe", recipe_command}, {"version", version_command}}};
 
 void register_parts() {
   models::register_all();

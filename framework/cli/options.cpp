@@ -52,4 +52,19 @@ recipe::Value load_document(const cxxopts::ParseResult& options) {
   return recipe::load(options["recipe"].as<std::string>(), layers);
 }
 
+std::string required_option(const cxxopts::ParseResult& options, const std::string& name) {
+  if (options.count(name) == 0) throw Error(Exit::kRecipe, "--{} is missing; see --help", name);
+  return options[name].as<std::string>();
+}
+
+int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
+                       int64_t high) {
+  const auto value = options[name].as<int64_t>();
+  if (value < low || value > high) {
+    throw Error(Exit::kRecipe, "--{}: expected a number from {} to {}, found {}", name, low, high,
+                value);
+  }
+  return value;
+}
+
 }  // namespace brim::cli

@@ -19,4 +19,10 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** a
 /// The document of the job that the options name. Error(kRecipe) without --recipe.
 recipe::Value load_document(const cxxopts::ParseResult& options);
 
+/// An option that must be given.
+std::string required_option(const cxxopts::ParseResult& options, const std::string& name);
+/// An option that is an integer from `low` to `high`.
+int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
+                       int64_t high);
+
 }  // namespace brim::cli

@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kOtherCommands =
     "\nOther commands:\n"
+    "  trainer data pack|inspect|bench\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer version\n";
 

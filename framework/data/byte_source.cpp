@@ -37,12 +37,16 @@ FileBytes::FileBytes(const std::filesystem::path& path, std::string name)
     ::close(fd_);
     throw Error(Exit::kData, "{}: expected a file, found a folder or device", this->name());
   }
-  ::flock(fd_, LOCK_SH | LOCK_NB);  // some file systems have none; nothing depends on it there
   size_ = info.st_size;
   modified_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
 FileBytes::~FileBytes() { ::close(fd_); }
+
+void FileBytes::hold() {
+  // Where a file system has no locks, the file may be removed; it stays readable all the same.
+  ::flock(fd_, LOCK_SH | LOCK_NB);
+}
 
 void FileBytes::read(int64_t offset, std::span<uint8_t> out) const {
   size_t done = 0;

@@ -43,8 +43,7 @@ class MemoryBytes final : public ByteSource {
   std::span<const uint8_t> bytes_;
 };
 
-/// An open file. While it is open it holds a shared lock (flock), which tells the cache of remote
-/// shards that the file is in use.
+/// An open file.
 class FileBytes final : public ByteSource {
  public:
   /// Throws Error(kData) where it is missing or no regular file. `name`: what errors call it;
@@ -56,6 +55,8 @@ class FileBytes final : public ByteSource {
   int64_t size() const override { return size_; }
   int64_t modified_ns() const { return modified_ns_; }
   void read(int64_t offset, std::span<uint8_t> out) const override;
+  /// Tells others, by a shared lock (flock), that the file is in use as long as it is open.
+  void hold();
 
  private:
   int fd_ = -1;

@@ -155,8 +155,8 @@ struct Saturate {
 void adjust_contrast(std::span<uint8_t> image, int64_t channels, double factor) {
   if (image.empty()) return;
   const int64_t sum = channels == 3 ? sum_of_greys(image) : sum_of_values(image);
-  const auto pixels = static_cast<double>(static_cast<int64_t>(image.size()) / channels);
-  const auto mean = static_cast<float>(static_cast<double>(sum) / pixels);
+  const int64_t pixels = static_cast<int64_t>(image.size()) / channels;
+  const auto mean = static_cast<float>(static_cast<double>(sum) / static_cast<double>(pixels));
   const auto own = static_cast<float>(factor);
   const float pale = static_cast<float>(1 - factor) * mean;
   ToneTable table;

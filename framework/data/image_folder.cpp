@@ -151,6 +151,10 @@ struct EvalFolder {
 
 }  // namespace
 
+std::unique_ptr<EncodedImages> open_image_folder(const fs::path& root) {
+  return std::make_unique<ImageFolder>(root);
+}
+
 void ImageFolderConfig::fields(recipe::Fields& f) {
   TrainFolder train_folder{train};
   f.section("train", train_folder, "the training set");

@@ -20,4 +20,7 @@ struct ImageFolderConfig : SourceConfig {
   std::unique_ptr<Dataset> open_eval() const override;
 };
 
+/// The images of a folder that has a folder for each class. Throws Error(kData).
+std::unique_ptr<EncodedImages> open_image_folder(const std::filesystem::path& root);
+
 }  // namespace brim::data

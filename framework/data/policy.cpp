@@ -91,9 +91,9 @@ void PolicyConfig::fields(recipe::Fields& f) {
   f.value("rand_magnitude", rand_magnitude, "their strength, of 31 steps from 0",
           recipe::between(0, kMagnitudeBins - 1));
   f.value("brightness", brightness, "colour jitter: brightness times 1 - this to 1 + this; 0: off",
-          recipe::at_least(0));
-  f.value("contrast", contrast, "the same for contrast", recipe::at_least(0));
-  f.value("saturation", saturation, "the same for saturation", recipe::at_least(0));
+          recipe::between(0, 100));
+  f.value("contrast", contrast, "the same for contrast", recipe::between(0, 100));
+  f.value("saturation", saturation, "the same for saturation", recipe::between(0, 100));
   f.value("hue", hue, "hue turned by up to this share of a circle either way; 0: off",
           recipe::between(0, 0.5));
 }

@@ -166,7 +166,7 @@ fs::path default_cache_folder() {
   const std::string home = variable("HOME");
   if (home.starts_with('/')) return fs::path(home) / ".cache/brim/shards";
   throw Error(Exit::kResource,
-              "shards from the web need a folder: neither data.cache_dir nor $XDG_CACHE_HOME nor "
+              "shards from the web need a folder: neither data.shard_cache nor $XDG_CACHE_HOME nor "
               "$HOME names one");
 }
 
@@ -197,8 +197,9 @@ std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
     }
     touch(path);
     try {
-      auto* file = new FileBytes(path, shown_address(url));
-      return {file, [path](const FileBytes* used) {
+      auto file = std::make_unique<FileBytes>(path, shown_address(url));
+      file->hold();
+      return {file.release(), [path](const FileBytes* used) {
                 touch(path);
                 delete used;
               }};
@@ -221,8 +222,7 @@ ShardIndex ShardCache::index(const std::string& url) {
         "{}: the server has no index of it; shards without one are fetched now, to index them",
         shown_address(url));
   }
-  const auto shard = open(url);
-  ShardIndex index = build_index(*shard);
+  ShardIndex index = build_index(*open(url));
   write_file(path, print_index(index));
   trim();
   return index;

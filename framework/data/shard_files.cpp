@@ -71,13 +71,15 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
   const ShardIndex& expected = index(shard);
   if (is_url(address)) {
     auto file = cache_->open(address);
-    check_shard(*file, expected);
+    check_shard(*file, expected,
+                fmt::format("remove {}* and start again", cache_->path_of(address).string()));
     return file;
   }
+  const std::string advice = "start again once it is as it should be";
   auto file = std::make_shared<FileBytes>(address);
-  check_shard(*file, expected);
+  check_shard(*file, expected, advice);
   if (file->modified_ns() != expected.shard_modified_ns) {
-    throw Error(Exit::kData, "{}: changed since it was indexed; start again", address);
+    throw Error(Exit::kData, "{}: changed since it was indexed; {}", address, advice);
   }
   return file;
 }

@@ -160,11 +160,11 @@ ShardIndex open_index(const fs::path& path) {
   return index;
 }
 
-void check_shard(const ByteSource& shard, const ShardIndex& index) {
+void check_shard(const ByteSource& shard, const ShardIndex& index, const std::string& advice) {
   if (shard.size() == index.shard_bytes) return;
-  throw Error(Exit::kData, "{}: {} since it was indexed: expected {} bytes, found {}", shard.name(),
-              shard.size() < index.shard_bytes ? "truncated" : "changed", index.shard_bytes,
-              shard.size());
+  throw Error(Exit::kData, "{}: {} since it was indexed: expected {} bytes, found {}; {}",
+              shard.name(), shard.size() < index.shard_bytes ? "truncated" : "changed",
+              index.shard_bytes, shard.size(), advice);
 }
 
 }  // namespace brim::data

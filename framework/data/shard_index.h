@@ -60,7 +60,7 @@ void store_index(const std::filesystem::path& path, const ShardIndex& index);
 
 std::filesystem::path index_path(const std::filesystem::path& shard);
 
-/// Throws Error(kData) where `index` was not made of this shard.
-void check_shard(const ByteSource& shard, const ShardIndex& index);
+/// Throws Error(kData) where `index` was not made of this shard; `advice` says what to do then.
+void check_shard(const ByteSource& shard, const ShardIndex& index, const std::string& advice);
 
 }  // namespace brim::data

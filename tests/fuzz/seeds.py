@@ -5,6 +5,7 @@ import json
 import pathlib
 import struct
 import sys
+import tarfile
 
 from PIL import Image
 
@@ -55,6 +56,31 @@ def image():
         yield buffer.getvalue()
 
 
+def tar():
+    for form in tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+            for name, content in [("a.jpg", b"A"), ("a.cls", b"3"), ("d/" * 60 + "b.png", b"B"),
+                                  ("d/" * 60 + "b.cls", b"12\n"), ("e/" + "n" * 90, b"")]:
+                info = tarfile.TarInfo(name)
+                info.size, info.mtime = len(content), 1.5
+                archive.addfile(info, io.BytesIO(content))
+            for kind in tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE:
+                info = tarfile.TarInfo("x")
+                info.type, info.linkname = kind, "y" * (90 if form == tarfile.USTAR_FORMAT else 200)
+                archive.addfile(info)
+        used = buffer.getvalue().rstrip(b"\0")
+        yield used + bytes(-len(used) % 512 + 1024)
+
+
+def shard_index():
+    for samples in [], [(512, 10, 3)], [(512, 10, 3), (2048, 100, 0)]:
+        head = struct.pack("<qqQQ", 9999, 7, len(samples), 5 * len(samples))
+        body = b"".join(struct.pack("<QII", *sample) for sample in samples)
+        ends = b"".join(struct.pack("<I", 5 * (i + 1)) for i in range(len(samples)))
+        yield head + body + ends + b"x.jpg" * len(samples)
+
+
 def cifar():
     for version, labels in enumerate([b"\3", b"\3\0", b"\3\x63"]):
         yield bytes([version]) + 2 * (labels + bytes(3072))
@@ -68,7 +94,7 @@ def tokens():
 
 
 def main():
-    for kind in safetensors, manifest, recipe, idx, image, cifar, tokens:
+    for kind in safetensors, manifest, recipe, idx, image, cifar, shard_index, tar, tokens:
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

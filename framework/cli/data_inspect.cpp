@@ -1,0 +1,109 @@
+// trainer data inspect: decodes all images and says what is there.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/data/image_folder.h"
+#include "framework/data/inspect.h"
+#include "framework/data/webdataset.h"
+#include "framework/data/worker_count.h"
+
+namespace brim::cli {
+namespace {
+
+using nlohmann::json;
+
+/// A folder for each class where no shards are, else shards.
+std::unique_ptr<data::EncodedImages> open_images(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::directory_iterator entries(path, code);
+  if (code) return data::open_shards(path, {}, {});
+  for (const auto& entry : entries) {
+    if (entry.path().extension() == ".tar") return data::open_shards(path, {}, {});
+  }
+  return data::open_image_folder(path);
+}
+
+json to_json(const data::Spread& spread) {
+  return {{"least", spread.least}, {"median", spread.median}, {"greatest", spread.greatest}};
+}
+
+void print_json(const data::Inspection& found) {
+  json classes = json::array();
+  for (const auto& [name, images] : found.classes) {
+    classes.push_back({{"name", name}, {"images", images}});
+  }
+  const json result = {{"images", found.images},
+                       {"bytes", found.bytes},
+                       {"file_bytes", to_json(found.file_bytes)},
+                       {"height", to_json(found.height)},
+                       {"width", to_json(found.width)},
+                       {"classes", std::move(classes)},
+                       {"broken", found.broken}};
+  fmt::print("{}\n", result.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+void print_text(const data::Inspection& found) {
+  const auto line = [](const char* what, const data::Spread& spread, auto format) {
+    fmt::print("{:<8}{} to {}, median {}\n", what, format(spread.least), format(spread.greatest),
+               format(spread.median));
+  };
+  fmt::print("{} images, {} in all, {} classes, {} broken\n", format_count(found.images),
+             format_bytes(found.bytes), found.classes.size(), format_count(found.broken.size()));
+  line("file", found.file_bytes, format_bytes);
+  line("height", found.height, format_count);
+  line("width", found.width, format_count);
+  int64_t most = 1;
+  for (const auto& entry : found.classes) most = std::max(most, entry.images);
+  constexpr int64_t kBar = 40;
+  for (const auto& [name, images] : found.classes) {
+    fmt::print("{:<24} {:>10} {}\n", name, format_count(images),
+               std::string(static_cast<size_t>(images * kBar / most), '#'));
+  }
+  for (const std::string& problem : found.broken) fmt::print("broken: {}\n", problem);
+}
+
+}  // namespace
+
+int data_inspect(int argc, char** argv) {
+  cxxopts::Options options("trainer data inspect",
+                           "Decodes all images of a folder or of shards: counts, sizes, classes, "
+                           "and which are broken. Exit status 3 where some are.");
+  options.add_options()("from",
+                        "folder with a folder for each class, or shards as data.train.path names "
+                        "them",
+                        cxxopts::value<std::string>());
+  options.add_options()("threads", "decoding threads; default: the cores",
+                        cxxopts::value<int64_t>())("json", "print JSON")("h,help",
+                                                                         "show this help");
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  const auto images = open_images(required_option(parsed, "from"));
+  const auto found = data::inspect(
+      *images,
+      parsed.count("threads") != 0 ? integer_option(parsed, "threads", 1, 1024)
+                                   : data::usable_cores(),
+      [&](int64_t done) {
+        log::live(fmt::format("{} of {} images", format_count(done), format_count(images->size())));
+      });
+  log::live("");
+  parsed.count("json") != 0 ? print_json(found) : print_text(found);
+  return static_cast<int>(found.broken.empty() ? Exit::kDone : Exit::kData);
+}
+
+}  // namespace brim::cli

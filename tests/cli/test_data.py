@@ -1,0 +1,154 @@
+"""trainer data: folders become shards that the webdataset package reads and the trainer learns from."""
+import io
+import json
+import signal
+import time
+
+import numpy as np
+import pytest
+import webdataset
+from PIL import Image
+
+from trainer import metrics, start, trainer
+
+
+def image_folder(root, classes=3, images=8, size=(40, 30)):
+    random = np.random.default_rng(0)
+    for label in range(classes):
+        folder = root / f"class {label}"
+        folder.mkdir(parents=True)
+        for i in range(images):
+            pixels = random.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{i}.{'png' if i % 4 == 3 else 'jpg'}")
+    return root
+
+
+def packed_by(*args):
+    done = trainer("data", "pack", *args, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def samples(folder):
+    """(image, label) of all shards, as the package reads them."""
+    shards = sorted(map(str, folder.glob("*.tar")))
+    for sample in webdataset.WebDataset(shards, shardshuffle=False):
+        yield sample.get("jpg", sample.get("png")), int(sample["cls"])
+
+
+def test_the_package_reads_what_was_packed(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    report = packed_by("--from", folder, "--to", tmp_path / "shards", "--samples", 10)
+    assert (report["images"], report["shards"], report["kept_shards"]) == (24, 3, 0)
+    found = list(samples(tmp_path / "shards"))
+    expected = {path.read_bytes(): int(path.parent.name[-1]) for path in folder.glob("*/*")}
+    assert dict(found) == expected and len(found) == 24
+    assert len({label for _, label in found[:10]}) == 3  # classes are mixed
+    again = packed_by("--from", folder, "--to", tmp_path / "shards", "--samples", 10)
+    assert again["kept_shards"] == 3
+
+
+def test_resized_images_are_close_to_pillows(tmp_path):
+    folder = tmp_path / "images"
+    for label in "ab":
+        (folder / label).mkdir(parents=True)
+    y, x = np.mgrid[0:300, 0:400]
+    pixels = np.stack([127 + 100 * np.sin(x / 20), 127 + 100 * np.cos(y / 30), (x + y) / 3], -1)
+    image = Image.fromarray(pixels.astype(np.uint8))
+    image.save(folder / "a" / "x.png")
+    image.resize((40, 30)).save(folder / "b" / "x.png")
+    packed_by("--from", folder, "--to", tmp_path / "shards", "--resize", 150, "--quality", 95)
+    sizes = {}
+    for content, label in samples(tmp_path / "shards"):
+        packed = Image.open(io.BytesIO(content))
+        sizes[label] = (packed.format, packed.size)
+        if label == 0:
+            whole = np.asarray(image.resize((200, 150), Image.Resampling.BILINEAR)).astype(int)
+            assert np.abs(np.asarray(packed).astype(int) - whole).mean() < 2
+    assert sizes == {0: ("JPEG", (200, 150)), 1: ("PNG", (40, 30))}
+
+
+def test_a_killed_pack_goes_on_to_the_same_shards(tmp_path):
+    folder = image_folder(tmp_path / "images", images=200, size=(120, 100))
+    words = ["data", "pack", "--from", folder, "--samples", 20, "--resize", 60, "--threads", 1, "--to"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert trainer(*words, whole).returncode == 0
+    process = start(*words, broken)
+    while process.poll() is None and len(list(broken.glob("*.tar.index"))) < 3:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    report = packed_by(*words[2:], broken)
+    assert report["kept_shards"] >= 3 and report["shards"] == 30
+    for path in whole.glob("*.tar"):
+        assert (broken / path.name).read_bytes() == path.read_bytes()
+
+
+def test_broken_images_are_listed(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    (folder / "class 1" / "0.jpg").write_bytes(b"GIF89a")
+    content = (folder / "class 2" / "3.png").read_bytes()
+    (folder / "class 2" / "3.png").write_bytes(content[: len(content) // 2])
+    done = trainer("data", "inspect", "--from", folder, "--json")
+    assert done.returncode == 3
+    found = json.loads(done.stdout)
+    assert found["images"] == 24
+    assert [entry["images"] for entry in found["classes"]] == [8, 8, 8]
+    assert found["height"]["median"] == 30 and found["width"]["median"] == 40
+    assert len(found["broken"]) == 2
+    assert "class 1/0.jpg" in found["broken"][0] and "class 2/3.png" in found["broken"][1]
+    text = trainer("data", "inspect", "--from", folder)
+    assert text.returncode == 3
+    assert "24 images" in text.stdout and text.stdout.count("broken: ") == 2
+
+    packed = trainer("data", "pack", "--from", folder, "--to", tmp_path / "shards")
+    assert packed.returncode == 3
+    assert packed.stderr.startswith("error[data]: ") and "class 1/0.jpg" in packed.stderr
+    assert not list((tmp_path / "shards").glob("*.tar*"))
+
+
+def test_shards_are_inspected_too(tmp_path):
+    packed_by("--from", image_folder(tmp_path / "images"), "--to", tmp_path / "shards", "--samples", 10)
+    for path in tmp_path / "shards", tmp_path / "shards" / "shard-{000000..000002}.tar":
+        done = trainer("data", "inspect", "--from", path, "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["images"] == 24 and found["broken"] == []
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        ([], "expected pack, inspect or bench"),
+        (["pak"], "expected pack, inspect or bench, found 'pak'"),
+        (["pack"], "--from is missing"),
+        (["pack", "--from", "x"], "--to is missing"),
+        (["pack", "--from", "x", "--to", "y", "--samples", "0"], "--samples: expected a number from 1"),
+        (["pack", "--from", "x", "--to", "y", "--quality", "101"], "--quality: expected a number from 1 to 100"),
+        (["inspect"], "--from is missing"),
+    ],
+    ids=str,
+)
+def test_bad_usage(tmp_path, words, message):
+    done = trainer("data", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[recipe]: ") and message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_from_shards(tmp_path):
+    packed_by("--from", image_folder(tmp_path / "images"), "--to", tmp_path / "shards", "--samples", 10)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[run]\nname = "r"\n[model]\nname = "mlp"\n[data]\nkind = "webdataset"\nimage_size = 16\nresize = 16\n'
+        '[data.train]\npath = "shards"\n[data.eval]\npath = "shards/shard-{000000..000001}.tar"\n'
+        '[batch]\nglobal = 8\n[optimizer]\nname = "sgd"\n[train]\nepochs = 2\n'
+    )
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    lines = metrics(tmp_path / "run")
+    assert sum("eval_top1" in line for line in lines) >= 1
+
+    (tmp_path / "shards" / "shard-000001.tar").unlink()
+    done = trainer("--recipe", recipe, "--output", tmp_path / "again")
+    assert done.returncode == 3 and "shard" in done.stderr
