@@ -108,7 +108,7 @@ TEST(DataConfigTest, TheSamplerIsAPartOfItsOwn) {
   const std::string name = "[data.sampler]\nname = ";
   EXPECT_EQ(text_of(name + "\"sequential\""), "sequential");
   EXPECT_EQ(text_of(name + "\"class_balanced\""), "class_balanced");
-  EXPECT_EQ(text_of(name + "\"repeated\"\nrepeats = 4"), "4 times in a row, shuffled");
+  EXPECT_EQ(text_of(name + "\"repeated\"\nrepeats = 4"), "4 times each, shuffled");
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"weighted\""),
               HasSubstr("missing key 'weights' in [data.sampler]"));
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"shufled\""),

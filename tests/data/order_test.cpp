@@ -28,6 +28,7 @@ namespace brim::data {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Samples of 8 bytes: their number, and one drawn for their augmentation.
@@ -278,8 +279,8 @@ TEST(OrderTest, ThreadsMayAskForDifferentEpochs) {
   }
 }
 
-TEST(OrderTest, RepeatsAreInARowAndAugmentedDifferently) {
-  for (const int64_t size : {1, 5, 9, 10, 11}) {
+TEST(OrderTest, RepeatsAreCloseByButNotNeighboursAndAugmentedDifferently) {
+  for (const int64_t size : {1, 2, 5, 9, 10, 11}) {
     const Numbers dataset(size);
     const auto order = RepeatedConfig().order(dataset, {.seed = 2, .global_batch = 3});
     std::vector<int64_t> samples;
@@ -293,10 +294,17 @@ TEST(OrderTest, RepeatsAreInARowAndAugmentedDifferently) {
     }
     for (int64_t pass = 0; pass < 2; ++pass) {  // three epochs each
       std::vector<int64_t> seen;
-      for (int64_t i = 0; i < size; ++i) {
+      for (int64_t i = 0; i < size; i += 2) {
         const auto first = samples.begin() + (pass * size + i) * 3;
-        EXPECT_THAT(std::vector(first, first + 3), Each(*first));
-        seen.push_back(*first);
+        const int64_t a = *first;
+        seen.push_back(a);
+        if (i + 1 == size) {
+          EXPECT_THAT(std::vector(first, first + 3), Each(a));
+        } else {
+          const int64_t b = *(first + 1);
+          seen.push_back(b);
+          EXPECT_THAT(std::vector(first, first + 6), ElementsAre(a, b, a, b, a, b));
+        }
       }
       EXPECT_EQ(sorted(seen), all(size));
     }
@@ -315,7 +323,7 @@ TEST(OrderTest, RepeatsGetDifferentRandomNumbersFromTheLoader) {
     samples.insert({bytes.begin(), bytes.begin() + 4});
   }
   EXPECT_EQ(different.size(), 9);
-  EXPECT_EQ(samples.size(), 3);
+  EXPECT_EQ(samples.size(), 4);
 }
 
 TEST(OrderTest, ClassesAreEquallyOftenAndSamplesUsedUpBeforeTheyComeAgain) {
