@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <thread>
 #include <vector>
@@ -350,7 +349,9 @@ TEST(OrderTest, ClassesAreEquallyOftenAndSamplesUsedUpBeforeTheyComeAgain) {
         drawn[dataset.label(sample)].push_back(sample);
         ++in_epoch[dataset.label(sample)];
       }
-      const auto [least, most] = std::ranges::minmax(in_epoch | std::views::values);
+      std::vector<int64_t> times;
+      for (const auto& [label, count] : in_epoch) times.push_back(count);
+      const auto [least, most] = std::ranges::minmax(times);
       EXPECT_LE(most - least, 1);
     }
     size_t least = SIZE_MAX, most = 0;
