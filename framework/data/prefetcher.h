@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "framework/base/timeline.h"
+#include "framework/data/augment/mix.h"
 #include "framework/data/loader.h"
-#include "framework/data/mix.h"
 #include "framework/data/to_device.h"
 
 namespace brim::data {
