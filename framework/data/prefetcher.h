@@ -21,7 +21,7 @@ struct InputOptions {
   ImageShape shape;
   Normalizer normalizer;  // on the device that batches go to
   bool channels_last = false;
-  MixConfig mix;
+  MixConfig mix = {};
 };
 
 /// Belongs to the thread that drives the step.
