@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "framework/base/timeline.h"
+#include "framework/data/augment/mix.h"
 #include "framework/data/loader.h"
-#include "framework/data/mix.h"
 #include "framework/data/to_device.h"
 
 namespace brim::data {
@@ -21,7 +21,7 @@ struct InputOptions {
   ImageShape shape;
   Normalizer normalizer;  // on the device that batches go to
   bool channels_last = false;
-  MixConfig mix;
+  MixConfig mix = {};
 };
 
 /// Belongs to the thread that drives the step.

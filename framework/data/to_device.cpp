@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/data/augment_images.h"
-#include "framework/data/mix.h"
+#include "framework/data/augment/augment_images.h"
+#include "framework/data/augment/mix.h"
 
 namespace brim::data {
 namespace {

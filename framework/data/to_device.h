@@ -5,9 +5,9 @@
 
 #include <span>
 
+#include "framework/data/augment/image_change.h"
 #include "framework/data/config.h"
 #include "framework/data/dataset.h"
-#include "framework/data/image_change.h"
 #include "framework/data/loader.h"
 
 namespace brim::data {

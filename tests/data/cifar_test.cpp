@@ -1,5 +1,5 @@
 // CIFAR's binary files, good ones and each kind of bad one.
-#include "framework/data/cifar.h"
+#include "framework/data/sources/cifar.h"
 
 #include <gmock/gmock.h>
 

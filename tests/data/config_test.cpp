@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/error.h"
-#include "framework/data/idx_source.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/sources/idx_source.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/synthetic.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
 

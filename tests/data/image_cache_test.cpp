@@ -1,6 +1,6 @@
 // Images in memory: what was put in is found, the budget holds, and a dataset gives the same bytes
 // with a cache and without.
-#include "framework/data/image_cache.h"
+#include "framework/data/image/image_cache.h"
 
 #include <gmock/gmock.h>
 

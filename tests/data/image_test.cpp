@@ -1,6 +1,6 @@
 // Images that must be refused, in words, and image folders. That good images decode as they do in
 // Pillow and torchvision is test_peer.py's.
-#include "framework/data/image.h"
+#include "framework/data/image/image.h"
 
 #include <gmock/gmock.h>
 
@@ -15,9 +15,9 @@
 #include <fstream>
 
 #include "framework/base/files.h"
-#include "framework/data/image_folder.h"
+#include "framework/data/image/orientation.h"
 #include "framework/data/loader.h"
-#include "framework/data/orientation.h"
+#include "framework/data/sources/image_folder.h"
 
 namespace brim::data {
 namespace {

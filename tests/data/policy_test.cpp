@@ -1,5 +1,5 @@
 // Which changes a sample gets. That each change is torchvision's is test_augment_peer.py's.
-#include "framework/data/policy.h"
+#include "framework/data/augment/policy.h"
 
 #include <gmock/gmock.h>
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <vector>
 
-#include "framework/data/augment.h"
-#include "framework/data/colour.h"
-#include "framework/data/warp.h"
+#include "framework/data/augment/augment.h"
+#include "framework/data/augment/colour.h"
+#include "framework/data/augment/warp.h"
 
 namespace brim::data {
 namespace {

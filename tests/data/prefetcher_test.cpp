@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/data/config.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/sources/synthetic.h"
 
 namespace brim::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
-#include "framework/data/mix.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/augment/mix.h"
+#include "framework/data/sources/synthetic.h"
 
 namespace brim::data {
 namespace {
