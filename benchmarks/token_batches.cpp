@@ -17,7 +17,7 @@
 #include "framework/base/random.h"
 #include "framework/data/loader.h"
 #include "framework/data/samplers/shuffled.h"
-#include "framework/data/tokens.h"
+#include "framework/data/sources/tokens.h"
 
 namespace brim::data {
 namespace {

@@ -15,9 +15,9 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/inspect.h"
-#include "framework/data/webdataset.h"
+#include "framework/data/shards/inspect.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/webdataset.h"
 #include "framework/data/worker_count.h"
 
 namespace brim::cli {

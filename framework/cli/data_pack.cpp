@@ -10,8 +10,8 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/pack.h"
+#include "framework/data/shards/pack.h"
+#include "framework/data/sources/image_folder.h"
 #include "framework/data/worker_count.h"
 
 namespace brim::cli {

@@ -1,4 +1,4 @@
-// brim::augment_images on CUDA; framework/data/augment_images.h says what it does.
+// brim::augment_images on CUDA; framework/data/augment/augment_images.h says what it does.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

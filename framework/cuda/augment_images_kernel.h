@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "framework/data/image_change.h"
+#include "framework/data/augment/image_change.h"
 
 namespace brim::cuda {
 

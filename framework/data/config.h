@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "framework/data/augment.h"
+#include "framework/data/augment/augment.h"
 #include "framework/data/plan.h"
 #include "framework/data/sampler.h"
 #include "framework/data/source.h"

@@ -128,7 +128,12 @@ std::optional<Loader::Claim> Loader::claim() {
 void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const double start_s = now_s();
-  auto failure = decode(claim);
+  std::optional<Failure> failure;
+  try {
+    failure = decode(claim);
+  } catch (const std::bad_alloc&) {
+    failure = {claim.index, Exit::kResource, "not enough memory to choose a sample"};
+  }
   const double end_s = now_s();
   lock.lock();
   pace_.busy_s += end_s - start_s;
@@ -141,12 +146,7 @@ std::optional<Loader::Failure> Loader::decode(const Claim& claim) {
   const Slot& slot = *claim.slot;
   const int64_t epoch = slot.batch.epoch;
   const int64_t position = slot.batch.first_position + claim.index;
-  Draw draw;
-  try {
-    draw = options_.order->at(epoch, position);
-  } catch (const std::bad_alloc&) {
-    return Failure{claim.index, Exit::kResource, "not enough memory for the order of the samples"};
-  }
+  Draw draw = options_.order->at(epoch, position);
   auto failure = read_sample(draw, claim);
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
@@ -158,7 +158,7 @@ std::optional<Loader::Failure> Loader::decode(const Claim& claim) {
       std::fill_n(slot.pixels.get() + claim.index * sample_bytes_, sample_bytes_, uint8_t{0});
       return std::nullopt;
     }
-    draw.sample = others.below(dataset_.size());
+    draw = options_.order->at(epoch, others.below(dataset_.size()));
     failure = read_sample(draw, claim);
   }
   return failure;

@@ -14,7 +14,7 @@ namespace brim::data {
 /// What becomes of a sample that can't be read.
 enum class OnError {
   kFail,     // next() throws
-  kReplace,  // another sample takes its place, chosen by its position
+  kReplace,  // what lies at another position, chosen by its own, takes its place
   kDrop,     // its label is kNoLabel
 };
 

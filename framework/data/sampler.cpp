@@ -21,7 +21,7 @@ void register_samplers() {
   samplers.add<LengthBucketedConfig>("length_bucketed",
                                      "shuffled, in batches of samples of similar length");
   samplers.add<RepeatedConfig>("repeated",
-                               "shuffled, each sample several times in a row with augmentations of "
+                               "shuffled, each sample several times close by with augmentations of "
                                "its own");
   samplers.add<SequentialConfig>("sequential", "in the dataset's own order, every epoch the same");
   samplers.add<ShuffledConfig>("shuffled", "each sample once an epoch, in random order");

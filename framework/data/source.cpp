@@ -1,11 +1,11 @@
 #include "framework/data/source.h"
 
-#include "framework/data/cifar.h"
-#include "framework/data/idx_source.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/synthetic.h"
-#include "framework/data/tokens.h"
-#include "framework/data/webdataset.h"
+#include "framework/data/sources/cifar.h"
+#include "framework/data/sources/idx_source.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/synthetic.h"
+#include "framework/data/sources/tokens.h"
+#include "framework/data/sources/webdataset.h"
 
 namespace brim::data {
 

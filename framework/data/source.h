@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "framework/data/augment.h"
+#include "framework/data/augment/augment.h"
 #include "framework/data/dataset.h"
 #include "framework/recipe/part.h"
 

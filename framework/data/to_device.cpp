@@ -7,18 +7,20 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/data/augment_images.h"
-#include "framework/data/mix.h"
+#include "framework/data/augment/augment_images.h"
+#include "framework/data/augment/mix.h"
 
 namespace brim::data {
 namespace {
 
-/// `values` on the device; on the CPU a view of them.
+/// `values` on the device; on the CPU a view of them. Pinned ones are copied from where they are.
 template <class T>
 at::Tensor upload(std::span<const T> values, at::IntArrayRef sizes, at::ScalarType dtype,
                   at::Device device) {
   const auto options = at::TensorOptions().dtype(dtype);
-  if (device.is_cpu()) return at::from_blob(const_cast<T*>(values.data()), sizes, options);
+  const at::Tensor view = at::from_blob(const_cast<T*>(values.data()), sizes, options);
+  if (device.is_cpu()) return view;
+  if (view.numel() > 0 && view.is_pinned()) return view.to(device, /*non_blocking=*/true);
   const at::Tensor pinned = at::empty(sizes, options.pinned_memory(true));
   std::memcpy(pinned.data_ptr(), values.data(), values.size_bytes());
   return pinned.to(device, /*non_blocking=*/true);

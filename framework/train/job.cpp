@@ -100,6 +100,7 @@ void JobConfig::fields(recipe::Fields& f) {
 JobConfig read_job(const recipe::Value& document) {
   JobConfig job;
   recipe::read(document, job);
+  job.data.check();
   if (job.run.name.empty()) job.run.name = job.model.model.selected();
   if (job.run.name.find('/') != std::string::npos || job.run.name.starts_with('.')) {
     throw Error(Exit::kRecipe,

@@ -32,25 +32,18 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
 
 // Reads top to bottom, in the order in which things happen.
 void Trainer::train_step() {
-  if (loader_ == nullptr) start_loader();
+  if (inputs_ == nullptr) start_inputs();
   const double learning_rate = parts_.schedule->learning_rate(progress_.step);
   at::Tensor step_loss;  // mean over the global batch
-  const data::Batch* batch = nullptr;
-  do {  // each micro-batch
-    timeline_.enter(Phase::kDataWait);
-    batch = loader_->next();
-
-    timeline_.enter(Phase::kCopy);
-    const auto changes = data::draw_changes(
-        job_.data.augment.mix, static_cast<uint64_t>(job_.run.seed), batch->epoch,
-        batch->first_position, batch->count, parts_.train_data->shape());
-    const data::DeviceBatch input = to_device(*batch, changes);
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  do {                        // each micro-batch
+    batch = inputs_->next();  // phases data_wait and copy
 
     timeline_.enter(Phase::kForward);
     at::Tensor loss;
     {
       const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-      loss = parts_.task->loss(*parts_.model, input);
+      loss = parts_.task->loss(*parts_.model, batch->tensors);
     }
     if (batch->count < batch->step_samples) {
       loss = loss * (static_cast<double>(batch->count) / static_cast<double>(batch->step_samples));
@@ -59,6 +52,7 @@ void Trainer::train_step() {
     timeline_.enter(Phase::kBackward);
     parts_.scaler->scale(loss).backward();
     step_loss = step_loss.defined() ? step_loss + loss.detach() : loss.detach();
+    inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
 
   timeline_.enter(Phase::kOptimizer);
@@ -110,21 +104,22 @@ Exit Trainer::run() {
   return complete ? Exit::kDone : Exit::kStopped;
 }
 
-data::DeviceBatch Trainer::to_device(const data::Batch& batch,
-                                     std::span<const data::ImageChange> changes) const {
-  return data::to_device(batch, parts_.train_data->shape(), normalizer_, parts_.channels_last,
-                         at::kFloat, changes);
+data::InputOptions Trainer::input_options() const {
+  return {.shape = parts_.train_data->shape(),
+          .normalizer = normalizer_,
+          .channels_last = parts_.channels_last,
+          .mix = job_.data.augment.mix};
 }
 
-void Trainer::start_loader() {
+void Trainer::start_inputs() {
   data::LoaderOptions options = job_.data.train_options();
   options.global_batch = job_.batch.global;
   options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
   options.seed = static_cast<uint64_t>(job_.run.seed);
   options.order = parts_.order;
-  loader_ = std::make_unique<data::Loader>(*parts_.train_data, options,
-                                           progress_.step / parts_.steps_per_epoch,
-                                           progress_.step % parts_.steps_per_epoch);
+  inputs_ = std::make_unique<data::DevicePrefetcher>(
+      *parts_.train_data, options, input_options(), timeline_,
+      progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);
 }
 
 std::vector<at::Tensor> Trainer::defined_gradients() const {
@@ -198,11 +193,13 @@ std::optional<Metrics> Trainer::evaluate_all() {
   data::LoaderOptions options = job_.data.eval_options();
   options.global_batch = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
   options.micro_batch = options.global_batch;
-  data::Loader loader(*parts_.eval_data, options);
+  Timeline timeline;  // of its own: the step's is in its phase `evaluation`
+  data::DevicePrefetcher inputs(*parts_.eval_data, options, input_options(), timeline);
   at::Tensor sums;
-  while (const data::Batch* batch = stop_requested() ? nullptr : loader.next()) {
+  while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
     const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, to_device(*batch, {}));
+    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, batch->tensors);
+    inputs.prefetch();
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();
@@ -236,9 +233,9 @@ void Trainer::report_end(bool complete) {
     log::warning("{} steps were skipped because their gradients were not finite",
                  recorder_.skipped_steps());
   }
-  if (loader_ != nullptr && loader_->skipped() > 0) {
+  if (inputs_ != nullptr && inputs_->loader().skipped() > 0) {
     log::warning("{} training samples could not be read and were replaced by others",
-                 loader_->skipped());
+                 inputs_->loader().skipped());
   }
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,

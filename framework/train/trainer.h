@@ -9,7 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/timeline.h"
 #include "framework/checkpoint/store.h"
-#include "framework/data/loader.h"
+#include "framework/data/prefetcher.h"
 #include "framework/data/to_device.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
@@ -34,14 +34,13 @@ class Trainer {
   void train_step();
 
  private:
-  data::DeviceBatch to_device(const data::Batch& batch,
-                              std::span<const data::ImageChange> changes) const;
+  data::InputOptions input_options() const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
   void take_arrived_values(bool wait);
 
-  void start_loader();
+  void start_inputs();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
   bool evaluate();
@@ -59,7 +58,7 @@ class Trainer {
   Timeline timeline_;
   DeviceValues values_;
   data::Normalizer normalizer_;
-  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<data::DevicePrefetcher> inputs_;
   std::vector<at::Tensor> parameters_;  // those that are trained
 
   int64_t saved_step_ = -1;

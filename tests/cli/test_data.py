@@ -9,7 +9,7 @@ import pytest
 import webdataset
 from PIL import Image
 
-from trainer import metrics, start, trainer
+from trainer import assert_same_tensors, evaluations, latest_checkpoint, metrics, start, trainer
 
 
 def image_folder(root, classes=3, images=8, size=(40, 30)):
@@ -152,3 +152,75 @@ def test_training_from_shards(tmp_path):
     (tmp_path / "shards" / "shard-000001.tar").unlink()
     done = trainer("--recipe", recipe, "--output", tmp_path / "again")
     assert done.returncode == 3 and "shard" in done.stderr
+
+
+def folder_recipe(tmp_path, name="recipe.toml", data="", augment='crop = "random_resized"\nflip = true'):
+    """A small classifier of image_folder()'s images."""
+    image_folder(tmp_path / "images")
+    recipe = tmp_path / name
+    recipe.write_text(
+        f'[run]\nname = "r"\n[model]\nname = "mlp"\n[data]\nkind = "image_folder"\nimage_size = 16\nresize = 16\n{data}\n'
+        '[data.train]\npath = "images"\n[data.eval]\npath = "images"\n'
+        f"[data.augment]\n{augment}\n"
+        '[batch]\nglobal = 8\n[optimizer]\nname = "sgd"\nlearning_rate = 0.01\n[train]\nepochs = 3\n'
+    )
+    return recipe
+
+
+def trained(recipe, run, *words):
+    done = trainer("--recipe", recipe, "--output", run, *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_bench_says_how_fast_and_what_bounds_it(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    words = ["data", "bench", "--recipe", recipe, "--samples", 48, "--workers", "0,2"]
+    done = trainer(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [entry["workers"] for entry in found["workers"]] == [0, 2]
+    assert all(entry["samples"] >= 48 and entry["samples_per_s"] > 0 for entry in found["workers"])
+    stages = found["stages_s_per_sample"]
+    assert set(stages) == {"read", "decode", "resize", "augment"} and min(stages.values()) > 0
+    text = trainer(*words)
+    slowest = max(stages, key=stages.get)
+    assert text.returncode == 0 and "bounded by " in text.stdout
+    assert slowest in text.stdout
+    for bad in ("x", "1,,2", "-1", ""):
+        assert trainer(*words[:-1], bad).returncode == 2
+
+
+def test_bad_samples_end_the_run_or_are_replaced_and_named(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    bad = tmp_path / "images" / "class 1" / "0.jpg"
+    bad.write_bytes(bad.read_bytes()[:300])
+    failed = trainer("--recipe", recipe, "--output", tmp_path / "failed")
+    assert failed.returncode == 3 and "class 1/0.jpg" in failed.stderr
+    skip = ["--set", "data.on_error=skip"]
+    for workers in (0, 2):
+        run = tmp_path / f"run{workers}"
+        done = trained(recipe, run, *skip, "--set", f"data.workers={workers}")
+        assert done.stderr.count("skipped: ") == 1 + 3  # once in training, and in each evaluation
+        assert "class 1/0.jpg" in done.stderr
+        assert "1 training samples could not be read and were replaced by others" in done.stderr
+        assert len(evaluations(run)) == 3
+    assert_same_tensors(latest_checkpoint(tmp_path / "run0"), latest_checkpoint(tmp_path / "run2"))
+    capped = trainer("--recipe", recipe, "--output", tmp_path / "capped", *skip, "--set", "data.max_skipped=0")
+    assert capped.returncode == 3 and "data.max_skipped allows 0" in capped.stderr
+
+
+def test_caches_and_threads_change_nothing(tmp_path):
+    recipe = folder_recipe(tmp_path, augment='crop = "random_resized"\nflip = true\nauto = "rand_augment"\nmixup = 0.2\nerase = 0.3')
+    trained(recipe, tmp_path / "plain", "--set", "data.workers=0")
+    for name, words in {
+        "auto": ["data.workers=auto"],
+        "seven": ["data.workers=7", "data.prefetch=1"],
+        "encoded": ["data.cache=encoded"],
+        "decoded": ["data.cache=decoded"],
+        "short": ["data.cache=decoded", "data.cache_gib=0.00002"],
+    }.items():
+        sets = [word for key in words for word in ("--set", key)]
+        done = trained(recipe, tmp_path / name, *sets)
+        assert_same_tensors(latest_checkpoint(tmp_path / "plain"), latest_checkpoint(tmp_path / name))
+        assert ("the cache is full" in done.stderr) == (name == "short")

@@ -1,4 +1,4 @@
-#include "framework/data/augment_images.h"
+#include "framework/data/augment/augment_images.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/data/mix.h"
+#include "framework/data/augment/mix.h"
 #include "tests/cuda/gpu.h"
 
 namespace brim::cuda {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "framework/base/files.h"
-#include "framework/data/augment_images.h"
+#include "framework/data/augment/augment_images.h"
 #include "framework/device/cuda_backend.h"
 #include "framework/device/cuda_loader.h"
 

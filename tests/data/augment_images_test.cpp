@@ -1,5 +1,5 @@
 // The pass over a batch agrees with the same steps taken one after the other by LibTorch.
-#include "framework/data/augment_images.h"
+#include "framework/data/augment/augment_images.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "framework/data/mix.h"
+#include "framework/data/augment/mix.h"
 
 namespace brim::data {
 namespace {

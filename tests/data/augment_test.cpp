@@ -1,5 +1,5 @@
 // Cropping, flipping and resizing. That resizing equals Pillow's is test_peer.py's.
-#include "framework/data/augment.h"
+#include "framework/data/augment/augment.h"
 
 #include <gmock/gmock.h>
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "framework/base/files.h"
-#include "framework/data/colour.h"
-#include "framework/data/policy.h"
+#include "framework/data/augment/colour.h"
+#include "framework/data/augment/policy.h"
 
 namespace brim::data {
 namespace {

@@ -1,5 +1,5 @@
 // CIFAR's binary files, good ones and each kind of bad one.
-#include "framework/data/cifar.h"
+#include "framework/data/sources/cifar.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,6 @@
 namespace brim::data {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/error.h"
-#include "framework/data/idx_source.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/sources/idx_source.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/synthetic.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
 
@@ -108,7 +108,7 @@ TEST(DataConfigTest, TheSamplerIsAPartOfItsOwn) {
   const std::string name = "[data.sampler]\nname = ";
   EXPECT_EQ(text_of(name + "\"sequential\""), "sequential");
   EXPECT_EQ(text_of(name + "\"class_balanced\""), "class_balanced");
-  EXPECT_EQ(text_of(name + "\"repeated\"\nrepeats = 4"), "4 times in a row, shuffled");
+  EXPECT_EQ(text_of(name + "\"repeated\"\nrepeats = 4"), "4 times each, shuffled");
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"weighted\""),
               HasSubstr("missing key 'weights' in [data.sampler]"));
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\n" + name + "\"shufled\""),

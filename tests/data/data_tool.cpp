@@ -16,11 +16,11 @@
 #include <string_view>
 
 #include "framework/base/files.h"
-#include "framework/data/augment.h"
-#include "framework/data/cifar.h"
-#include "framework/data/image.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/tokens.h"
+#include "framework/data/augment/augment.h"
+#include "framework/data/image/image.h"
+#include "framework/data/sources/cifar.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/tokens.h"
 
 namespace brim::data {
 namespace {

@@ -1,12 +1,12 @@
 // IDX files, good ones and each kind of bad one.
-#include "framework/data/idx.h"
+#include "framework/data/sources/idx.h"
 
 #include <gmock/gmock.h>
 #include <zlib.h>
 
 #include <cstdlib>
 
-#include "framework/data/idx_source.h"
+#include "framework/data/sources/idx_source.h"
 
 namespace brim::data {
 namespace {

@@ -1,6 +1,6 @@
 // Images that must be refused, in words, and image folders. That good images decode as they do in
 // Pillow and torchvision is test_peer.py's.
-#include "framework/data/image.h"
+#include "framework/data/image/image.h"
 
 #include <gmock/gmock.h>
 
@@ -15,9 +15,9 @@
 #include <fstream>
 
 #include "framework/base/files.h"
-#include "framework/data/image_folder.h"
+#include "framework/data/image/orientation.h"
 #include "framework/data/loader.h"
-#include "framework/data/orientation.h"
+#include "framework/data/sources/image_folder.h"
 
 namespace brim::data {
 namespace {
@@ -311,6 +311,82 @@ TEST_F(ImageFolderTest, ABadFileIsNamedByTheLoader) {
       EXPECT_EQ(error.status(), Exit::kData);
       EXPECT_EQ(error.what(), dataset->name(1) + ": expected an image, found an empty file");
     }
+  }
+}
+
+/// Pixels of all samples over two epochs, augmented.
+std::vector<Bytes> two_epochs(const Dataset& dataset) {
+  std::vector<Bytes> result;
+  for (uint64_t epoch = 0; epoch < 2; ++epoch) {
+    for (int64_t i = 0; i < dataset.size(); ++i) {
+      RandomStream random(1, epoch, static_cast<uint64_t>(i));
+      result.emplace_back(static_cast<size_t>(dataset.sample_bytes()));
+      dataset.read(i, &random, result.back());
+    }
+  }
+  return result;
+}
+
+TEST_F(ImageFolderTest, ACacheOfAnySizeChangesNothing) {
+  for (int i = 0; i < 6; ++i) {
+    put("train/cat/" + std::to_string(i) + (i % 2 == 0 ? ".jpg" : ".png"),
+        i % 2 == 0 ? jpeg(40 + i, 50) : png(40 + i, 50));
+  }
+  const AugmentConfig augment = {.flip = true, .crop = Crop::kRandomResized};
+  const auto expected = two_epochs(*config().open_train(augment));
+  for (const CacheKind kind : {CacheKind::kEncoded, CacheKind::kDecoded}) {
+    for (const double gib : {1e-9, 1e-5, 1.0}) {
+      ImageFolderConfig cached = config();
+      cached.options.cache = kind;
+      cached.options.cache_gib = gib;
+      EXPECT_EQ(two_epochs(*cached.open_train(augment)), expected);
+    }
+  }
+}
+
+TEST_F(ImageFolderTest, WhatIsInTheCacheIsNotReadAgain) {
+  put("train/cat/a.jpg", jpeg(20, 20));
+  for (const CacheKind kind : {CacheKind::kEncoded, CacheKind::kDecoded}) {
+    put("train/cat/a.jpg", jpeg(20, 20));
+    ImageFolderConfig cached = config();
+    cached.options.cache = kind;
+    const auto dataset = cached.open_train({});
+    Bytes pixels(16 * 16 * 3);
+    dataset->read(0, nullptr, pixels);
+    fs::remove(root_ / "train/cat/a.jpg");
+    EXPECT_EQ(dataset->read(0, nullptr, pixels), 0);
+  }
+}
+
+TEST_F(ImageFolderTest, AFileThatVanishesOrShrinksBetweenEpochsIsNamedOrSkipped) {
+  for (const bool vanishes : {true, false}) {
+    for (int i = 0; i < 4; ++i) put("train/cat/" + std::to_string(i) + ".jpg", jpeg(20, 20));
+    const auto dataset = config().open_train({});
+    Loader failing(*dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 0});
+    Loader skipping(*dataset, {.global_batch = 4,
+                               .micro_batch = 4,
+                               .workers = 2,
+                               .prefetch = 0,
+                               .on_error = OnError::kReplace});
+    ASSERT_NE(failing.next(), nullptr);
+    ASSERT_NE(skipping.next(), nullptr);
+    if (vanishes) {
+      fs::remove(root_ / "train/cat/2.jpg");
+    } else {
+      fs::resize_file(root_ / "train/cat/2.jpg", 100);
+    }
+    const auto read_until_error = [&] {
+      for (int i = 0; i < 3; ++i) failing.next();
+    };
+    try {
+      read_until_error();
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Exit::kData);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("train/cat/2.jpg"));
+    }
+    for (int i = 0; i < 3; ++i) ASSERT_NE(skipping.next(), nullptr);
+    EXPECT_EQ(skipping.skipped(), 1);
   }
 }
 

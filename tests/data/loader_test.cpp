@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "framework/data/samplers/shuffled.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/sources/synthetic.h"
 
 namespace brim::data {
 namespace {

@@ -1,6 +1,6 @@
 // What is drawn for a batch: pairs, shares, boxes. What becomes of pixels is
 // augment_images_test.cpp's.
-#include "framework/data/mix.h"
+#include "framework/data/augment/mix.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/data/beta.h"
+#include "framework/data/augment/beta.h"
 
 namespace brim::data {
 namespace {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <thread>
 #include <vector>
@@ -28,6 +27,7 @@ namespace brim::data {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Samples of 8 bytes: their number, and one drawn for their augmentation.
@@ -46,6 +46,7 @@ class Numbers : public Dataset {
     return lengths[static_cast<size_t>(index)];
   }
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const override {
+    if (index == bad) throw Error(Exit::kData, name(index) + " is bad");
     for (int64_t i = 0; i < 4; ++i) bytes[static_cast<size_t>(i)] = index >> (8 * i) & 255;
     const uint32_t drawn = random == nullptr ? 0 : random->next_u32();
     for (int64_t i = 0; i < 4; ++i) bytes[static_cast<size_t>(4 + i)] = drawn >> (8 * i) & 255;
@@ -60,6 +61,7 @@ class Numbers : public Dataset {
   std::vector<int64_t> ends;
   std::vector<int64_t> labels;
   std::vector<int64_t> lengths;
+  int64_t bad = -1;  // can't be read
 
  private:
   int64_t size_;
@@ -276,8 +278,8 @@ TEST(OrderTest, ThreadsMayAskForDifferentEpochs) {
   }
 }
 
-TEST(OrderTest, RepeatsAreInARowAndAugmentedDifferently) {
-  for (const int64_t size : {1, 5, 9, 10, 11}) {
+TEST(OrderTest, RepeatsAreCloseByButNotNeighboursAndAugmentedDifferently) {
+  for (const int64_t size : {1, 2, 5, 9, 10, 11}) {
     const Numbers dataset(size);
     const auto order = RepeatedConfig().order(dataset, {.seed = 2, .global_batch = 3});
     std::vector<int64_t> samples;
@@ -291,10 +293,17 @@ TEST(OrderTest, RepeatsAreInARowAndAugmentedDifferently) {
     }
     for (int64_t pass = 0; pass < 2; ++pass) {  // three epochs each
       std::vector<int64_t> seen;
-      for (int64_t i = 0; i < size; ++i) {
+      for (int64_t i = 0; i < size; i += 2) {
         const auto first = samples.begin() + (pass * size + i) * 3;
-        EXPECT_THAT(std::vector(first, first + 3), Each(*first));
-        seen.push_back(*first);
+        const int64_t a = *first;
+        seen.push_back(a);
+        if (i + 1 == size) {
+          EXPECT_THAT(std::vector(first, first + 3), Each(a));
+        } else {
+          const int64_t b = *(first + 1);
+          seen.push_back(b);
+          EXPECT_THAT(std::vector(first, first + 6), ElementsAre(a, b, a, b, a, b));
+        }
       }
       EXPECT_EQ(sorted(seen), all(size));
     }
@@ -313,7 +322,7 @@ TEST(OrderTest, RepeatsGetDifferentRandomNumbersFromTheLoader) {
     samples.insert({bytes.begin(), bytes.begin() + 4});
   }
   EXPECT_EQ(different.size(), 9);
-  EXPECT_EQ(samples.size(), 3);
+  EXPECT_EQ(samples.size(), 4);
 }
 
 TEST(OrderTest, ClassesAreEquallyOftenAndSamplesUsedUpBeforeTheyComeAgain) {
@@ -340,7 +349,9 @@ TEST(OrderTest, ClassesAreEquallyOftenAndSamplesUsedUpBeforeTheyComeAgain) {
         drawn[dataset.label(sample)].push_back(sample);
         ++in_epoch[dataset.label(sample)];
       }
-      const auto [least, most] = std::ranges::minmax(in_epoch | std::views::values);
+      std::vector<int64_t> times;
+      for (const auto& [label, count] : in_epoch) times.push_back(count);
+      const auto [least, most] = std::ranges::minmax(times);
       EXPECT_LE(most - least, 1);
     }
     size_t least = SIZE_MAX, most = 0;
@@ -401,6 +412,24 @@ TEST(OrderTest, WeightedDrawsInProportion) {
   const std::string before = order->text();
   write_file(config.weights, "1\n1\n1\n1\n1\n1");
   EXPECT_NE(config.order(dataset, {.seed = 8})->text(), before);
+}
+
+TEST(OrderTest, ABadSampleIsReplacedByOneOfTheSameOrder) {
+  const testing::TemporaryFolder folder;
+  WeightedConfig config;
+  config.weights = folder.path() / "w.txt";
+  write_file(config.weights, "1\n0\n1\n0\n1\n0\n0\n0");
+  Numbers dataset(8);
+  dataset.bad = 4;
+  Loader loader(dataset, {.global_batch = 8,
+                          .micro_batch = 8,
+                          .order = config.order(dataset, {.seed = 8}),
+                          .epochs = 20,
+                          .on_error = OnError::kReplace});
+  while (const Batch* batch = loader.next()) {
+    for (size_t i = 0; i < 8; ++i) EXPECT_THAT(batch->pixels[8 * i], ::testing::AnyOf(0, 2));
+  }
+  EXPECT_EQ(loader.skipped(), 1);
 }
 
 TEST(OrderTest, WeightsOfAnySizeAreDrawn) {

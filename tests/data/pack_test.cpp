@@ -1,6 +1,6 @@
 // Images to shards: every image once, in the same shards whatever the threads, and a pack that was
 // stopped goes on where it was.
-#include "framework/data/pack.h"
+#include "framework/data/shards/pack.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/data/image.h"
-#include "framework/data/inspect.h"
-#include "framework/data/jpeg_encode.h"
-#include "framework/data/shard_index.h"
-#include "framework/data/tar.h"
-#include "framework/data/webdataset.h"
+#include "framework/data/image/image.h"
+#include "framework/data/image/jpeg_encode.h"
+#include "framework/data/shards/inspect.h"
+#include "framework/data/shards/shard_index.h"
+#include "framework/data/shards/tar.h"
+#include "framework/data/sources/webdataset.h"
 
 namespace brim::data {
 namespace {

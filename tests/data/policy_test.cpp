@@ -1,5 +1,5 @@
 // Which changes a sample gets. That each change is torchvision's is test_augment_peer.py's.
-#include "framework/data/policy.h"
+#include "framework/data/augment/policy.h"
 
 #include <gmock/gmock.h>
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <vector>
 
-#include "framework/data/augment.h"
-#include "framework/data/colour.h"
-#include "framework/data/warp.h"
+#include "framework/data/augment/augment.h"
+#include "framework/data/augment/colour.h"
+#include "framework/data/augment/warp.h"
 
 namespace brim::data {
 namespace {
@@ -170,13 +170,12 @@ TEST(PolicyTest, TranslatingByMoreThanTheImageLeavesItBlack) {
   }
 }
 
-TEST(PolicyTest, ComesAfterCropAndFlip) {
-  const Image image = {4, 4, 3, std::vector<uint8_t>(48, 100)};
-  std::vector<uint8_t> out(48);
+TEST(PolicyTest, IsPartOfTheAugmentationOfAnImage) {
+  std::vector<uint8_t> image(48, 100);
   RandomStream random(1, 0, 0);
-  augment_image(view(image), {4, 4, 3}, 0, {.policy = {.brightness = 0.5}}, random, out);
-  EXPECT_THAT(out, ::testing::Each(out[0]));
-  EXPECT_NE(out[0], 100);
+  augment_placed({4, 4, 3}, {.policy = {.brightness = 0.5}}, random, image);
+  EXPECT_THAT(image, ::testing::Each(image[0]));
+  EXPECT_NE(image[0], 100);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Resizing as datasets use it: windows are parts of the whole, sizes don't matter, and the loops
 // for RGB give what the loops for any number of channels give.
-#include "framework/data/resize.h"
+#include "framework/data/image/resize.h"
 
 #include <gmock/gmock.h>
 
 #include "framework/base/random.h"
-#include "framework/data/augment.h"
+#include "framework/data/augment/augment.h"
 
 namespace brim::data {
 namespace {

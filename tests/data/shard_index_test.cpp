@@ -1,5 +1,5 @@
 // Which samples a shard holds, and that a stored index is only used for the shard it was made of.
-#include "framework/data/shard_index.h"
+#include "framework/data/shards/shard_index.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/data/tar.h"
+#include "framework/data/shards/tar.h"
 #include "tests/data/tar_support.h"
 
 namespace brim::data {

@@ -14,11 +14,11 @@
 #include <string_view>
 
 #include "framework/base/files.h"
-#include "framework/data/http.h"
-#include "framework/data/image_folder.h"
-#include "framework/data/tar.h"
-#include "framework/data/tar_writer.h"
-#include "framework/data/webdataset.h"
+#include "framework/data/shards/http.h"
+#include "framework/data/shards/tar.h"
+#include "framework/data/shards/tar_writer.h"
+#include "framework/data/sources/image_folder.h"
+#include "framework/data/sources/webdataset.h"
 
 namespace brim::data {
 namespace {

@@ -1,10 +1,10 @@
 // Tar archives as they come, and as they come from somebody who means harm.
-#include "framework/data/tar.h"
+#include "framework/data/shards/tar.h"
 
 #include <gmock/gmock.h>
 
 #include "framework/base/error.h"
-#include "framework/data/tar_writer.h"
+#include "framework/data/shards/tar_writer.h"
 #include "tests/data/tar_support.h"
 
 namespace brim::data {

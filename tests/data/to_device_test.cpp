@@ -6,8 +6,8 @@
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
-#include "framework/data/mix.h"
-#include "framework/data/synthetic.h"
+#include "framework/data/augment/mix.h"
+#include "framework/data/sources/synthetic.h"
 
 namespace brim::data {
 namespace {
@@ -75,7 +75,7 @@ TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
 
 TEST(ToDeviceTest, MixedImagesShareTheirLabels) {
   SyntheticConfig config;
-  const auto dataset = config.open_train({});
+  const auto dataset = as_images(config.open_train({}));
   Loader loader(*dataset, {.global_batch = 4, .micro_batch = 4});
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU);
   const Batch& batch = *loader.next();

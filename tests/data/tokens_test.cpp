@@ -1,5 +1,5 @@
 // Token files and their rows: what a language model sees, and each kind of bad file.
-#include "framework/data/tokens.h"
+#include "framework/data/sources/tokens.h"
 
 #include <gmock/gmock.h>
 
@@ -13,9 +13,9 @@
 #include "framework/base/files.h"
 #include "framework/base/random.h"
 #include "framework/data/loader.h"
-#include "framework/data/packing.h"
 #include "framework/data/samplers/length_bucketed.h"
 #include "framework/data/samplers/shuffled.h"
+#include "framework/data/sources/packing.h"
 #include "tests/telemetry/temporary_folder.h"
 
 namespace brim::data {

@@ -1,5 +1,5 @@
 // Shards as a source of images: order, labels, and what happens when files change under the reader.
-#include "framework/data/webdataset.h"
+#include "framework/data/sources/webdataset.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
-#include "framework/data/shard_list.h"
+#include "framework/data/shards/shard_list.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
 #include "tests/data/tar_support.h"

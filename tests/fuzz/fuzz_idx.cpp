@@ -3,7 +3,7 @@
 #include <span>
 
 #include "framework/base/error.h"
-#include "framework/data/idx.h"
+#include "framework/data/sources/idx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> bytes(data, size);

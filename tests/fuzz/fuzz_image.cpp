@@ -7,7 +7,7 @@
 #include <span>
 
 #include "framework/base/error.h"
-#include "framework/data/image.h"
+#include "framework/data/image/image.h"
 
 namespace {
 

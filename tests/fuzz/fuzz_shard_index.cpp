@@ -5,7 +5,7 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/data/shard_index.h"
+#include "framework/data/shards/shard_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim::data;  // one function

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "framework/base/error.h"
-#include "framework/data/shard_index.h"
-#include "framework/data/tar.h"
+#include "framework/data/shards/shard_index.h"
+#include "framework/data/shards/tar.h"
 
 namespace {
 

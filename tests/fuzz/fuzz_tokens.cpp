@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/data/tokens.h"
+#include "framework/data/sources/tokens.h"
 
 namespace {
 

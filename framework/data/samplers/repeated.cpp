@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/base/log.h"
 
 namespace brim::data {
 namespace {
@@ -14,12 +13,15 @@ class Repeated final : public Order {
       : once_(std::move(once)), size_(size), repeats_(repeats) {}
 
   Draw at(int64_t epoch, int64_t position) const override {
-    // Positions of `repeats` epochs in a row, `repeats` of them for each sample.
+    // Places go through `repeats` epochs; two samples share 2 · repeats of them, an odd one at the
+    // end has the rest.
     const int64_t place = epoch % repeats_ * size_ + position;
-    return {once_->at(epoch / repeats_, place / repeats_).sample, position};
+    const int64_t first = place / (2 * repeats_) * 2;
+    const int64_t turn = first + 1 < size_ ? first + place % 2 : first;
+    return {once_->at(epoch / repeats_, turn).sample, position};
   }
   std::string text() const override {
-    return fmt::format("{} times in a row, {}", repeats_, once_->text());
+    return fmt::format("{} times each, {}", repeats_, once_->text());
   }
 
  private:
@@ -32,19 +34,15 @@ class Repeated final : public Order {
 
 void RepeatedConfig::fields(recipe::Fields& f) {
   f.value("repeats", repeats,
-          "positions in a row that a sample takes; a pass over the dataset takes as many epochs",
+          "times that a sample comes with augmentations of its own; a pass over the dataset takes "
+          "as many "
+          "epochs",
           recipe::between(2, 64));
   window.fields(f);
 }
 
 std::shared_ptr<const Order> RepeatedConfig::order(const Dataset& dataset,
                                                    const OrderOptions& options) const {
-  if (options.global_batch % repeats != 0) {
-    log::warning(
-        "data.sampler.repeats = {} doesn't divide the global batch of {}: the repeats of some "
-        "samples fall into two batches",
-        repeats, options.global_batch);
-  }
   return std::make_shared<Repeated>(shuffled_order(dataset, options.seed, window), dataset.size(),
                                     repeats);
 }

@@ -1,4 +1,4 @@
-// `name = "repeated"`: shuffled, with each sample at several positions in a row and another
+// `name = "repeated"`: shuffled, with each sample at several positions close by and another
 // augmentation at each. Repeated augmentation: Hoffer et al., "Augment your batch", CVPR 2020;
 // Berman et al., "MultiGrain", 2019.
 #pragma once
@@ -9,7 +9,8 @@
 namespace brim::data {
 
 /// An epoch keeps its length, so a sample comes in one of `repeats` epochs: a pass over the dataset
-/// takes that many. Repeats end up in one global batch where `repeats` divides it.
+/// takes that many. Two samples take turns, a b a b a b: mixup and cutmix, which pair neighbours,
+/// would else mix a sample with itself. Repeats share a global batch where 2 · repeats divides it.
 struct RepeatedConfig : SamplerConfig {
   int64_t repeats = 3;
   ShardWindow window;

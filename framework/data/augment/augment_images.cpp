@@ -1,0 +1,178 @@
+#include "framework/data/augment/augment_images.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "framework/data/augment/image_change.h"
+
+namespace brim::data {
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;  // values that are worth a thread
+
+void check(const at::Tensor& pixels, const at::Tensor& scale, const at::Tensor& bias,
+           const std::optional<at::Tensor>& changes, at::ScalarType dtype) {
+  TORCH_CHECK(pixels.scalar_type() == at::kByte && pixels.dim() == 4 && pixels.is_contiguous(),
+              "augment_images: expected contiguous uint8 pixels [N, H, W, C], found ",
+              pixels.scalar_type(), " ", pixels.sizes());
+  for (const at::Tensor& t : {scale, bias}) {
+    TORCH_CHECK(t.scalar_type() == at::kFloat && t.is_contiguous() && t.dim() == 1 &&
+                    t.size(0) == pixels.size(3),
+                "augment_images: expected contiguous float32 scale and bias [", pixels.size(3),
+                "], found ", t.scalar_type(), " ", t.sizes());
+  }
+  TORCH_CHECK(!changes || (changes->scalar_type() == at::kInt && changes->is_contiguous() &&
+                           changes->dim() == 2 && changes->size(0) == pixels.size(0) &&
+                           changes->size(1) == kChangeInts),
+              "augment_images: expected contiguous int32 changes [", pixels.size(0), ", ",
+              kChangeInts, "], found ", changes->scalar_type(), " ", changes->sizes());
+  TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf,
+              "augment_images: expected float32, bfloat16 or float16, found ", dtype);
+}
+
+/// A batch as the kernel sees it.
+struct Images {
+  const uint8_t* pixels;
+  const float* scale;
+  const float* bias;
+  const ImageChange* changes;  // null: none
+  int64_t count, height, width, channels;
+
+  int64_t row() const { return width * channels; }
+  ImageChange change(int64_t image) const {
+    return changes == nullptr ? ImageChange{} : changes[image];
+  }
+};
+
+/// Row y of an image, normalised, mirrored and erased.
+void make_row(const Images& images, int64_t image, const ImageChange& change, int64_t y,
+              float* row) {
+  const int64_t channels = images.channels;
+  const uint8_t* pixel = images.pixels + (image * images.height + y) * images.row();
+  int64_t step = channels;
+  if (change.flip != 0) {
+    pixel += images.row() - channels;
+    step = -channels;
+  }
+  float* out = row;
+  for (int64_t x = 0; x < images.width; ++x, pixel += step, out += channels) {
+    for (int64_t c = 0; c < channels; ++c) {
+      out[c] = static_cast<float>(pixel[c]) * images.scale[c] + images.bias[c];
+    }
+  }
+  if (y >= change.erased.top && y < change.erased.bottom) {
+    const int64_t left = std::clamp<int64_t>(change.erased.left, 0, images.width);
+    const int64_t right = std::clamp<int64_t>(change.erased.right, left, images.width);
+    std::fill(row + left * channels, row + right * channels, 0.0F);
+  }
+}
+
+/// Mixes the partner's row y into `row`. `other` is memory for a row.
+void mix_row(const Images& images, const ImageChange& change, int64_t y, float* row, float* other) {
+  if (y < change.mixed.top || y >= change.mixed.bottom) return;
+  if (change.partner < 0 || change.partner >= images.count) return;
+  make_row(images, change.partner, images.change(change.partner), y, other);
+  const int64_t left = std::clamp<int64_t>(change.mixed.left, 0, images.width);
+  const int64_t right = std::clamp<int64_t>(change.mixed.right, left, images.width);
+  const float rest = 1 - change.own;
+  for (int64_t i = left * images.channels; i < right * images.channels; ++i) {
+    row[i] = row[i] * change.own + other[i] * rest;
+  }
+}
+
+/// Stores row y of an image, [W, C], where it belongs.
+template <class T>
+void store_row(const Images& images, int64_t image, int64_t y, const float* row, bool channels_last,
+               T* out) {
+  if (channels_last) {
+    T* to = out + (image * images.height + y) * images.row();
+    for (int64_t i = 0; i < images.row(); ++i) to[i] = static_cast<T>(row[i]);
+    return;
+  }
+  const int64_t area = images.height * images.width;
+  for (int64_t c = 0; c < images.channels; ++c) {
+    T* to = out + (image * images.channels + c) * area + y * images.width;
+    for (int64_t x = 0; x < images.width; ++x) {
+      to[x] = static_cast<T>(row[x * images.channels + c]);
+    }
+  }
+}
+
+template <class T>
+void run(const Images& images, bool channels_last, T* out) {
+  const int64_t grain = kGrain / images.row() + 1;
+  at::parallel_for(0, images.count * images.height, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> rows(static_cast<size_t>(2 * images.row()));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t image = i / images.height;
+      const int64_t y = i % images.height;
+      const ImageChange change = images.change(image);
+      float* row = rows.data();
+      // A row that is stored as it is made needs no copy.
+      const bool in_place = std::is_same_v<T, float> && channels_last;
+      if (in_place) row = reinterpret_cast<float*>(out) + i * images.row();
+      make_row(images, image, change, y, row);
+      mix_row(images, change, y, row, rows.data() + images.row());
+      if (!in_place) store_row(images, image, y, row, channels_last, out);
+    }
+  });
+}
+
+at::Tensor augment_images_cpu(const at::Tensor& pixels, const at::Tensor& scale,
+                              const at::Tensor& bias, const std::optional<at::Tensor>& changes,
+                              bool channels_last, at::ScalarType dtype) {
+  check(pixels, scale, bias, changes, dtype);
+  at::Tensor result =
+      at::empty({pixels.size(0), pixels.size(3), pixels.size(1), pixels.size(2)},
+                scale.options().dtype(dtype),
+                channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+  if (result.numel() == 0) return result;
+  const Images images = {
+      .pixels = pixels.const_data_ptr<uint8_t>(),
+      .scale = scale.const_data_ptr<float>(),
+      .bias = bias.const_data_ptr<float>(),
+      .changes = changes ? static_cast<const ImageChange*>(changes->const_data_ptr()) : nullptr,
+      .count = pixels.size(0),
+      .height = pixels.size(1),
+      .width = pixels.size(2),
+      .channels = pixels.size(3)};
+  if (dtype == at::kFloat) {
+    run(images, channels_last, result.data_ptr<float>());
+  } else if (dtype == at::kBFloat16) {
+    run(images, channels_last, result.data_ptr<at::BFloat16>());
+  } else {
+    run(images, channels_last, result.data_ptr<at::Half>());
+  }
+  return result;
+}
+
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def(
+      "augment_images(Tensor pixels, Tensor scale, Tensor bias, Tensor? changes, "
+      "bool channels_last, ScalarType dtype) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) { library.impl("augment_images", augment_images_cpu); }
+
+}  // namespace
+
+at::Tensor augment_images(const at::Tensor& pixels, const at::Tensor& scale, const at::Tensor& bias,
+                          const std::optional<at::Tensor>& changes, bool channels_last,
+                          at::ScalarType dtype) {
+  static const auto operation =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("brim::augment_images", "")
+          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const std::optional<at::Tensor>&, bool, at::ScalarType)>();
+  return operation.call(pixels, scale, bias, changes, channels_last, dtype);
+}
+
+}  // namespace brim::data

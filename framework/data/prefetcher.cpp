@@ -1,0 +1,86 @@
+#include "framework/data/prefetcher.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
+namespace brim::data {
+namespace {
+
+/// Pinned memory, from which copies run by themselves, for a loader that feeds a CUDA device.
+AllocatePixels pixels_for(at::Device device) {
+  if (device.is_cpu()) return nullptr;
+  return [](size_t bytes) {
+    const at::Tensor memory = at::empty({static_cast<int64_t>(bytes)},
+                                        at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    return std::shared_ptr<uint8_t[]>(memory.data_ptr<uint8_t>(), [memory](uint8_t*) {});
+  };
+}
+
+void use_on(const c10::Stream& stream, const at::Tensor& tensor) {
+  if (tensor.defined()) tensor.record_stream(stream);
+}
+
+}  // namespace
+
+DevicePrefetcher::DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading,
+                                   const InputOptions& input, Timeline& timeline,
+                                   int64_t start_epoch, int64_t start_step)
+    : input_(input),
+      loading_(loading),
+      timeline_(timeline),
+      loader_(dataset, loading, start_epoch, start_step,
+              pixels_for(input.normalizer.scale.device())) {
+  const at::Device device = input_.normalizer.scale.device();
+  if (device.is_cpu()) return;
+  copies_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+const DevicePrefetcher::Input* DevicePrefetcher::next() {
+  current_ = std::exchange(is_ahead_, false) ? std::exchange(ahead_, std::nullopt) : load();
+  if (!current_) return nullptr;
+  if (copies_) {
+    const c10::Stream stream =
+        c10::impl::VirtualGuardImpl(copies_->device_type()).getStream(copies_->device());
+    copied_->block(stream);
+    // Memory that one stream allocates and another one uses is given back only after both.
+    const DeviceBatch& batch = current_->tensors;
+    for (const at::Tensor& tensor :
+         {batch.images, batch.labels, batch.partner_labels, batch.label_shares}) {
+      use_on(stream, tensor);
+    }
+  }
+  return &*current_;
+}
+
+void DevicePrefetcher::prefetch() {
+  if (!copies_ || is_ahead_) return;
+  ahead_ = load();
+  is_ahead_ = true;
+}
+
+std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
+  timeline_.enter(Phase::kDataWait);
+  // The loader is about to write to the pixels of the batch before this one.
+  if (copied_) copied_->synchronize();
+  const Batch* batch = loader_.next();
+  timeline_.enter(Phase::kCopy);
+  if (batch == nullptr) return std::nullopt;
+  std::vector<ImageChange> changes;
+  if (loading_.augment) {
+    changes = draw_changes(input_.mix, loading_.seed, batch->epoch, batch->first_position,
+                           batch->count, input_.shape);
+  }
+  const c10::OptionalStreamGuard on_copies(copies_);
+  Input input = {*batch, to_device(*batch, input_.shape, input_.normalizer, input_.channels_last,
+                                   at::kFloat, changes)};
+  if (copies_) {
+    copied_.emplace(copies_->device_type());
+    copied_->record(*copies_);
+  }
+  return input;
+}
+
+}  // namespace brim::data

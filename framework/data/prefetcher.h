@@ -1,0 +1,62 @@
+// The training loop's view of its data: batches on the device. On CUDA the copy of the next batch,
+// and its normalisation and augmentation, run on a stream of their own while the device computes;
+// on the CPU there is nothing to copy, and a batch is made when it is asked for.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <memory>
+#include <optional>
+
+#include "framework/base/timeline.h"
+#include "framework/data/augment/mix.h"
+#include "framework/data/loader.h"
+#include "framework/data/to_device.h"
+
+namespace brim::data {
+
+/// How batches are made of a loader's.
+struct InputOptions {
+  ImageShape shape;
+  Normalizer normalizer;  // on the device that batches go to
+  bool channels_last = false;
+  MixConfig mix = {};
+};
+
+/// Belongs to the thread that drives the step.
+class DevicePrefetcher {
+ public:
+  struct Input : BatchPlan {
+    DeviceBatch tensors;
+  };
+
+  /// Starts a loader; the dataset outlives it. Time goes to `timeline`'s phases data_wait and copy.
+  DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading, const InputOptions& input,
+                   Timeline& timeline, int64_t start_epoch = 0, int64_t start_step = 0);
+
+  /// The next batch, for use on the current stream; null at the end. It stays valid until the
+  /// following call. Errors are Loader::next()'s.
+  const Input* next();
+
+  /// To be called when the device has been given work: begins with the batch that next() will give.
+  /// Does nothing on the CPU.
+  void prefetch();
+
+  const Loader& loader() const { return loader_; }
+
+ private:
+  std::optional<Input> load();
+
+  InputOptions input_;
+  LoaderOptions loading_;
+  Timeline& timeline_;
+  Loader loader_;
+  std::optional<c10::Stream> copies_;  // none on the CPU
+  std::optional<c10::Event> copied_;   // of the last copy
+  std::optional<Input> ahead_;         // what next() will give
+  bool is_ahead_ = false;              // ahead_ is the next batch, or the end
+  std::optional<Input> current_;
+};
+
+}  // namespace brim::data

@@ -1,0 +1,243 @@
+#include "framework/data/shards/shard_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/data/shards/shard_list.h"
+
+namespace brim::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPartSuffix = ".part";
+constexpr size_t kDigestDigits = 32;
+constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
+
+bool is_there(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
+/// A file that is being fetched. It is locked, so that one process fetches while others wait.
+class PartFile {
+ public:
+  explicit PartFile(const fs::path& whole) : whole_(whole), path_(whole) {
+    path_ += kPartSuffix;
+    do {
+      if (fd_ >= 0) ::close(fd_);
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+      if (fd_ < 0) {
+        throw Error(Exit::kResource, "{}: cannot create: {}", path_.string(), errno_text(errno));
+      }
+      while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+      }
+    } while (!is_current());  // who held the lock before us finished it, or gave it up
+  }
+  ~PartFile() {
+    if (!is_done_) ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+
+  int fd() const { return fd_; }
+  const fs::path& path() const { return path_; }
+
+  /// The file appears under its own name.
+  void commit() {
+    if (::fsync(fd_) != 0 || ::rename(path_.c_str(), whole_.c_str()) != 0) {
+      throw Error(Exit::kResource, "{}: cannot write: {}", whole_.string(), errno_text(errno));
+    }
+    is_done_ = true;
+    sync_folder(whole_.parent_path());
+  }
+
+ private:
+  bool is_current() const {
+    struct stat ours {};
+    struct stat named {};
+    return ::fstat(fd_, &ours) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           ours.st_ino == named.st_ino;
+  }
+
+  fs::path whole_;
+  fs::path path_;
+  int fd_ = -1;
+  bool is_done_ = false;
+};
+
+/// False where the server has none.
+bool fetch(const std::string& url, const fs::path& path, const HttpLimits& limits) {
+  if (is_there(path)) return true;
+  PartFile part(path);
+  if (is_there(path)) return true;  // another process was faster
+  if (download(url, part.fd(), part.path(), limits) == Download::kMissing) return false;
+  part.commit();
+  return true;
+}
+
+/// Sets the time of last use, by which trim() chooses.
+void touch(const fs::path& path) {
+  const std::array<timespec, 2> times = {timespec{0, UTIME_NOW}, timespec{0, UTIME_OMIT}};
+  ::utimensat(AT_FDCWD, path.c_str(), times.data(), 0);
+}
+
+/// A shard in the folder.
+struct Kept {
+  fs::path path;
+  int64_t bytes;
+  timespec used;
+};
+
+bool is_shard_name(const std::string& name) {
+  return name.size() > kDigestDigits && name[kDigestDigits] == '-' &&
+         name.find_first_not_of("0123456789abcdef") == kDigestDigits &&
+         !name.ends_with(kPartSuffix) && !name.ends_with(kIndexSuffix) &&
+         name.find(".tmp.") == std::string::npos;
+}
+
+/// Those used longest ago come first.
+std::vector<Kept> kept_shards(const fs::path& folder) {
+  std::vector<Kept> kept;
+  std::error_code code;
+  fs::directory_iterator it(folder, code);
+  for (; !code && it != fs::directory_iterator(); it.increment(code)) {
+    struct stat info {};
+    if (!is_shard_name(it->path().filename().string())) continue;
+    if (::stat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    kept.push_back({it->path(), info.st_size, info.st_atim});
+  }
+  std::ranges::sort(
+      kept, {}, [](const Kept& shard) { return std::pair(shard.used.tv_sec, shard.used.tv_nsec); });
+  return kept;
+}
+
+/// Removes a shard, unless somebody has it open.
+bool remove_unused(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT;
+  const bool is_unused = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (is_unused) ::unlink(path.c_str());
+  ::close(fd);
+  return is_unused;
+}
+
+/// The address of a shard's index: the suffix goes before a query.
+std::string index_url(const std::string& url) {
+  const size_t end = std::min(url.find_first_of("?#"), url.size());
+  return url.substr(0, end) + std::string(kIndexSuffix) + url.substr(end);
+}
+
+std::optional<ShardIndex> kept_index(const fs::path& path, const std::string& where) {
+  if (!is_there(path)) return {};
+  try {
+    return parse_index(read_file(path, Exit::kData, kMaxIndexBytes), where);
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+    std::error_code code;
+    fs::remove(path, code);
+    return {};
+  }
+}
+
+}  // namespace
+
+fs::path default_cache_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  const std::string base = variable("XDG_CACHE_HOME");
+  if (base.starts_with('/')) return fs::path(base) / "brim/shards";
+  const std::string home = variable("HOME");
+  if (home.starts_with('/')) return fs::path(home) / ".cache/brim/shards";
+  throw Error(Exit::kResource,
+              "shards from the web need a folder: neither data.shard_cache nor $XDG_CACHE_HOME nor "
+              "$HOME names one");
+}
+
+ShardCache::ShardCache(CacheOptions options) : options_(std::move(options)) {
+  folder_ = options_.folder.empty() ? default_cache_folder() : options_.folder;
+  make_folder(folder_);
+}
+
+fs::path ShardCache::path_of(const std::string& url) const {
+  constexpr size_t kLongestName = 100;
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  std::string name = shown_address(url);
+  name.erase(0, name.rfind('/') + 1);
+  if (name.size() > kLongestName) name.erase(0, name.size() - kLongestName);
+  for (char& c : name) c = kPlain.find(c) == std::string_view::npos ? '_' : c;
+  // The digest of the whole address, its query included, tells shards of one name apart.
+  return folder_ / fmt::format("{}-{}", digest(std::as_bytes(std::span(url))), name);
+}
+
+std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
+  const fs::path path = path_of(url);
+  constexpr int kTries = 3;  // another process may remove it between fetching and opening
+  for (int i = 1;; ++i) {
+    if (!fetch(url, path, options_.http)) {
+      throw Error(Exit::kData, "{}: the server has no such shard, or not for us",
+                  shown_address(url));
+    }
+    touch(path);
+    try {
+      auto file = std::make_unique<FileBytes>(path, shown_address(url));
+      file->hold();
+      return {file.release(), [path](const FileBytes* used) {
+                touch(path);
+                delete used;
+              }};
+    } catch (const Error&) {
+      if (i == kTries || is_there(path)) throw;
+    }
+  }
+}
+
+ShardIndex ShardCache::index(const std::string& url) {
+  fs::path path = path_of(url);
+  path += kIndexSuffix;
+  if (auto index = kept_index(path, path.string())) return std::move(*index);
+  if (fetch(index_url(url), path, options_.http)) {
+    if (auto index = kept_index(path, shown_address(index_url(url)))) return std::move(*index);
+  }
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true)) {
+    log::info(
+        "{}: the server has no index of it; shards without one are fetched now, to index them",
+        shown_address(url));
+  }
+  ShardIndex index = build_index(*open(url));
+  write_file(path, print_index(index));
+  trim();
+  return index;
+}
+
+bool ShardCache::trim() {
+  if (options_.budget_bytes == 0) return true;
+  const auto kept = kept_shards(folder_);
+  int64_t bytes = 0;
+  for (const Kept& shard : kept) bytes += shard.bytes;
+  for (const Kept& shard : kept) {
+    if (bytes <= options_.budget_bytes) return true;
+    if (remove_unused(shard.path)) bytes -= shard.bytes;
+  }
+  return bytes <= options_.budget_bytes;
+}
+
+}  // namespace brim::data

@@ -1,0 +1,111 @@
+#include "framework/data/shards/shard_files.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/data/parallel.h"
+#include "framework/data/shards/shard_list.h"
+
+namespace brim::data {
+namespace {
+
+constexpr size_t kMostOpen = 256;  // of the 1024 files that a process may usually have open
+
+/// Indexes are read and made by waiting for a disk or a server more than by computing.
+int64_t index_threads() {
+  return std::clamp<int64_t>(4 * int64_t{std::thread::hardware_concurrency()}, 8, 32);
+}
+
+}  // namespace
+
+ShardFiles::ShardFiles(std::vector<std::string> addresses, const CacheOptions& cache)
+    : addresses_(std::move(addresses)), indexes_(addresses_.size()), slots_(addresses_.size()) {
+  if (std::ranges::any_of(addresses_, is_url)) cache_ = std::make_unique<ShardCache>(cache);
+  parallel_for(count(), index_threads(), [this](int64_t i) {
+    if (stop_requested()) throw Error(Exit::kStopped, "stopped while the shards were indexed");
+    indexes_[static_cast<size_t>(i)] = read_index(addresses_[static_cast<size_t>(i)]);
+  });
+  int64_t passed_over = 0;
+  for (const ShardIndex& index : indexes_) passed_over += index.passed_over;
+  if (passed_over != 0) {
+    log::info("{} members of the shards belong to no sample and are passed over",
+              format_count(passed_over));
+  }
+}
+
+ShardIndex ShardFiles::read_index(const std::string& address) {
+  return is_url(address) ? cache_->index(address) : open_index(address);
+}
+
+std::string ShardFiles::name(int64_t shard) const {
+  return shown_address(addresses_[static_cast<size_t>(shard)]);
+}
+
+std::shared_ptr<const ByteSource> ShardFiles::find(int64_t shard) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slots_[static_cast<size_t>(shard)];
+  slot.last_use = ++uses_;
+  return slot.file;
+}
+
+std::shared_ptr<const ByteSource> ShardFiles::open(int64_t shard) {
+  if (auto file = find(shard)) return file;
+  const std::lock_guard lock(slots_[static_cast<size_t>(shard)].opening);
+  if (auto file = find(shard)) return file;
+  auto file = open_file(shard);
+  keep(shard, file);
+  if (cache_ != nullptr) {
+    while (!cache_->trim() && close_least_used(shard)) {
+    }
+  }
+  return file;
+}
+
+std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
+  const std::string& address = addresses_[static_cast<size_t>(shard)];
+  const ShardIndex& expected = index(shard);
+  if (is_url(address)) {
+    auto file = cache_->open(address);
+    check_shard(*file, expected,
+                fmt::format("remove {}* and start again", cache_->path_of(address).string()));
+    return file;
+  }
+  const std::string advice = "start again once it is as it should be";
+  auto file = std::make_shared<FileBytes>(address);
+  check_shard(*file, expected, advice);
+  if (file->modified_ns() != expected.shard_modified_ns) {
+    throw Error(Exit::kData, "{}: changed since it was indexed; {}", address, advice);
+  }
+  return file;
+}
+
+void ShardFiles::keep(int64_t shard, std::shared_ptr<const ByteSource> file) {
+  {
+    const std::lock_guard lock(mutex_);
+    slots_[static_cast<size_t>(shard)].file = std::move(file);
+    open_.push_back(shard);
+    if (open_.size() <= kMostOpen) return;
+  }
+  close_least_used(shard);
+}
+
+/// Closes the file that was used longest ago; those who still read it hold it open. False where
+/// none is left but that of `but`.
+bool ShardFiles::close_least_used(int64_t but) {
+  const std::lock_guard lock(mutex_);
+  const auto last_use = [&](int64_t shard) {
+    return shard == but ? uses_ + 1 : slots_[static_cast<size_t>(shard)].last_use;
+  };
+  const auto least = std::ranges::min_element(open_, {}, last_use);
+  if (least == open_.end() || *least == but) return false;
+  slots_[static_cast<size_t>(*least)].file.reset();
+  open_.erase(least);
+  return true;
+}
+
+}  // namespace brim::data

@@ -1,0 +1,44 @@
+// The image files in a folder for each class, millions of them: names lie in one piece of memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace brim::data {
+
+/// In torchvision's order: classes are the folders in `root` by name, files come by folder, then by
+/// name. Links are followed, except back into a folder that is being listed.
+class FileList {
+ public:
+  /// Lists with several threads. Throws Error(kData): a folder that can't be read, no classes, a
+  /// class without images.
+  explicit FileList(const std::filesystem::path& root);
+
+  int64_t size() const { return static_cast<int64_t>(starts_.size()); }
+  const std::vector<std::string>& class_names() const { return class_names_; }
+  std::string path(int64_t index) const;
+  int64_t label(int64_t index) const { return folder_of(index).label; }
+
+ private:
+  /// A folder with images right inside it.
+  struct Folder {
+    std::string path;
+    int64_t label;
+    int64_t end;  // the number of images up to and including its own
+  };
+
+  const Folder& folder_of(int64_t index) const;
+
+  std::vector<std::string> class_names_;
+  std::vector<Folder> folders_;
+  std::string names_;  // of the files, each ended by a zero
+  std::vector<uint64_t> starts_;
+};
+
+/// The names of the folders in `root`, in order. Throws Error(kData) where it can't be read or
+/// holds none.
+std::vector<std::string> class_folders(const std::filesystem::path& root);
+
+}  // namespace brim::data

@@ -1,0 +1,132 @@
+#include "framework/data/sources/image_dataset.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/data/image/image.h"
+#include "framework/data/image/image_cache.h"
+#include "framework/data/stages.h"
+
+namespace brim::data {
+namespace {
+
+constexpr std::array<std::string_view, 2> kFilterWords = {"bilinear", "bicubic"};
+constexpr std::array<std::string_view, 3> kCacheWords = {"none", "encoded", "decoded"};
+
+class ImageDataset final : public ImageSamples {
+ public:
+  ImageDataset(std::unique_ptr<EncodedImages> images, const ImageOptions& options,
+               const AugmentConfig& augment)
+      : images_(std::move(images)), options_(options), augment_(augment) {
+    if (options.cache != CacheKind::kNone) {
+      cache_ = std::make_unique<ImageCache>(
+          images_->size(), static_cast<int64_t>(options.cache_gib * (int64_t{1} << 30)));
+    }
+  }
+
+  int64_t size() const override { return images_->size(); }
+  ImageShape shape() const override { return {options_.image_size, options_.image_size, 3}; }
+  int64_t classes() const override { return static_cast<int64_t>(images_->class_names().size()); }
+  std::vector<std::string> class_names() const override { return images_->class_names(); }
+  std::string name(int64_t index) const override { return images_->name(index); }
+  int64_t label(int64_t index) const override { return images_->label(index); }
+  std::span<const int64_t> shard_ends() const override { return images_->shard_ends(); }
+
+  int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
+    const auto place = [&](int64_t height, int64_t width) {
+      return random == nullptr
+                 ? place_whole(height, width, shape(), options_.resize)
+                 : place_randomly(height, width, shape(), options_.resize, augment_, *random);
+    };
+    if (options_.cache == CacheKind::kDecoded) {
+      draw_decoded(index, place, pixels);
+    } else {
+      draw_image(encoded(index), name(index), place,
+                 {.filter = options_.interpolation, .fast_decode = options_.fast_decode}, pixels);
+    }
+    if (random != nullptr) augment_placed(shape(), augment_, *random, pixels);
+    return images_->label(index);
+  }
+
+ private:
+  /// From the cache or from where the images are; valid until the thread's next call.
+  std::span<const uint8_t> encoded(int64_t index) const {
+    thread_local std::vector<uint8_t> buffer;
+    if (options_.cache != CacheKind::kEncoded) return images_->bytes(index, buffer);
+    if (const CachedImage* cached = cache_->find(index)) return cached->bytes;
+    const std::span<const uint8_t> bytes = images_->bytes(index, buffer);
+    cache_->add(index, {.bytes = bytes});
+    return bytes;
+  }
+
+  void draw_decoded(int64_t index, const Place& place, std::span<uint8_t> pixels) const {
+    const auto draw = [&](const ImageView& image) {
+      enter_stage(Stage::kResize);
+      resize(image, place(image.height, image.width), options_.interpolation, pixels);
+    };
+    if (const CachedImage* cached = cache_->find(index)) {
+      draw({cached->bytes.data(), cached->height, cached->width, 3, cached->width * 3});
+      return;
+    }
+    const std::span<const uint8_t> bytes = encoded(index);
+    enter_stage(Stage::kDecode);
+    const Image image = decode_image(bytes, name(index));
+    cache_->add(index, {image.height, image.width, image.pixels});
+    draw(view(image));
+  }
+
+  std::unique_ptr<EncodedImages> images_;
+  std::unique_ptr<ImageCache> cache_;  // null: none
+  ImageOptions options_;
+  AugmentConfig augment_;
+};
+
+}  // namespace
+
+void ImageOptions::fields(recipe::Fields& f) {
+  f.value("image_size", image_size, "height and width of what the model sees, in pixels",
+          recipe::between(1, 4096));
+  f.value("resize", resize,
+          "length of the shorter side in pixels before the centre is cut out, for evaluation and "
+          "for crops other than random_resized",
+          recipe::between(1, 8192));
+  f.choice("interpolation", interpolation, kFilterWords,
+           "how pixels are resized, with antialiasing");
+  f.value("fast_decode", fast_decode,
+          "decode JPEG images at a fraction of their size where that is large enough, and their "
+          "colour more coarsely: a few grey levels off, and faster");
+  f.choice("cache", cache, kCacheWords,
+           "keep training images in memory, as their files hold them or decoded");
+  f.value("cache_gib", cache_gib, "memory for that, in GiB; images beyond it are read each time",
+          recipe::above(0));
+}
+
+void ImageOptions::check() const {
+  if (cache == CacheKind::kNone && cache_gib != ImageOptions{}.cache_gib) {
+    log::warning("data.cache_gib has no effect: cache is \"none\"");
+  }
+  if (cache == CacheKind::kDecoded && fast_decode) {
+    log::warning("data.fast_decode has no effect on training: cache is \"decoded\"");
+  }
+  if (resize < image_size) {
+    throw Error(Exit::kRecipe, "[data]: expected 'resize' to be at least image_size ({}), found {}",
+                image_size, resize);
+  }
+}
+
+ImageOptions ImageOptions::for_evaluation() const {
+  ImageOptions options = *this;
+  options.cache = CacheKind::kNone;
+  return options;
+}
+
+std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<EncodedImages> images,
+                                            const ImageOptions& options,
+                                            const AugmentConfig& augment) {
+  return std::make_unique<ImageDataset>(std::move(images), options, augment);
+}
+
+}  // namespace brim::data

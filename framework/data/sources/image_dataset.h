@@ -1,0 +1,36 @@
+// Encoded images as a dataset: decoded, cropped, resized and augmented to one shape. Every source
+// of JPEG and PNG images uses it.
+#pragma once
+
+#include <memory>
+
+#include "framework/data/augment/augment.h"
+#include "framework/data/dataset.h"
+#include "framework/data/sources/encoded_images.h"
+
+namespace brim::data {
+
+/// What of an image is kept in memory after it was first read.
+enum class CacheKind { kNone, kEncoded, kDecoded };
+
+/// The keys that all sources of encoded images have in [data].
+struct ImageOptions {
+  int64_t image_size = 224;
+  int64_t resize = 256;
+  Filter interpolation = Filter::kBilinear;
+  bool fast_decode = false;
+  CacheKind cache = CacheKind::kNone;
+  double cache_gib = 4.0;
+
+  void fields(recipe::Fields& f);
+  /// Throws Error(kRecipe) where keys contradict each other; says aloud which have no effect.
+  void check() const;
+  /// The same without a cache: evaluation sees each image once in a while.
+  ImageOptions for_evaluation() const;
+};
+
+std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<EncodedImages> images,
+                                            const ImageOptions& options,
+                                            const AugmentConfig& augment);
+
+}  // namespace brim::data

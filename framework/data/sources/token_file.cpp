@@ -1,0 +1,87 @@
+#include "framework/data/sources/token_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "framework/base/error.h"
+
+namespace brim::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "values are taken as they lie");
+
+// Tokens that are read and converted at a time, so that they stay in the first cache.
+constexpr size_t kChunk = 4096;
+
+std::span<uint8_t> as_bytes(std::span<int32_t> tokens) {
+  return {reinterpret_cast<uint8_t*>(tokens.data()), tokens.size_bytes()};
+}
+
+/// Whether each id is in [0, vocabulary): the loops below collect what tells in the highest bit,
+/// without a branch, so that the compiler vectorises them.
+uint32_t outside(uint32_t id, uint32_t vocabulary) { return id | (vocabulary - 1 - id); }
+bool is_inside(uint32_t collected) { return collected >> 31 == 0; }
+
+bool all_inside(std::span<const int32_t> ids, uint32_t vocabulary) {
+  uint32_t collected = 0;
+  for (const int32_t id : ids) collected |= outside(static_cast<uint32_t>(id), vocabulary);
+  return is_inside(collected);
+}
+
+/// The same while ids are widened to `out`.
+bool widen(const uint16_t* ids, uint32_t vocabulary, std::span<int32_t> out) {
+  uint32_t collected = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = ids[i];
+    collected |= outside(ids[i], vocabulary);
+  }
+  return is_inside(collected);
+}
+
+}  // namespace
+
+TokenFile::TokenFile(std::unique_ptr<ByteSource> bytes, TokenType type, int64_t vocabulary)
+    : bytes_(std::move(bytes)),
+      type_(type),
+      token_bytes_(type == TokenType::kUint16 ? 2 : 4),
+      vocabulary_(vocabulary),
+      size_(bytes_->size() / token_bytes_) {
+  if (bytes_->size() % token_bytes_ != 0) {
+    throw Error(Exit::kData, "{}: expected whole tokens of {} bytes, found {} bytes", name(),
+                token_bytes_, bytes_->size());
+  }
+}
+
+void TokenFile::read(int64_t first, std::span<int32_t> out) const {
+  const auto vocabulary = static_cast<uint32_t>(vocabulary_);
+  while (!out.empty()) {
+    const std::span<int32_t> part = out.first(std::min(out.size(), kChunk));
+    bool inside = false;
+    if (type_ == TokenType::kUint32) {
+      bytes_->read(first * token_bytes_, as_bytes(part));
+      inside = all_inside(part, vocabulary);
+    } else {
+      std::array<uint16_t, kChunk> ids;
+      bytes_->read(first * token_bytes_,
+                   {reinterpret_cast<uint8_t*>(ids.data()), part.size() * sizeof(uint16_t)});
+      inside = widen(ids.data(), vocabulary, part);
+    }
+    if (!inside) throw_outside(first, part);
+    first += static_cast<int64_t>(part.size());
+    out = out.subspan(part.size());
+  }
+}
+
+void TokenFile::throw_outside(int64_t first, std::span<const int32_t> tokens) const {
+  const auto found = std::ranges::find_if(
+      tokens, [this](int32_t id) { return static_cast<uint32_t>(id) >= vocabulary_; });
+  const int64_t token = first + (found - tokens.begin());
+  throw Error(Exit::kData,
+              "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
+              "byte {}; is data.type the file's?",
+              name(), vocabulary_ - 1, static_cast<uint32_t>(*found), token, token * token_bytes_);
+}
+
+}  // namespace brim::data

@@ -1,0 +1,158 @@
+#include "framework/data/sources/tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/data/sources/packing.h"
+
+namespace brim::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 2> kTypeWords = {"uint16", "uint32"};
+constexpr std::array<std::string_view, 3> kPackingWords = {"stream", "documents", "padded"};
+
+std::span<int32_t> as_tokens(std::span<uint8_t> bytes) {
+  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t)};
+}
+
+/// Windows of the whole file.
+class TokenStream final : public Dataset {
+ public:
+  TokenStream(TokenFile file, int64_t length)
+      : file_(std::move(file)), length_(length), size_((file_.size() - 1) / length) {
+    if (file_.size() > length) return;
+    throw Error(Exit::kData, "{}: expected at least {} tokens, one more than data.length, found {}",
+                file_.name(), length + 1, file_.size());
+  }
+
+  int64_t size() const override { return size_; }
+  int64_t sample_bytes() const override { return (length_ + 1) * sizeof(int32_t); }
+  std::string name(int64_t index) const override {
+    return fmt::format("{}[tokens {} to {}]", file_.name(), index * length_, (index + 1) * length_);
+  }
+  int64_t read(int64_t index, RandomStream*, std::span<uint8_t> bytes) const override {
+    file_.read(index * length_, as_tokens(bytes));
+    return 0;
+  }
+
+ private:
+  TokenFile file_;
+  int64_t length_;
+  int64_t size_;
+};
+
+/// Documents in rows.
+class TokenRows final : public Dataset {
+ public:
+  TokenRows(TokenFile file, PackedRows rows, int64_t length)
+      : file_(std::move(file)), rows_(std::move(rows)), row_tokens_(length + 1) {
+    if (rows_.size() > 0) return;
+    throw Error(Exit::kData, "{}: expected documents of at least 2 tokens, found none",
+                file_.name());
+  }
+
+  int64_t size() const override { return rows_.size(); }
+  int64_t sample_bytes() const override { return 3 * row_tokens_ * sizeof(int32_t); }
+  std::string name(int64_t index) const override {
+    return fmt::format("{}[documents from token {}]", file_.name(), rows_.row(index)[0].first);
+  }
+  std::optional<int64_t> length(int64_t index) const override {
+    int64_t filled = 0;
+    for (const TokenRun& run : rows_.row(index)) filled += run.count;
+    return filled;
+  }
+
+  int64_t read(int64_t index, RandomStream*, std::span<uint8_t> bytes) const override {
+    const auto values = as_tokens(bytes);
+    const auto row = static_cast<size_t>(row_tokens_);
+    const auto tokens = values.first(row);
+    const auto positions = values.subspan(row, row);
+    const auto segments = values.subspan(2 * row, row);
+    size_t filled = 0;
+    int32_t segment = 0;
+    for (const TokenRun& run : rows_.row(index)) {
+      const auto count = static_cast<size_t>(run.count);
+      const auto place = positions.subspan(filled, count);
+      file_.read(run.first, tokens.subspan(filled, count));
+      std::iota(place.begin(), place.end(), 0);
+      std::ranges::fill(segments.subspan(filled, count), ++segment);
+      filled += count;
+    }
+    for (const auto plane : {tokens, positions, segments}) {
+      std::ranges::fill(plane.subspan(filled), 0);
+    }
+    return 0;
+  }
+
+ private:
+  TokenFile file_;
+  PackedRows rows_;
+  int64_t row_tokens_;
+};
+
+struct TrainFile {
+  fs::path& path;
+  void fields(recipe::Fields& f) {
+    f.value("path", path, "file of token ids, as nanoGPT's train.bin", recipe::Need::kRequired);
+  }
+};
+
+struct EvalFile {
+  fs::path& path;
+  void fields(recipe::Fields& f) {
+    f.value("path", path, "file of token ids, as nanoGPT's val.bin; not given: no evaluation");
+  }
+};
+
+}  // namespace
+
+void TokensConfig::fields(recipe::Fields& f) {
+  TrainFile train_file{train};
+  f.section("train", train_file, "the training set");
+  EvalFile eval_file{eval};
+  f.section("eval", eval_file, "the evaluation set");
+  f.choice("type", type, kTypeWords, "type of the ids in the files, little-endian");
+  f.value("vocabulary", vocabulary, "number of different ids; the files hold none from it on",
+          recipe::between(2, 2147483648.0));
+  f.value("length", length, "tokens that the model sees at a time", recipe::between(1, 1 << 24));
+  f.choice("packing", packing, kPackingWords,
+           "stream: windows of the whole file; documents: whole documents, several in a row where "
+           "they fit, attention within each; padded: one document in a row");
+  f.auto_or("end_of_document", end_of_document,
+            "id that ends a document; auto: the last of the vocabulary",
+            recipe::between(0, 2147483647.0));
+}
+
+std::unique_ptr<Dataset> TokensConfig::open(std::unique_ptr<ByteSource> bytes) const {
+  const int64_t end = end_of_document.value_or(vocabulary - 1);
+  if (end >= vocabulary) {
+    throw Error(Exit::kRecipe,
+                "[data]: expected 'end_of_document' to be below 'vocabulary' ({}), found {}",
+                vocabulary, end);
+  }
+  TokenFile file(std::move(bytes), type, vocabulary);
+  if (packing == Packing::kStream) return std::make_unique<TokenStream>(std::move(file), length);
+  auto runs = find_documents(file, end, length + 1);
+  auto rows = packing == Packing::kDocuments ? PackedRows::first_fit(runs, length + 1)
+                                             : PackedRows::one_each(std::move(runs));
+  return std::make_unique<TokenRows>(std::move(file), std::move(rows), length);
+}
+
+std::unique_ptr<Dataset> TokensConfig::open_train(const AugmentConfig& /*augment*/) const {
+  if (packing == Packing::kStream && end_of_document) {
+    log::warning("data.end_of_document has no effect: packing is \"stream\"");
+  }
+  return open(std::make_unique<FileBytes>(train));
+}
+
+std::unique_ptr<Dataset> TokensConfig::open_eval() const {
+  return eval.empty() ? nullptr : open(std::make_unique<FileBytes>(eval));
+}
+
+}  // namespace brim::data

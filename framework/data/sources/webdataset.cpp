@@ -1,0 +1,152 @@
+#include "framework/data/sources/webdataset.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/data/shards/shard_files.h"
+#include "framework/data/shards/shard_list.h"
+#include "framework/data/shards/tar.h"
+
+namespace brim::data {
+namespace {
+
+class ShardedImages final : public EncodedImages {
+ public:
+  ShardedImages(const std::string& pattern, std::optional<int64_t> classes,
+                const CacheOptions& cache)
+      : files_(list_shards(pattern), cache) {
+    int64_t size = 0;
+    for (int64_t i = 0; i < files_.count(); ++i) {
+      if (files_.index(i).size() == 0) {
+        log::warning("{}: holds no samples", files_.name(i));
+        continue;
+      }
+      size += files_.index(i).size();
+      shards_.push_back(i);
+      ends_.push_back(size);
+    }
+    if (size == 0) {
+      throw Error(Exit::kData, "{}: expected samples, found none", shown_address(pattern));
+    }
+    classes_ = classes.value_or(greatest_label() + 1);
+    if (greatest_label() >= classes_) refuse_label();
+  }
+
+  int64_t size() const override { return ends_.back(); }
+  std::vector<std::string> class_names() const override { return numbered_classes(classes_); }
+  std::string name(int64_t index) const override {
+    const auto [shard, sample] = locate(index);
+    return fmt::format("{}: {}", files_.name(shard), printable(files_.index(shard).name(sample)));
+  }
+  int64_t label(int64_t index) const override { return at(index).label; }
+  std::span<const int64_t> shard_ends() const override { return ends_; }
+
+  std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
+    const ShardSample& sample = at(index);
+    buffer.resize(sample.bytes);
+    files_.open(locate(index).first)->read(static_cast<int64_t>(sample.offset), buffer);
+    return buffer;
+  }
+
+ private:
+  /// The shard of a sample and its number there.
+  std::pair<int64_t, int64_t> locate(int64_t index) const {
+    const auto end = std::ranges::upper_bound(ends_, index);
+    const int64_t start = end == ends_.begin() ? 0 : end[-1];
+    return {shards_[static_cast<size_t>(end - ends_.begin())], index - start};
+  }
+
+  const ShardSample& at(int64_t index) const {
+    const auto [shard, sample] = locate(index);
+    return files_.index(shard).samples[static_cast<size_t>(sample)];
+  }
+
+  int64_t greatest_label() const {
+    int64_t greatest = 0;
+    for (const int64_t shard : shards_) {
+      for (const ShardSample& sample : files_.index(shard).samples) {
+        greatest = std::max<int64_t>(greatest, sample.label);
+      }
+    }
+    return greatest;
+  }
+
+  [[noreturn]] void refuse_label() const {
+    int64_t index = 0;
+    while (label(index) < classes_) ++index;
+    throw Error(Exit::kData, "{}: expected a label from 0 to {}, found {}", name(index),
+                classes_ - 1, label(index));
+  }
+
+  mutable ShardFiles files_;     // may be used by several threads at once
+  std::vector<int64_t> shards_;  // those with samples
+  std::vector<int64_t> ends_;    // of each of them, in samples
+  int64_t classes_ = 0;
+};
+
+struct TrainShards {
+  std::filesystem::path& path;
+  void fields(recipe::Fields& f) {
+    f.value("path", path,
+            "folder of *.tar, one tar, or a pattern such as shard-{000000..000127}.tar; the last "
+            "two at http(s):// too",
+            recipe::Need::kRequired);
+  }
+};
+
+struct EvalShards {
+  std::filesystem::path& path;
+  void fields(recipe::Fields& f) {
+    f.value("path", path, "the same for evaluation; not given: no evaluation");
+  }
+};
+
+CacheOptions cache_options(const WebDatasetConfig& config) {
+  return {config.cache_dir, config.cache_gib << 30};
+}
+
+}  // namespace
+
+std::unique_ptr<EncodedImages> open_shards(const std::string& pattern,
+                                           std::optional<int64_t> classes,
+                                           const CacheOptions& cache) {
+  return std::make_unique<ShardedImages>(pattern, classes, cache);
+}
+
+void WebDatasetConfig::fields(recipe::Fields& f) {
+  TrainShards train_shards{train};
+  f.section("train", train_shards, "the training set");
+  EvalShards eval_shards{eval};
+  f.section("eval", eval_shards, "the evaluation set");
+  f.auto_or("classes", classes, "classes; auto: one more than the greatest training label",
+            recipe::between(1, static_cast<double>(kMaxLabel + 1)));
+  f.value("shard_cache", cache_dir,
+          "folder that keeps shards from http(s) addresses; not given: brim/shards in "
+          "$XDG_CACHE_HOME or ~/.cache");
+  f.value("shard_cache_gib", cache_gib,
+          "what that folder may hold in GiB, the shards in use excepted; 0: no limit",
+          recipe::between(0, 1 << 20));
+  options.fields(f);
+}
+
+std::unique_ptr<Dataset> WebDatasetConfig::open_train(const AugmentConfig& augment) const {
+  options.check();
+  return make_image_dataset(open_shards(train.string(), classes, cache_options(*this)), options,
+                            augment);
+}
+
+std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
+  if (eval.empty()) return nullptr;
+  auto expected = classes;
+  if (!expected) {
+    const auto images = open_shards(train.string(), {}, cache_options(*this));
+    expected = static_cast<int64_t>(images->class_names().size());
+  }
+  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)),
+                            options.for_evaluation(), {});
+}
+
+}  // namespace brim::data

@@ -1,0 +1,61 @@
+// The training loop's batches are the loader's, on the device, in order, to the end.
+#include "framework/data/prefetcher.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/data/config.h"
+#include "framework/data/sources/synthetic.h"
+
+namespace brim::data {
+namespace {
+
+TEST(DevicePrefetcherTest, GivesWhatTheLoaderGivesWithAndWithoutPrefetching) {
+  SyntheticConfig config;
+  config.samples = 10;
+  const auto dataset = as_images(config.open_train({}));
+  const LoaderOptions loading = {
+      .global_batch = 4, .micro_batch = 3, .augment = true, .epochs = 2, .pairs = true};
+  const InputOptions input = {
+      .shape = dataset->shape(),
+      .normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU),
+      .channels_last = true,
+      .mix = {.mixup = 0.4}};
+  for (const bool prefetches : {false, true}) {
+    Timeline timeline;
+    DevicePrefetcher inputs(*dataset, loading, input, timeline);
+    Loader loader(*dataset, loading);
+    while (const Batch* batch = loader.next()) {
+      const auto* got = inputs.next();
+      ASSERT_NE(got, nullptr);
+      const auto changes = draw_changes(input.mix, loading.seed, batch->epoch,
+                                        batch->first_position, batch->count, input.shape);
+      const DeviceBatch expected =
+          to_device(*batch, input.shape, input.normalizer, true, at::kFloat, changes);
+      if (prefetches) inputs.prefetch();
+      EXPECT_EQ(got->first_position, batch->first_position);
+      EXPECT_EQ(got->ends_step, batch->ends_step);
+      EXPECT_TRUE(got->tensors.images.equal(expected.images));
+      EXPECT_TRUE(got->tensors.labels.equal(expected.labels));
+      EXPECT_TRUE(got->tensors.label_shares.equal(expected.label_shares));
+    }
+    EXPECT_EQ(inputs.next(), nullptr);
+  }
+}
+
+TEST(DevicePrefetcherTest, TimeGoesToItsPhases) {
+  SyntheticConfig config;
+  const auto dataset = as_images(config.open_train({}));
+  const InputOptions input = {
+      .shape = dataset->shape(),
+      .normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU)};
+  Timeline timeline;
+  timeline.enter(Phase::kForward);
+  DevicePrefetcher inputs(*dataset, {.global_batch = 64, .micro_batch = 64}, input, timeline);
+  ASSERT_NE(inputs.next(), nullptr);
+  const auto seconds = timeline.take();
+  EXPECT_GT(seconds[static_cast<size_t>(Phase::kDataWait)], 0);
+  EXPECT_GT(seconds[static_cast<size_t>(Phase::kCopy)], 0);
+}
+
+}  // namespace
+}  // namespace brim::data
