@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// "label name content" of each sample.
 std::vector<std::string> samples(const ShardIndex& index, const std::string& bytes) {
