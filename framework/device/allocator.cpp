@@ -45,7 +45,7 @@ class CpuAllocator final : public c10::Allocator {
                                      static_cast<size_t>(now.reserved_bytes), c10::kCPU);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory on the host: a tensor asked for ",
                      format_bytes(static_cast<int64_t>(bytes)), "; tensors hold ",
-                     format_bytes(now.allocated_bytes), " already. Use a smaller batch.micro");
+                     format_bytes(now.allocated_bytes), " already");
     std::abort();  // not reached; the macro's author doesn't say so to the compiler
   }
 };

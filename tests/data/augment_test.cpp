@@ -11,7 +11,6 @@
 namespace brim::data {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 
 /// [height, width, 2] with pixels 1, 2, 3, …
