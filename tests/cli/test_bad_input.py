@@ -234,8 +234,8 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
 def test_exhausted_memory_is_said_in_words(tmp_path):
     """Under a limit on the address space, as a container has one on memory."""
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('[model]\nname = "resnet18"\n[data]\nkind = "synthetic"\nsamples = 10000\nheight = 64\n'
-                      'width = 64\nworkers = 0\n[batch]\nglobal = 2048\n[optimizer]\nname = "sgd"\n'
+    recipe.write_text('[model]\nname = "resnet18"\n[data]\nkind = "synthetic"\nsamples = 10000\nheight = 128\n'
+                      'width = 128\nworkers = 0\n[batch]\nglobal = 2048\n[optimizer]\nname = "sgd"\n'
                       '[train]\nsteps = 2\n')
     limit = 5 << 30
     run = subprocess.run([TRAINER, "--recipe", recipe, "--output", tmp_path / "run"], env=environment(), text=True,
