@@ -21,7 +21,7 @@ void draw(std::span<const uint8_t> bytes, int64_t choice) {
     const int64_t left = choice % width;
     return {{top, left, height - top, width - left}, 9, 7, {0, 0, 9, 7}};
   };
-  draw_image(bytes, "input", place, {.fast_decode = choice % 2 == 0}, out);
+  brim::data::draw_image(bytes, "input", place, {.fast_decode = choice % 2 == 0}, out);
 }
 
 }  // namespace
