@@ -187,15 +187,21 @@ std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, const Claim
   }
 }
 
+int64_t Loader::skipped() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(skipped_.size());
+}
+
 /// Notes that a sample is left out. Returns a failure where they have become too many.
 std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!skipped_.insert(sample).second) return std::nullopt;
-  if (skipped() > options_.max_skipped) {
+  const auto count = static_cast<int64_t>(skipped_.size());
+  if (count > options_.max_skipped) {
     return Failure{failure.index, failure.status,
                    fmt::format("{}; with it {} samples could not be read, and data.max_skipped "
                                "allows {}",
-                               failure.message, skipped(), options_.max_skipped)};
+                               failure.message, count, options_.max_skipped)};
   }
   unreported_.push_back("skipped: " + failure.message);
   return std::nullopt;

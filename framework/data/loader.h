@@ -48,9 +48,7 @@ class Loader {
   const Batch* next();
 
   /// Different samples that could not be read and were replaced or dropped; each was logged once.
-  int64_t skipped() const { return static_cast<int64_t>(skipped_.size()); }
-  /// Threads at work now.
-  int64_t active_workers() const { return active_; }
+  int64_t skipped() const;
 
  private:
   struct Failure {
@@ -88,7 +86,7 @@ class Loader {
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable_any work_;   // there may be a sample to claim
   std::condition_variable_any ready_;  // a batch may be complete
   Plan plan_;
