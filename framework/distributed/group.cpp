@@ -94,8 +94,6 @@ void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
 
 }  // namespace
 
-bool Pending::is_done() const { return work_ == nullptr || work_->isCompleted(); }
-
 void Pending::wait() {
   if (work_ == nullptr) return;
   guarded(*watchdog_, what_, [this] { work_->wait(); });

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -21,7 +22,6 @@
 namespace c10d {
 class ProcessGroup;
 class Store;
-class Work;
 }  // namespace c10d
 
 namespace brim::distributed {
@@ -33,8 +33,8 @@ enum class Reduce { kSum, kMax, kMin };
 /// A collective under way. The tensor holds the result after wait().
 class Pending {
  public:
-  Pending() = default;  // nothing is under way
-  bool is_done() const;
+  Pending() = default;
+  bool is_under_way() const { return work_ != nullptr; }
   void wait();
 
  private:
