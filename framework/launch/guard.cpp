@@ -49,6 +49,7 @@ void note(pid_t message) {
 }  // namespace
 
 Guard::Guard() {
+  if (::getpid() == 1) return;  // a container's first process: the kernel ends all others with it
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error(Exit::kResource, "cannot make a socket: {}", errno_text(errno));
@@ -71,6 +72,7 @@ Guard::Guard() {
 }
 
 Guard::~Guard() {
+  if (socket_ < 0) return;
   ::shutdown(socket_, SHUT_WR);
   char byte = 0;
   while (::recv(socket_, &byte, 1, 0) < 0 && errno == EINTR) {

@@ -62,6 +62,14 @@ def test_only_rank_0_gets_the_socket_and_nothing_else_is_inherited(tmp_path):
     assert ranks[1]["fds"] == [0, 1, 2, listing]
 
 
+def test_the_launcher_lets_go_of_the_socket():
+    # Kept open, it would take connections that nobody answers once rank 0 is dead.
+    status, _, err = trainrun(*sh("""socket=$(readlink /proc/self/fd/$BRIM_STORE_FD)
+        case $socket in socket:*) ;; *) exit 1;; esac
+        while ls -l /proc/$PPID/fd | grep -qF "$socket"; do sleep 0.01; done"""))
+    assert status == 0, err
+
+
 STORE = """
 import datetime, os, sys, torch.distributed as dist
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,8 +1,9 @@
 """A stop that is asked for: passed on, waited for, and forced by a second signal."""
+import os
 import signal
 
 import pytest
-from launches import Launch, sh, trainrun, wait_for_files, wait_until
+from launches import TRAINRUN, Launch, processes, sh, trainrun, wait_for_files
 
 # Saves its state and leaves with 75, as trainer does; "up" says that the trap is set.
 SAVER = """trap 'sleep 0.2; touch {0}/saved$RANK; exit 75' TERM INT; touch {0}/up$RANK
@@ -84,3 +85,24 @@ def test_a_stop_while_one_rank_fails_starts_nothing_again(tmp_path):
 def test_one_rank_that_stops_by_itself_makes_the_run_stopped():
     status, _, err = trainrun("--nproc-per-node=2", *sh("exit $((RANK * 75))"))
     assert (status, err) == (75, "")
+
+
+def first_process(*args):
+    """trainrun as a container runs it: the first process, to which all orphans come."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return Launch(*user, "--pid", "--fork", "--mount-proc", TRAINRUN, *args, program="unshare")
+
+
+def test_as_a_container_s_first_process_it_stops_in_order(tmp_path):
+    launch = first_process("--nproc-per-node=2", "--stop-timeout=1000", *sh(SAVER.format(tmp_path)))
+    wait_for_files(tmp_path, "up0", "up1")
+    pid = min(pid for pid, name in processes(launch.mark).items() if name == "trainrun")
+    os.kill(pid, signal.SIGTERM)
+    status, _, err = launch.finish()
+    assert status == 75, err
+
+
+def test_as_a_container_s_first_process_it_names_the_cause():
+    status, _, err = first_process("--nproc-per-node=2",
+                                   *sh("[ $RANK = 1 ] && exit 3; sleep 1000")).finish()
+    assert status == 3 and "exited with status 3" in err
