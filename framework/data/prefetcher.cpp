@@ -75,7 +75,7 @@ std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
   }
   const c10::OptionalStreamGuard on_copies(copies_);
   Input input = {*batch, to_device(*batch, input_.shape, input_.normalizer, input_.channels_last,
-                                   at::kFloat, changes)};
+                                   input_.dtype, changes)};
   if (copies_) {
     copied_.emplace(copies_->device_type());
     copied_->record(*copies_);

@@ -27,12 +27,13 @@ class SumBuckets : public c10d::CommHookInterface {
     const at::Tensor& gradients = bucket.getBuffer();
     if (compress_ == Compress::kNone) return sum(gradients);
     const at::ScalarType type = compress_ == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
-    return sum(gradients.to(type))->then(
-        [gradients](c10::ivalue::Future& summed) {
-          gradients.copy_(c10d::detail::parseCppCommHookResult(summed.value()));
-          return c10::IValue(gradients);
-        },
-        c10::TensorType::get());
+    return sum(gradients.to(type))
+        ->then(
+            [gradients](c10::ivalue::Future& summed) {
+              gradients.copy_(c10d::detail::parseCppCommHookResult(summed.value()));
+              return c10::IValue(gradients);
+            },
+            c10::TensorType::get());
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
@@ -94,8 +95,8 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
   const Trained trained = trained_parameters(model);
   gradient_bytes_ = trained.bytes;
   reducer_ = make_reducer(*group_, trained, options_);
-  reducer_->register_comm_hook(std::make_unique<SumBuckets>(group_->process_group(),
-                                                            options_.compress, last_bucket_s_));
+  reducer_->register_comm_hook(
+      std::make_unique<SumBuckets>(group_->process_group(), options_.compress, last_bucket_s_));
   if (options_.static_graph) reducer_->set_static_graph();
 }
 

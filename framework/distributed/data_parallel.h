@@ -28,6 +28,7 @@ struct DataParallelOptions {
   Compress compress = Compress::kNone;
   bool unused_parameters = false;  // the loss may leave some out, different ones each step
   bool static_graph = false;       // those that it leaves out are always the same
+  bool operator==(const DataParallelOptions&) const = default;
 };
 
 class DataParallel {

@@ -2,9 +2,8 @@
 // nothing of Debian's library is linked.
 #include "framework/distributed/gloo.h"
 
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
 #include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace brim::distributed {
 
@@ -13,9 +12,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             std::chrono::milliseconds limit) {
   auto options = c10d::ProcessGroupGloo::Options::create(limit);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  options->devices.push_back(
-      interface != nullptr ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                           : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->devices.push_back(interface != nullptr
+                                 ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options);
 }
 

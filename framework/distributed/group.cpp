@@ -39,8 +39,10 @@ c10d::ReduceOp operation(Reduce how) {
 milliseconds after(milliseconds limit) { return limit + limit / 2 + milliseconds(5000); }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open, const Ranks& ranks,
-                                                          c10::Device device, milliseconds limit) {
+                                                          c10::Device device, Backend backend,
+                                                          milliseconds limit) {
   const int rank = static_cast<int>(ranks.rank), world = static_cast<int>(ranks.world);
+  const bool uses_nccl = device.is_cuda() && backend != Backend::kGloo;
   const auto own = [&](const char* name) {
     return c10::make_intrusive<c10d::PrefixStore>(name, open.store);
   };
@@ -48,10 +50,13 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open,
   group->setBackend(c10::kCPU, BackendType::GLOO,
                     make_gloo(own("gloo"), rank, world, open.address, after(limit)));
   group->setDefaultBackend(BackendType::GLOO);
-  if (device.is_cuda()) {
-    group->setBackend(c10::kCUDA, BackendType::NCCL,
-                      device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(),
-                                                        after(limit)));
+  if (device.is_cuda() && !uses_nccl) {
+    group->setBackend(c10::kCUDA, BackendType::GLOO, group->getBackend(c10::kCPU));
+  }
+  if (uses_nccl) {
+    group->setBackend(
+        c10::kCUDA, BackendType::NCCL,
+        device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(), after(limit)));
     group->setDefaultBackend(BackendType::NCCL);
   }
   return group;
@@ -60,17 +65,19 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open,
 /// Marks the time in a collective for the heartbeat.
 class Inside {
  public:
-  Inside(Watchdog& watchdog, std::string_view what) : watchdog_(watchdog) { watchdog.enter(what); }
-  ~Inside() { watchdog_.leave(); }
+  Inside(Watchdog& watchdog, std::string_view what)
+      : watchdog_(watchdog), outer_(watchdog.enter(what)) {}
+  ~Inside() { watchdog_.leave(outer_); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 
  private:
   Watchdog& watchdog_;
+  std::string_view outer_;
 };
 
-/// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the maths
-/// inside it throws stays what it is.
+/// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
+/// maths inside it throws stays what it is.
 template <class Body>
 void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
   const Inside inside(watchdog, what);
@@ -94,6 +101,8 @@ void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
 
 }  // namespace
 
+bool Pending::is_done() const { return work_ == nullptr || work_->isCompleted(); }
+
 void Pending::wait() {
   if (work_ == nullptr) return;
   guarded(*watchdog_, what_, [this] { work_->wait(); });
@@ -105,7 +114,14 @@ Group::~Group() = default;
 
 std::shared_ptr<Group> Group::alone() { return std::shared_ptr<Group>(new Group(Ranks{})); }
 
-std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, milliseconds limit) {
+std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Backend backend,
+                                      milliseconds limit) {
+  if (backend == Backend::kNccl && !device.is_cuda()) {
+    throw Error(Exit::kRecipe,
+                "[distributed] backend = \"nccl\" needs GPUs, and this rank trains on {}; leave it "
+                "to \"auto\"",
+                device.str());
+  }
   if (ranks.world == 1) return std::shared_ptr<Group>(new Group(ranks));
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
@@ -119,9 +135,8 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, mi
                 "with the same number of ranks?",
                 ranks.rank, ranks.world, (ranks.rank + 1) % ranks.world, limit.count() / 1000);
   }
-  guarded(*group->watchdog_, "the first meeting of the ranks", [&] {
-    group->process_group_ = make_process_group(open, ranks, device, limit);
-  });
+  guarded(*group->watchdog_, "the first meeting of the ranks",
+          [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });
   group->barrier("the first meeting of the ranks");
   if (ranks.rank == 0 && ranks.meeting.kind == MeetingPoint::Kind::kFile) {
     std::remove(ranks.meeting.file.c_str());
@@ -137,8 +152,7 @@ Pending Group::start_all_reduce(const at::Tensor& tensor, Reduce how, std::strin
   options.reduceOp = operation(how);
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
-  guarded(*watchdog_, what,
-          [&] { pending.work_ = process_group_->allreduce(tensors, options); });
+  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->allreduce(tensors, options); });
   return pending;
 }
 
@@ -154,8 +168,7 @@ Pending Group::start_broadcast(const at::Tensor& tensor, std::string_view what, 
   options.rootRank = root;
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
-  guarded(*watchdog_, what,
-          [&] { pending.work_ = process_group_->broadcast(tensors, options); });
+  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->broadcast(tensors, options); });
   return pending;
 }
 

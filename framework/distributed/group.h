@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "framework/distributed/ranks.h"
@@ -28,6 +28,9 @@ namespace brim::distributed {
 
 class Watchdog;
 
+/// kAuto is NCCL where the device is a GPU.
+enum class Backend { kAuto, kNccl, kGloo };
+
 enum class Reduce { kSum, kMax, kMin };
 
 /// A collective under way. The tensor holds the result after wait().
@@ -35,6 +38,7 @@ class Pending {
  public:
   Pending() = default;
   bool is_under_way() const { return work_ != nullptr; }
+  bool is_done() const;
   void wait();
 
  private:
@@ -49,10 +53,10 @@ class Group {
   /// One rank alone: every collective is a no-op.
   static std::shared_ptr<Group> alone();
 
-  /// Meets the other ranks. CUDA tensors travel by NCCL where `device` is one, CPU tensors by Gloo.
-  /// Throws Error(kDistributed) where they don't meet within `limit`, disagree on how many they are,
-  /// or two claim to be the same one.
-  static std::shared_ptr<Group> connect(const Ranks& ranks, c10::Device device,
+  /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
+  /// Gloo. Throws Error(kRecipe) for NCCL without a GPU, Error(kDistributed) where they don't meet
+  /// within `limit`, disagree on how many they are, or two claim to be the same one.
+  static std::shared_ptr<Group> connect(const Ranks& ranks, c10::Device device, Backend backend,
                                         std::chrono::milliseconds limit);
   ~Group();
   Group(const Group&) = delete;
@@ -79,8 +83,8 @@ class Group {
   /// Runs what ends in collectives of LibTorch's own, and gives their failures the group's words.
   void run(std::string_view what, const std::function<void()>& body);
 
-  /// Runs `body` on every rank. Where it throws on some, all throw: those with an Error of their own
-  /// that one, unless an earlier rank's says the same; the others an empty one of its status.
+  /// Runs `body` on every rank. Where it throws on some, all throw: those with an Error of their
+  /// own that one, unless an earlier rank's says the same; the others an empty one of its status.
   void all_or_none(std::string_view what, const std::function<void()>& body);
 
   /// For the heartbeat: steps finished so far.

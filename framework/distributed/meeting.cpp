@@ -30,9 +30,8 @@ AddressList resolve(const std::string& host, uint16_t port, int socket_type) {
   hints.ai_socktype = socket_type;
   hints.ai_flags = host.empty() ? AI_PASSIVE : 0;
   addrinfo* list = nullptr;
-  const int code =
-      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints,
-                    &list);
+  const int code = ::getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                                 std::to_string(port).c_str(), &hints, &list);
   if (code != 0) {
     throw Error(Exit::kDistributed, "the address \"{}\" can't be resolved: {}", host,
                 ::gai_strerror(code));
@@ -53,20 +52,6 @@ Address own_address(int socket) {
     throw Error(Exit::kDistributed, "a socket has no address: {}", errno_text(errno));
   }
   return {host.data(), static_cast<uint16_t>(std::strtoul(port.data(), nullptr, 10))};
-}
-
-/// When a process of this machine started, in the kernel's ticks; nullopt where there is none.
-std::optional<uint64_t> start_time(int64_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  std::istringstream words(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  std::string word;
-  for (int field = 3; field <= 22 && words >> word; ++field) {
-  }
-  uint64_t ticks = 0;
-  std::from_chars(word.data(), word.data() + word.size(), ticks);
-  return ticks;
 }
 
 std::string this_host() {
@@ -164,6 +149,19 @@ Address read_meeting_file(const fs::path& file, std::chrono::milliseconds limit)
               "rank 0 did not write where to meet into {} within {} s; did it start, and does this "
               "rank see the same file?",
               file.string(), limit.count() / 1000);
+}
+
+std::optional<uint64_t> start_time(int64_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  std::istringstream words(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string word;
+  for (int field = 3; field <= 22 && words >> word; ++field) {
+  }
+  uint64_t ticks = 0;
+  std::from_chars(word.data(), word.data() + word.size(), ticks);
+  return ticks;
 }
 
 std::string address_towards(const std::string& host, uint16_t port) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace brim::distributed {
@@ -15,7 +16,8 @@ struct Listener {
 };
 
 /// A socket that listens on `address` (a name or number; "" for every interface), port 0 for any
-/// free one. Throws Error(kDistributed) where the port is taken or the address isn't this machine's.
+/// free one. Throws Error(kDistributed) where the port is taken or the address isn't this
+/// machine's.
 Listener listen_on(const std::string& address, uint16_t port);
 
 struct Address {
@@ -30,6 +32,9 @@ void write_meeting_file(const std::filesystem::path& file, const Address& addres
 /// Waits for the file that a living rank 0 has written. One that a process of this machine left
 /// behind when it died is no such file. Throws Error(kDistributed) after `limit`.
 Address read_meeting_file(const std::filesystem::path& file, std::chrono::milliseconds limit);
+
+/// When a process of this machine started, in the kernel's ticks; nullopt where there is none.
+std::optional<uint64_t> start_time(int64_t process);
 
 /// The address by which `host` would be reached from here: that of the right network interface.
 /// Empty where there is no way.

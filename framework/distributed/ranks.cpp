@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "framework/distributed/meeting.h"
 
 namespace brim::distributed {
 namespace {
@@ -169,7 +171,8 @@ MeetingPoint meeting_point(const Reader& reader, const Ranks& ranks) {
     return meeting;
   }
   if (ranks.launcher == "Slurm") {
-    // Every rank works out the same port. Jobs of one node seldom meet in it: they differ in number.
+    // Every rank works out the same port. Jobs of one node seldom meet in it: they differ in
+    // number.
     const int64_t job = reader.number("SLURM_JOB_ID", 0, INT64_MAX / 64).value_or(0);
     const int64_t step = reader.number("SLURM_STEP_ID", 0, INT64_MAX / 64).value_or(0);
     if (meeting.address.empty()) meeting.address = first_host(reader.text("SLURM_STEP_NODELIST"));
@@ -207,11 +210,18 @@ Ranks read_ranks(const Environment& environment) {
   const Reader reader(environment);
   Ranks ranks = read_launcher(reader);
   ranks.meeting = meeting_point(reader, ranks);
+  ranks.launch =
+      ranks.launcher == "Slurm" ? "slurm-" + reader.text("SLURM_JOB_ID") : parent_launch();
   return ranks;
 }
 
 Ranks read_ranks() {
   return read_ranks([](const char* name) { return std::getenv(name); });
+}
+
+std::string parent_launch() {
+  const pid_t parent = ::getppid();
+  return fmt::format("{}-{}", parent, start_time(parent).value_or(0));
 }
 
 std::string first_host(const std::string& list) {

@@ -1,5 +1,6 @@
 // Which of how many processes this one is, and where they meet: read from the variables that
-// torchrun (trainrun and Kubeflow set the same), Slurm, Open MPI and PMI set. Nothing is opened here.
+// torchrun (trainrun and Kubeflow set the same), Slurm, Open MPI and PMI set. Nothing is opened
+// here.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct Ranks {
   int64_t world = 1;
   int64_t local_rank = 0;   // among the ranks of this machine
   int64_t local_world = 1;  // ranks on this machine
+  std::string launch;       // names this launch, its restarts included, on this machine
   int64_t restarts = 0;     // how often the launcher has started the ranks again
   std::string launcher;     // "torchrun", "Slurm", "Open MPI", "PMI"; empty without one
   MeetingPoint meeting;
@@ -48,6 +50,9 @@ Ranks read_ranks(const Environment& environment);
 
 /// The same of this process's environment.
 Ranks read_ranks();
+
+/// "<process>-<start time>" of the parent, which starts a machine's ranks and starts them again.
+std::string parent_launch();
 
 /// The first host of Slurm's list, as in "gpu[08-11,20],login": "gpu08". Empty for no such list.
 std::string first_host(const std::string& list);

@@ -56,10 +56,11 @@ void require_same_model(Group& group, const nn::Model& model) {
     if (digests[static_cast<size_t>(rank)] == digests[0]) continue;
     const auto first = nlohmann::json::parse(group.broadcast(own, kCheck, 0));
     const auto other = nlohmann::json::parse(group.broadcast(own, kCheck, rank));
-    throw Error(Exit::kDistributed,
-                "rank {}'s model differs from rank 0's: {}. Every rank must run the same program on "
-                "the same recipe, and build the model from the same seed",
-                rank, difference(first, other));
+    throw Error(
+        Exit::kDistributed,
+        "rank {}'s model differs from rank 0's: {}. Every rank must run the same program on "
+        "the same recipe, and build the model from the same seed",
+        rank, difference(first, other));
   }
 }
 

@@ -102,9 +102,9 @@ ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
   for (const Shard& shard : shards_) {
     const auto& [name, parameter] = parameters_[shard.parameter];
     const bool is_whole = shard.rows == rows_of(parameter);
-    names_.push_back(is_whole ? name
-                              : fmt::format("{}[{}:{}]", name, shard.first_row,
-                                            shard.first_row + shard.rows));
+    names_.push_back(
+        is_whole ? name
+                 : fmt::format("{}[{}:{}]", name, shard.first_row, shard.first_row + shard.rows));
     tensors_.push_back(rows_of(parameter.detach(), shard));
     if (shard.owner != group_->rank()) continue;
     const double weight_decay = weight_decays[shard.parameter];
@@ -242,8 +242,7 @@ optim::State ShardedOptimizer::own_part(const optim::State& whole) {
     for (size_t i = 0; i < shards_.size(); ++i) {
       if (shards_[i].parameter != parameter->second || shards_[i].owner != group_->rank()) continue;
       const bool has_rows = tensor.sizes() == parameters_[parameter->second].second.sizes();
-      parts[name.substr(0, dot + 1) + names_[i]] =
-          has_rows ? rows_of(tensor, shards_[i]) : tensor;
+      parts[name.substr(0, dot + 1) + names_[i]] = has_rows ? rows_of(tensor, shards_[i]) : tensor;
     }
   }
   return parts;

@@ -34,7 +34,8 @@ std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t 
 
 class ShardedOptimizer : public optim::Optimizer {
  public:
-  using Build = std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
+  using Build =
+      std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
 
   /// `build` makes the optimizer of this rank's part. Updated parameters travel in buckets of at
   /// most `bucket_bytes`.
@@ -62,8 +63,8 @@ class ShardedOptimizer : public optim::Optimizer {
   std::shared_ptr<Group> group_;
   std::vector<std::pair<std::string, at::Tensor>> parameters_;  // of all groups
   std::vector<Shard> shards_;
-  std::vector<std::string> names_;    // of shards_: the parameter's, with rows where it is cut
-  std::vector<at::Tensor> tensors_;   // views of the parameters
+  std::vector<std::string> names_;   // of shards_: the parameter's, with rows where it is cut
+  std::vector<at::Tensor> tensors_;  // views of the parameters
   std::vector<Bucket> buckets_;
   std::unique_ptr<optim::Optimizer> inner_;
 };

@@ -105,8 +105,8 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   Address address = {ranks.meeting.address, ranks.meeting.port};
   if (ranks.meeting.kind == Kind::kFile) address = read_meeting_file(ranks.meeting.file, limit);
   const auto store = connect(ranks, address, listener, limit);
-  const auto own = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("brim-attempt-{}", ranks.restarts), store);
+  const auto own =
+      c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
   check_world(*own, ranks);
   return {own, ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
 }

@@ -1,10 +1,9 @@
 // Where ranks meet: the key-value store that the first rank, or the launcher, serves.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <chrono>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "framework/distributed/ranks.h"
 
@@ -12,7 +11,7 @@ namespace brim::distributed {
 
 struct OpenStore {
   c10::intrusive_ptr<c10d::Store> store;  // this run's keys only
-  std::string address;  // of this machine, by which the ranks reach each other
+  std::string address;                    // of this machine, by which the ranks reach each other
 };
 
 /// Serves the store (rank 0, where the launcher doesn't) and connects to it. Throws

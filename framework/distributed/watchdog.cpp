@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <sstream>
+#include <utility>
 
 #include "framework/base/error.h"
 
@@ -56,16 +57,16 @@ Watchdog::~Watchdog() {
   guard_.request_stop();
 }
 
-void Watchdog::enter(std::string_view what) {
+std::string_view Watchdog::enter(std::string_view what) {
   const std::lock_guard lock(mutex_);
   ++collectives_;
-  what_ = what;
   entered_ = Clock::now();
+  return std::exchange(what_, what);
 }
 
-void Watchdog::leave() {
+void Watchdog::leave(std::string_view outer) {
   const std::lock_guard lock(mutex_);
-  what_ = {};
+  what_ = outer;
 }
 
 std::string Watchdog::key(std::string_view kind, int64_t rank) const {

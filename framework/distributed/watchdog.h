@@ -1,10 +1,8 @@
 // Finds the rank that has stopped. Every rank's heartbeat, with its step and the collective that it
-// is in, goes into the store by a thread of its own; each rank listens to the next one's, and to how
-// long it waits itself. A collective's own error says only that somebody is missing, and a rank that
-// is stopped says nothing at all.
+// is in, goes into the store by a thread of its own; each rank listens to the next one's, and to
+// how long it waits itself. A collective's own error says only that somebody is missing, and a rank
+// that is stopped says nothing at all.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace brim::distributed {
@@ -22,8 +21,8 @@ namespace brim::distributed {
 class Watchdog {
  public:
   /// Starts the thread; `store` is a connection of its own. A rank that is silent for `limit`, or
-  /// keeps the others waiting that long in a collective, ends every rank with status 6 and a message
-  /// that names it.
+  /// keeps the others waiting that long in a collective, ends every rank with status 6 and a
+  /// message that names it.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
            std::chrono::milliseconds limit);
   ~Watchdog();
@@ -33,8 +32,9 @@ class Watchdog {
   /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
   /// gradients") and outlives it.
   void step(int64_t finished_steps) { step_ = finished_steps; }
-  void enter(std::string_view what);
-  void leave();
+  /// Collectives may lie inside each other: leave() takes what enter() gave.
+  std::string_view enter(std::string_view what);
+  void leave(std::string_view outer);
 
   /// After a collective failed with `error`: finds out who is missing, which takes a few beats, and
   /// gives the message that says so.

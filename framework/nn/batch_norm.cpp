@@ -57,16 +57,15 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
     const at::Tensor scale = weight * inverse_std.to(type);
     const at::Tensor shift = bias - mean.to(type) * scale;
     context->save_for_backward({x, weight, mean.to(type), inverse_std.to(type), count});
-    context->saved_data["sum"] = c10::IValue::make_capsule(
-        c10::make_intrusive<Sum>(sum));
+    context->saved_data["sum"] = c10::IValue::make_capsule(c10::make_intrusive<Sum>(sum));
     return at::addcmul(per_channel(shift), x, per_channel(scale)).to(x.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inverse_std = saved[3];
-    const auto sum = c10::static_intrusive_pointer_cast<Sum>(
-        context->saved_data["sum"].toCapsule());
+    const auto sum =
+        c10::static_intrusive_pointer_cast<Sum>(context->saved_data["sum"].toCapsule());
     const at::ScalarType type = weight.scalar_type();
     const at::Tensor gradient = gradients[0].to(type);
     const at::Tensor normal = (x.to(type) - per_channel(mean)) * per_channel(inverse_std);
@@ -76,9 +75,9 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
     const at::Tensor means = at::stack({bias_gradient, weight_gradient}).to(at::kDouble);
     sum->function(means);
     const at::Tensor shares = (means / saved[4]).to(type);
-    const at::Tensor x_gradient = per_channel(weight * inverse_std) *
-                                  (gradient - per_channel(shares[0]) -
-                                   normal * per_channel(shares[1]));
+    const at::Tensor x_gradient =
+        per_channel(weight * inverse_std) *
+        (gradient - per_channel(shares[0]) - normal * per_channel(shares[1]));
     return {x_gradient.to(x.scalar_type()), weight_gradient, bias_gradient, {}, {}, {}, {}};
   }
 
