@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/allocator_interface.h>
-#endif
 
 #include <fstream>
 #include <string>
@@ -16,6 +13,11 @@
 #include "framework/data/sources/webdataset.h"
 #include "tests/data/pictures.h"
 #include "tests/telemetry/temporary_folder.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Of the sanitizers' runtimes; GCC comes without the header that declares it.
+extern "C" size_t __sanitizer_get_current_allocated_bytes();
+#endif
 
 namespace brim::data {
 namespace {
