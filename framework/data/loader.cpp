@@ -38,7 +38,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
                            : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
     slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
   }
-  pace_start_s_ = now_s();
+  pace_start_s_ = accounted_s_ = now_s();
   start_threads();
 }
 
@@ -60,7 +60,9 @@ const Batch* Loader::next() {
     ++returned_;
     work_.notify_all();
   }
-  const double start_s = now_s();
+  account();
+  waiting_ = true;
+  const double start_s = accounted_s_;
   while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
     if (const auto samples = claim()) {
       read(*samples, lock);
@@ -68,13 +70,28 @@ const Batch* Loader::next() {
       ready_.wait(lock);
     }
   }
-  adapt(now_s() - start_s);
+  account();
+  waiting_ = false;
+  adapt(accounted_s_ - start_s);
   for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
   if (opened_ == returned_) return nullptr;
   const Slot& front = slot(returned_);
   if (front.failure) throw Error(front.failure->status, front.failure->message);
   in_use_ = true;
   return &front.batch;
+}
+
+/// To be called before reading_ or waiting_ change. mutex_ is held.
+void Loader::account() {
+  const double now = now_s();
+  if (!waiting_) hidden_s_ += static_cast<double>(reading_) * (now - accounted_s_);
+  accounted_s_ = now;
+}
+
+double Loader::take_hidden_s() {
+  const std::lock_guard lock(mutex_);
+  account();
+  return std::exchange(hidden_s_, 0);
 }
 
 /// Sets the number of threads for the coming stretch of time.
@@ -219,7 +236,11 @@ void Loader::work(int64_t number, const std::stop_token& stop) {
     const bool is_active = number < active_;
     const auto samples = is_active ? claim() : std::nullopt;
     if (samples) {
+      account();
+      ++reading_;
       read(*samples, lock);
+      account();
+      --reading_;
     } else {
       work_.wait(lock, stop, [&] { return number < active_ && has_work(); });
     }

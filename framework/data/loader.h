@@ -47,6 +47,10 @@ class Loader {
   /// come, and again at every later call; batches before it are delivered.
   const Batch* next();
 
+  /// Seconds, summed over the threads, that they spent on samples while nobody was in next(); since
+  /// the last call.
+  double take_hidden_s();
+
   /// Different samples that could not be read and were replaced or dropped; each was logged once.
   int64_t skipped() const;
 
@@ -80,6 +84,7 @@ class Loader {
   std::optional<Failure> skip(int64_t sample, const Failure& failure);
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
+  void account();
 
   const Dataset& dataset_;
   const LoaderOptions options_;
@@ -101,6 +106,10 @@ class Loader {
   int64_t active_ = 0;   // threads from this number on pause
   LoaderPace pace_;      // since pace_start_s_
   double pace_start_s_ = 0;
+  int64_t reading_ = 0;   // threads at work on samples
+  bool waiting_ = false;  // somebody is in next()
+  double hidden_s_ = 0;
+  double accounted_s_ = 0;  // the moment up to which hidden_s_ is right
   std::set<int64_t> skipped_;
   std::vector<std::string> unreported_;  // of skipped_
 

@@ -76,7 +76,8 @@ void Trainer::train_step() {
                   .epoch = (progress_.step - 1) / parts_.steps_per_epoch,
                   .samples = batch->step_samples,
                   .learning_rate = learning_rate,
-                  .phase_s = timeline_.take()});
+                  .phase_s = timeline_.take(),
+                  .hidden = inputs_->take_hidden()});
   take_arrived_values(/*wait=*/false);
 }
 
