@@ -26,6 +26,8 @@ def allowed(owner, path):
         return folder in MODELS_MAY_INCLUDE
     if owner == "cuda":
         return folder in CUDA_MAY_INCLUDE
+    if folder == "launch":  # the launcher is a program, and the trainer starts its own ranks by it
+        return owner in ("launch", "cli")
     if owner == "launch":
         return folder in LAUNCH_MAY_INCLUDE
     if owner not in LEVELS or folder not in LEVELS:

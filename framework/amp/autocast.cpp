@@ -47,6 +47,8 @@ Precision resolve_on_cpu(PrecisionMode mode, const Abilities& abilities) {
       return {};
     case PrecisionMode::kTf32:
       return {.note = "tf32 has no effect on a CPU: computing in fp32"};
+    case PrecisionMode::kFp64:
+      return {.compute = ScalarType::Double};
   }
   return {};
 }
@@ -73,6 +75,8 @@ Precision resolve_on_cuda(PrecisionMode mode, const Abilities& abilities) {
       return {.note =
                   "tf32 has no effect on this GPU (it needs compute capability 8.0): "
                   "computing in fp32"};
+    case PrecisionMode::kFp64:
+      return {.compute = ScalarType::Double};
   }
   return {};
 }

@@ -12,12 +12,13 @@
 
 namespace brim::amp {
 
-enum class PrecisionMode { kAuto, kBf16, kFp16, kFp32, kTf32 };
+enum class PrecisionMode { kAuto, kBf16, kFp16, kFp32, kTf32, kFp64 };
 /// The recipe's words, in the enumerators' order.
-inline constexpr std::array<std::string_view, 5> kPrecisionWords = {"auto", "bf16", "fp16", "fp32",
-                                                                    "tf32"};
+inline constexpr std::array<std::string_view, 6> kPrecisionWords = {"auto", "bf16", "fp16",
+                                                                    "fp32", "tf32", "fp64"};
 
-/// How a run computes. Parameters, optimizer and gradients of parameters are float32 in every mode.
+/// How a run computes. Parameters, optimizer and gradients of parameters are float32, in mode
+/// fp64 (for checks of the maths) float64.
 struct Precision {
   c10::ScalarType compute = c10::ScalarType::Float;  // of matrix products and convolutions
   bool autocast = false;

@@ -6,6 +6,8 @@
 #include <new>
 #include <sstream>
 
+#include "framework/base/torchelastic.h"
+
 namespace brim {
 
 std::string_view exit_name(Exit status) {
@@ -42,18 +44,27 @@ void print_error(const Error& error) {
   std::fflush(stderr);
 }
 
+namespace {
+
+int report(const Error& error) {
+  print_error(error);
+  const auto status = static_cast<int>(error.status());
+  write_torchelastic_error(fmt::format("error[{}]: {}", exit_name(error.status()), error.what()),
+                           status);
+  return status;
+}
+
+}  // namespace
+
 int run_program(int (*body)(int, char**), int argc, char** argv) {
   try {
     return body(argc, argv);
   } catch (const Error& error) {
-    print_error(error);
-    return static_cast<int>(error.status());
+    return report(error);
   } catch (const std::bad_alloc&) {
-    print_error(Error(Exit::kResource, std::string("out of memory on the host")));
-    return static_cast<int>(Exit::kResource);
+    return report(Error(Exit::kResource, std::string("out of memory on the host")));
   } catch (const std::exception& error) {
-    print_error(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)", error.what()));
-    return static_cast<int>(Exit::kBug);
+    return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)", error.what()));
   }
 }
 

@@ -50,7 +50,9 @@ std::string errno_text(int code);
 void print_error(const Error& error);
 
 /// Runs a program's body and turns what it throws into a printed error and an exit status.
-/// Anything that is not a brim::Error counts as a bug of ours, except exhausted memory.
+/// Anything that is not a brim::Error counts as a bug of ours, except exhausted memory. Under
+/// torchrun or trainrun the error is also left in the launcher's file
+/// (framework/base/torchelastic.h).
 int run_program(int (*body)(int, char**), int argc, char** argv);
 
 }  // namespace brim

@@ -11,6 +11,7 @@ namespace brim::log {
 namespace {
 
 std::mutex mutex;
+bool only_warnings = false;
 std::string live_line;  // what the terminal's last line shows now
 
 constexpr const char* kClearLine = "\r\x1b[K";
@@ -19,10 +20,16 @@ constexpr const char* kClearLine = "\r\x1b[K";
 
 void write(Level level, const std::string& message) {
   std::lock_guard lock(mutex);
+  if (only_warnings && level == Level::kInfo) return;
   const char* clear = live_line.empty() ? "" : kClearLine;
   const char* prefix = level == Level::kWarning ? "brim: warning: " : "brim: ";
   fmt::print(stderr, "{}{}{}\n{}", clear, prefix, message, live_line);
   std::fflush(stderr);
+}
+
+void write_only_warnings() {
+  std::lock_guard lock(mutex);
+  only_warnings = true;
 }
 
 void live(const std::string& text) {

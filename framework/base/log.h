@@ -24,6 +24,9 @@ void warning(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// From now on only warnings are written: what is not rank 0 says no more.
+void write_only_warnings();
+
 /// Shows `text` as the live last line of a terminal, over the one before; "" removes it.
 void live(const std::string& text);
 

@@ -8,7 +8,8 @@ namespace brim {
 
 std::string_view phase_name(Phase phase) {
   static constexpr std::array<std::string_view, kPhaseCount> kNames = {
-      "data_wait", "copy", "forward", "backward", "optimizer", "checkpoint", "evaluation", "other"};
+      "data_wait", "copy",       "forward",    "backward", "communication",
+      "optimizer", "checkpoint", "evaluation", "other"};
   return kNames[static_cast<size_t>(phase)];
 }
 
@@ -19,6 +20,12 @@ void Timeline::enter(Phase phase) {
   seconds_[static_cast<size_t>(phase_)] += now - since_s_;
   since_s_ = now;
   phase_ = phase;
+}
+
+void Timeline::move(Phase from, Phase to, double seconds) {
+  enter(phase_);
+  seconds_[static_cast<size_t>(from)] -= seconds;
+  seconds_[static_cast<size_t>(to)] += seconds;
 }
 
 std::array<double, kPhaseCount> Timeline::take() {

@@ -12,12 +12,13 @@ enum class Phase {
   kCopy,
   kForward,
   kBackward,
+  kCommunication,  // waits for other ranks
   kOptimizer,
   kCheckpoint,
   kEvaluation,
   kOther
 };
-inline constexpr int kPhaseCount = 8;
+inline constexpr int kPhaseCount = 9;
 
 /// "data_wait", "copy", …: the names in metrics.jsonl.
 std::string_view phase_name(Phase phase);
@@ -29,6 +30,9 @@ class Timeline {
 
   /// From now on time belongs to `phase`; the phase before ends here.
   void enter(Phase phase);
+
+  /// Gives `seconds` of what `from` has been given to `to`, which learned of it afterwards.
+  void move(Phase from, Phase to, double seconds);
 
   /// Seconds per phase since the last take(), which starts a new account.
   std::array<double, kPhaseCount> take();

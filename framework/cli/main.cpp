@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/nearest.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/data/config.h"
@@ -48,7 +49,7 @@ int run(int argc, char** argv) {
     if (command.name == word) return command.run(argc - 1, argv + 1);
     names.push_back(command.name);
   }
-  const std::string near = recipe::nearest(word, names);
+  const std::string near = nearest(word, names);
   throw Error(Exit::kRecipe, "unknown command '{}'; {}", word,
               near.empty() ? "see trainer --help" : "did you mean '" + near + "'?");
 }

@@ -16,8 +16,9 @@ void add_job_options(cxxopts::Options& options) {
       "config", "a TOML file laid over the recipe; may be repeated", value<Strings>(), "FILE")(
       "set",
       "one key laid over everything, as in --set optimizer.learning_rate=0.1; may be repeated",
-      value<Strings>(), "KEY=VALUE")("devices", "where to train: auto, cpu, or a GPU's index",
-                                     value<std::string>(), "LIST");
+      value<Strings>(),
+      "KEY=VALUE")("devices", "where to train: auto, cpu, a GPU's index, or several as in 0,1",
+                   value<std::string>(), "LIST");
 }
 
 void add_image_work_options(cxxopts::Options& options) {

@@ -1,16 +1,24 @@
-// trainer --recipe R: reads the recipe, prepares everything that can fail early, trains.
+// trainer --recipe R: reads the recipe, meets the other ranks where there are any, prepares
+// everything that can fail early, trains.
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/cli/self_launch.h"
+#include "framework/device/choice.h"
+#include "framework/distributed/group.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/job.h"
@@ -27,9 +35,7 @@ constexpr const char* kOtherCommands =
     "  trainer recipe check|show|schema|reference\n"
     "  trainer version\n";
 
-}  // namespace
-
-int train_command(int argc, char** argv) {
+cxxopts::Options train_options() {
   cxxopts::Options options("trainer", "Trains the model that a recipe describes.");
   add_job_options(options);
   options.add_options()("output", "the run's folder; default: runs/<name of the run>",
@@ -37,31 +43,108 @@ int train_command(int argc, char** argv) {
                         "DIR")("resume", "auto, or the folder of a run or checkpoint to go on from",
                                cxxopts::value<std::string>(), "auto|PATH")(
       "dry-run", "check everything, show the plan, train nothing")("h,help", "show this help");
+  return options;
+}
+
+/// Every rank must have read the same recipe; the first line that differs is named.
+void require_same_recipe(distributed::Group& group, const std::string& own) {
+  const std::string first = group.broadcast(own, "the check that every rank has the same recipe");
+  group.all_or_none("the check that every rank has the same recipe", [&] {
+    if (own == first) return;
+    size_t at = 0;
+    while (at < own.size() && at < first.size() && own[at] == first[at]) ++at;
+    const auto line = [at](const std::string& text) {
+      const size_t start = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+      return text.substr(start, text.find('\n', at) - start);
+    };
+    throw Error(Exit::kDistributed,
+                "rank {} has another recipe than rank 0: \"{}\" there, \"{}\" here", group.rank(),
+                line(first), line(own));
+  });
+}
+
+/// Rank 0 chooses; the others go along.
+train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFolderOptions& where) {
+  nlohmann::json choice;
+  group.all_or_none("the choice of the run's folder", [&] {
+    if (!group.is_first()) return;
+    const train::RunFolder folder = train::choose_run_folder(where);
+    choice = {folder.path.string(), folder.checkpoint ? folder.checkpoint->string() : ""};
+  });
+  choice = nlohmann::json::parse(group.broadcast(choice.dump(), "the choice of the run's folder"));
+  const auto checkpoint = choice[1].get<std::string>();
+  train::RunFolder folder{.path = choice[0].get<std::string>(), .checkpoint = {}};
+  if (!checkpoint.empty()) folder.checkpoint = checkpoint;
+  return folder;
+}
+
+int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
+               c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
+               std::vector<std::string> command) {
+  require_same_recipe(*group, recipe::print(job));
+  const train::RunFolder folder = agree_on_folder(*group, where);
+  train::Parts parts;
+  train::TrainState state;
+  group->all_or_none("the preparation of all ranks", [&] {
+    parts = train::build_parts(job, device, group);
+    for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
+    if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
+    if (is_dry_run || !group->is_first()) return;
+    train::create_run_folder(folder, recipe::print(job),
+                             telemetry::run_record({.command = std::move(command),
+                                                    .libtorch = TORCH_VERSION,
+                                                    .device = device.str(),
+                                                    .seed = job.run.seed,
+                                                    .ranks = group->world(),
+                                                    .launch = group->ranks().launch}));
+  });
+  if (is_dry_run) {
+    group->finish();
+    return 0;
+  }
+  train::Trainer trainer(job, std::move(parts), state, folder);
+  return static_cast<int>(trainer.run());
+}
+
+}  // namespace
+
+int train_command(int argc, char** argv) {
+  cxxopts::Options options = train_options();
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
     fmt::print("{}{}", options.help(), kOtherCommands);
     return 0;
   }
+  if (const auto status = launch_ranks(parsed, argc, argv)) return *status;
 
+  const distributed::Ranks ranks = distributed::read_ranks();
+  if (ranks.rank > 0) log::write_only_warnings();
   train::JobConfig job = train::read_job(load_document(parsed));
-  train::RunFolderOptions where{.run_name = job.run.name, .output = {}, .resume = {}};
+  const c10::Device device =
+      device::choose_device(job.device.select, ranks.local_rank, ranks.local_world);
+  train::RunFolderOptions where{.run_name = job.run.name,
+                                .output = {},
+                                .resume = {},
+                                .launch = ranks.launch,
+                                .is_restarted = ranks.restarts > 0};
   if (parsed.count("output") != 0) where.output = parsed["output"].as<std::string>();
   if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
-  const train::RunFolder folder = train::choose_run_folder(where);
 
-  train::Parts parts = train::build_parts(job);
-  for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
-  if (parsed.count("dry-run") != 0) return 0;
-
-  const train::TrainState state =
-      folder.checkpoint ? train::restore(*folder.checkpoint, job, parts) : train::TrainState{};
-  train::create_run_folder(folder, recipe::print(job),
-                           telemetry::run_record({.command = {argv, argv + argc},
-                                                  .libtorch = TORCH_VERSION,
-                                                  .device = parts.device.str(),
-                                                  .seed = job.run.seed}));
-  train::Trainer trainer(job, std::move(parts), state, folder);
-  return static_cast<int>(trainer.run());
+  const auto group =
+      distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
+  // What ends this rank is what the others should say.
+  try {
+    return train_with(group, job, device, where, parsed.count("dry-run") != 0, {argv, argv + argc});
+  } catch (const Error& error) {
+    group->say_farewell(static_cast<int>(error.status()), error.what());
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    group->say_farewell(static_cast<int>(Exit::kResource), "out of memory");
+    throw;
+  } catch (const std::exception& error) {
+    group->say_farewell(static_cast<int>(Exit::kBug), error.what());
+    throw;
+  }
 }
 
 }  // namespace brim::cli

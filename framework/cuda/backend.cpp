@@ -7,6 +7,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
 #include "framework/device/cuda_backend.h"
 
 namespace brim::cuda {
@@ -95,6 +97,15 @@ class Backend final : public device::CudaBackend {
         mode == device::SyncDebugMode::kError  ? c10::cuda::SyncDebugMode::L_ERROR
         : mode == device::SyncDebugMode::kWarn ? c10::cuda::SyncDebugMode::L_WARN
                                                : c10::cuda::SyncDebugMode::L_DISABLED);
+  }
+
+  c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                              int rank, int world, int device,
+                                              std::chrono::milliseconds limit) const override {
+    const c10::cuda::CUDAGuard guard(index(device));
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = limit;
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world, options);
   }
 
  private:

@@ -82,7 +82,7 @@ std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
     copies_->begin();
   }
   Input input = {*batch, to_device(*batch, input_.shape, input_.normalizer, input_.channels_last,
-                                   at::kFloat, changes)};
+                                   input_.dtype, changes)};
   if (copies_) copies_->end();
   return input;
 }

@@ -18,6 +18,7 @@ struct InputOptions {
   ImageShape shape;
   Normalizer normalizer;  // on the device that batches go to
   bool channels_last = false;
+  at::ScalarType dtype = at::kFloat;  // of images
   MixConfig mix = {};
 };
 

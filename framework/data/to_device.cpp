@@ -72,8 +72,10 @@ DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normali
     rows = upload<ImageChange>(changes, {batch.count, kChangeInts}, at::kInt, device);
   }
   DeviceBatch result;
-  result.images =
-      augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last, dtype);
+  const at::ScalarType augmented = dtype == at::kDouble ? at::kFloat : dtype;
+  result.images = augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last,
+                                 augmented)
+                      .to(dtype);
   result.labels = upload(batch.labels, {batch.count}, at::kLong, device);
   if (device.is_cpu()) result.labels = result.labels.clone();
   share_labels(batch, shape, changes, result);

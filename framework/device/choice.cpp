@@ -10,9 +10,8 @@
 namespace brim::device {
 namespace {
 
-/// The index in "3", "cuda" or "cuda:3".
+/// The index in "3" or "cuda:3".
 std::optional<int> cuda_index(std::string_view select) {
-  if (select == "cuda") return 0;
   if (select.starts_with("cuda:")) select.remove_prefix(5);
   int index = 0;
   const auto [end, code] = std::from_chars(select.data(), select.data() + select.size(), index);
@@ -26,15 +25,22 @@ void DeviceConfig::fields(recipe::Fields& f) {
   f.value("select", select, "\"auto\", \"cpu\", or a GPU as \"cuda:0\" or \"0\"");
 }
 
-c10::Device choose_device(const std::string& select) {
+c10::Device choose_device(const std::string& select, int64_t local_rank, int64_t local_world) {
   if (select == "cpu") return c10::kCPU;
   if (select == "auto" && cuda().backend == nullptr) return c10::kCPU;
-  const std::optional<int> index = select == "auto" ? 0 : cuda_index(select);
+  const bool is_by_rank = select == "auto" || select == "cuda";
+  const std::optional<int> index = is_by_rank ? static_cast<int>(local_rank) : cuda_index(select);
   if (!index) {
     throw Error(
         Exit::kRecipe,
         "device '{}': expected \"auto\", \"cpu\", or a GPU's index as in \"0\" or \"cuda:0\"",
         select);
+  }
+  if (!is_by_rank && local_world > 1) {
+    throw Error(Exit::kRecipe,
+                "device '{}': {} ranks run on this machine, and each needs a GPU of its own: leave "
+                "device.select to \"auto\", and choose GPUs by CUDA_VISIBLE_DEVICES",
+                select, local_world);
   }
   const CudaLoad& load = cuda();
   if (load.backend == nullptr) {
@@ -43,6 +49,13 @@ c10::Device choose_device(const std::string& select) {
                 select, load.why_not);
   }
   const int count = load.backend->device_count();
+  if (is_by_rank && *index >= count) {
+    throw Error(
+        Exit::kResource,
+        "{} ranks run on this machine, and this process sees {} GPU{} (CUDA_VISIBLE_DEVICES "
+        "decides which): start as many ranks as there are GPUs",
+        local_world, count, count == 1 ? "" : "s");
+  }
   if (*index >= count) {
     throw Error(
         Exit::kResource,

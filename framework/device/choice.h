@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 #include "framework/recipe/fields.h"
@@ -14,9 +15,11 @@ struct DeviceConfig {
   void fields(recipe::Fields& f);
 };
 
-/// "auto": the first CUDA device, or the CPU where there is none; "cpu"; "cuda"; "cuda:N" or "N",
-/// as CUDA_VISIBLE_DEVICES numbers them. Makes a CUDA device current. Throws Error(kRecipe) for
-/// other words, Error(kResource) for a device that isn't there.
-c10::Device choose_device(const std::string& select);
+/// "auto": the CUDA device with the number `local_rank`, or the CPU where there is none; "cpu";
+/// "cuda": that CUDA device; "cuda:N" or "N", for a rank alone on its machine. Numbers are as
+/// CUDA_VISIBLE_DEVICES leaves them. Makes a CUDA device current. Throws Error(kRecipe) for other
+/// words, Error(kResource) for a device that isn't there.
+c10::Device choose_device(const std::string& select, int64_t local_rank = 0,
+                          int64_t local_world = 1);
 
 }  // namespace brim::device

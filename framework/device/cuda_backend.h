@@ -2,8 +2,16 @@
 // CUDA type crosses this line, so the same programs run with and without a GPU.
 #pragma once
 
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
 #include <cstdint>
 #include <string>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
 
 namespace brim::device {
 
@@ -37,6 +45,11 @@ class CudaBackend {
   virtual void synchronize(int device) const = 0;
   /// What LibTorch does where the host waits for the device: nothing, a warning, an error.
   virtual void set_sync_debug_mode(SyncDebugMode mode) const = 0;
+  /// NCCL between `world` ranks that meet in `store`; this one's tensors are on `device`. A
+  /// collective that takes longer than `limit` fails.
+  virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      int rank, int world, int device,
+                                                      std::chrono::milliseconds limit) const = 0;
 };
 
 }  // namespace brim::device

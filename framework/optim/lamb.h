@@ -16,6 +16,7 @@ struct LambConfig : OptimizerConfig {
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Optimizer> build(std::vector<ParameterGroup> groups) const override;
+  bool is_element_wise() const override { return false; }  // norms of whole parameters
 };
 
 }  // namespace brim::optim

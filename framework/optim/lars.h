@@ -14,6 +14,7 @@ struct LarsConfig : OptimizerConfig {
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Optimizer> build(std::vector<ParameterGroup> groups) const override;
+  bool is_element_wise() const override { return false; }  // norms of whole parameters
 };
 
 }  // namespace brim::optim

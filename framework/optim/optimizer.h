@@ -38,12 +38,19 @@ class Optimizer {
 
   /// One update from the parameters' gradients; parameters without a gradient are left alone.
   virtual void step(double learning_rate, const StepScale& scale = {}) = 0;
+  /// Waits until every parameter holds what step() made of it; call before they are read again.
+  virtual void finish_step() {}
   /// Sets every gradient to undefined.
-  void zero_grad();
+  virtual void zero_grad();
 
   /// "momentum.<parameter>" and so on; complete from construction on, so that saving, loading and
   /// memory accounting never depend on whether a step was taken.
   virtual State state() = 0;
+  /// The same where the state is split over ranks: complete on rank 0, which every rank takes part
+  /// in.
+  virtual State whole_state() { return state(); }
+  /// What state() would hold of a whole state; names that fit nothing stay in it.
+  virtual State own_part(const State& whole) { return whole; }
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
@@ -59,6 +66,9 @@ class OptimizerConfig : public recipe::Part {
   /// The parameters must be on their device and in their memory order already: the state takes both
   /// from them.
   virtual std::unique_ptr<Optimizer> build(std::vector<ParameterGroup> groups) const = 0;
+  /// True where an element's update depends on no other element of its parameter, so that parts of
+  /// one can be updated apart.
+  virtual bool is_element_wise() const { return true; }
 };
 
 /// Registers sgd, adam, adamw, lamb, lars; call once at program start.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/recipe/read.h"
+#include "framework/base/nearest.h"
 
 namespace brim::recipe {
 namespace fs = std::filesystem;

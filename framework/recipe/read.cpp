@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/nearest.h"
 #include "framework/recipe/key_list.h"
 #include "framework/recipe/part.h"
 #include "framework/recipe/text.h"

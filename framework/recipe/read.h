@@ -28,7 +28,4 @@ std::string reference_page(Config& config);
 /// A JSON Schema (draft 2020-12) so that editors complete and check recipes.
 std::string json_schema(Config& config);
 
-/// The candidate nearest to `word` by edit distance, or "" where none is near.
-std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates);
-
 }  // namespace brim::recipe

@@ -138,6 +138,8 @@ json run_record(const RunRecord& run) {
       {"working_folder", fs::current_path(no_folder).string()},
       {"environment", environment},
       {"seed", run.seed},
+      {"ranks", run.ranks},
+      {"launch", run.launch},
       {"process", ::getpid()},
   };
 }

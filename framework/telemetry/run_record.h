@@ -24,11 +24,13 @@ struct RunRecord {
   std::string libtorch;              // version; this folder doesn't see LibTorch
   std::string device;                // "cpu", "cuda:0 (NVIDIA H200)"
   int64_t seed = 0;
+  int64_t ranks = 1;
+  std::string launch = "";  // names the launch; a restarted one finds its run by it
 };
 
 /// All of run.json: machine_record() as "machine", "versions", "command", "working_folder",
 /// "started", "environment" (the variables that steer threads, devices and ranks, where set),
-/// "device", "seed", "process".
+/// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
 
 /// The memory limit of the process's cgroup (v2 or v1) or of one above it, the smallest of them;

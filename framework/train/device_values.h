@@ -10,6 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include "framework/distributed/group.h"
+
 namespace brim::train {
 
 struct ArrivedValues {
@@ -20,8 +22,9 @@ struct ArrivedValues {
 /// Not thread-safe: it belongs to the thread that drives the step.
 class DeviceValues {
  public:
-  /// Starts the copy of `values`, float32 [K], to the host.
-  void push(int64_t step, const at::Tensor& values);
+  /// Starts the copy of `values`, float32 [K], to the host. Values on the CPU have arrived when
+  /// `sum`, a collective that works on them, has ended; those of a GPU are copied after it.
+  void push(int64_t step, const at::Tensor& values, distributed::Pending sum);
 
   /// The oldest values if they have arrived, or if `wait` or more than kMostInFlight are under way.
   std::optional<ArrivedValues> pop(bool wait);
@@ -32,6 +35,7 @@ class DeviceValues {
     int64_t step;
     at::Tensor host;  // pinned where the device is not the CPU
     std::optional<c10::Event> copied;
+    distributed::Pending sum;
   };
   std::deque<InFlight> in_flight_;
 };

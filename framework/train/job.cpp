@@ -94,6 +94,7 @@ void JobConfig::fields(recipe::Fields& f) {
   f.section("eval", eval, "evaluation on held-out data");
   f.section("checkpoint", checkpoint, "when to save");
   f.section("device", device, "where to train");
+  f.section("distributed", distributed, "how several ranks train together");
   f.section("telemetry", telemetry, "what is recorded while training");
 }
 

@@ -12,6 +12,7 @@
 #include "framework/amp/grad_scaler.h"
 #include "framework/data/config.h"
 #include "framework/device/choice.h"
+#include "framework/distributed/config.h"
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
@@ -100,6 +101,7 @@ struct JobConfig final : recipe::Config {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   device::DeviceConfig device;
+  distributed::DistributedConfig distributed;
   TelemetryConfig telemetry;
 
   void fields(recipe::Fields& f) override;

@@ -4,17 +4,29 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "framework/base/random.h"
 #include "framework/base/units.h"
 #include "framework/data/plan.h"
+#include "framework/data/worker_count.h"
 #include "framework/device/allocator.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/distributed/sharded_optimizer.h"
+#include "framework/nn/batch_norm.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
 
 namespace brim::train {
 namespace {
+
+/// The ranks of a machine share its cores, unless the launcher has said how.
+void share_cores(const distributed::Ranks& ranks) {
+  if (ranks.local_world == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int64_t cores = data::usable_cores() / ranks.local_world;
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, cores)));
+}
 
 /// 90 for compute capability 9.0; what the CPU can do.
 amp::Abilities abilities(c10::Device device) {
@@ -58,6 +70,10 @@ void open_data(const JobConfig& job, Parts& parts) {
   parts.total_steps = job.train.steps.value_or(job.train.epochs * parts.steps_per_epoch);
 }
 
+uint64_t rank_seed(const JobConfig& job, int64_t rank) {
+  return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
+}
+
 void build_model(const JobConfig& job, Parts& parts) {
   at::manual_seed(job.run.seed);
   const data::ImageShape shape = parts.train_data->shape();
@@ -65,12 +81,30 @@ void build_model(const JobConfig& job, Parts& parts) {
                                         .height = shape.height,
                                         .width = shape.width,
                                         .classes = parts.train_data->classes()});
-  parts.model->to(parts.device);
+  // Dropout differs from rank to rank.
+  if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
+  parts.model->to(parts.device, parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
   const auto weights = parts.model->parameters();
   const bool has_images_inside =
       std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
+  if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
+    nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
+      group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
+    });
+  }
+}
+
+std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job, const Parts& parts) {
+  const optim::OptimizerConfig& config = *job.optimizer.optimizer;
+  auto groups =
+      optim::decay_groups(parts.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  if (!job.distributed.zero || parts.group->is_alone()) return config.build(std::move(groups));
+  return std::make_unique<distributed::ShardedOptimizer>(
+      parts.group, std::move(groups), config.is_element_wise(),
+      static_cast<int64_t>(job.distributed.gradients.bucket_mib * (1 << 20)),
+      [&config](std::vector<optim::ParameterGroup> own) { return config.build(std::move(own)); });
 }
 
 int64_t count_parameters(const nn::Model& model) {
@@ -82,13 +116,22 @@ int64_t count_parameters(const nn::Model& model) {
 std::string_view precision_name(const amp::Precision& precision) {
   if (precision.compute == at::kBFloat16) return "bf16";
   if (precision.compute == at::kHalf) return "fp16";
+  if (precision.compute == at::kDouble) return "fp64";
   return precision.tf32 ? "tf32" : "fp32";
+}
+
+/// "cpu", or "4 ranks of cuda".
+std::string where(const Parts& parts) {
+  if (parts.group->is_alone()) return parts.device.str();
+  return fmt::format("{} ranks of {}", parts.group->world(),
+                     c10::DeviceTypeName(parts.device.type(), /*lower_case=*/true));
 }
 
 /// A line for each option that the recipe changes and that has no effect in this job.
 std::vector<std::string> options_without_effect(const JobConfig& job, const Parts& parts) {
   const amp::GradScalerConfig& scaler = job.precision.scaler;
   const amp::GradScalerConfig usual;
+  const bool is_alone = parts.group->is_alone();
   std::vector<std::string> notes;
   const auto note = [&notes](bool has_no_effect, std::string text) {
     if (has_no_effect) notes.push_back(std::move(text));
@@ -97,6 +140,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
        "[precision.scaler] has no effect: only fp16 scales its gradients");
   note(job.train.steps.has_value() && job.train.epochs != TrainConfig{}.epochs,
        "train.epochs has no effect: train.steps is given");
+  note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
+       "[distributed] has no effect: there is one rank");
   note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
        "eval.every_epochs has no effect: there is no evaluation data");
   return notes;
@@ -104,9 +149,12 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
 
 }  // namespace
 
-Parts build_parts(const JobConfig& job) {
+Parts build_parts(const JobConfig& job, c10::Device device,
+                  std::shared_ptr<distributed::Group> group) {
   Parts parts;
-  parts.device = device::choose_device(job.device.select);
+  parts.group = std::move(group);
+  parts.device = device;
+  share_cores(parts.group->ranks());
   if (parts.device.is_cpu()) device::install_cpu_allocator();
   parts.precision = amp::resolve(job.precision.mode, parts.device.type(), abilities(parts.device));
   amp::apply_tf32(parts.precision);
@@ -114,15 +162,14 @@ Parts build_parts(const JobConfig& job) {
   open_data(job, parts);
   build_model(job, parts);
   parts.task = std::make_unique<Classification>(job.train.label_smoothing);
-  const auto parameters = parts.model->named_parameters().pairs();
-  parts.optimizer =
-      job.optimizer.optimizer->build(optim::decay_groups(parameters, job.optimizer.weight_decay));
+  parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
       job.optimizer.learning_rate,
       {.steps = parts.total_steps, .steps_per_epoch = parts.steps_per_epoch});
   parts.scaler = make_scaler(job, parts);
   if (job.train.ema > 0) {
-    parts.ema = std::make_unique<optim::Ema>(parameters, job.train.ema);
+    parts.ema =
+        std::make_unique<optim::Ema>(parts.model->named_parameters().pairs(), job.train.ema);
   }
   return parts;
 }
@@ -132,7 +179,7 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
-                  format_count(count_parameters(*parts.model)), parts.device.str(),
+                  format_count(count_parameters(*parts.model)), where(parts),
                   precision_name(parts.precision), parts.channels_last ? ", channels_last" : ""));
   lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}×{}×{}, {} classes",
                               format_count(parts.train_data->size()),

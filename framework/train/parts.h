@@ -13,6 +13,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/order.h"
 #include "framework/data/to_device.h"
+#include "framework/distributed/group.h"
 #include "framework/nn/model.h"
 #include "framework/optim/ema.h"
 #include "framework/optim/optimizer.h"
@@ -23,6 +24,7 @@
 namespace brim::train {
 
 struct Parts {
+  std::shared_ptr<distributed::Group> group;  // of all ranks
   c10::Device device{c10::kCPU};
   amp::Precision precision;
   bool channels_last = false;  // image tensors in NHWC memory order
@@ -39,9 +41,11 @@ struct Parts {
   int64_t total_steps = 0;
 };
 
-/// Chooses the device, opens the data, builds model, optimizer and schedule. Seeds LibTorch's
-/// generators with the job's seed. Throws Error of the kind that fits.
-Parts build_parts(const JobConfig& job);
+/// Opens the data, builds model, optimizer and schedule. The model is the same on every rank, built
+/// from the job's seed; LibTorch's generators go on from numbers of each rank's own. Throws Error
+/// of the kind that fits; no rank waits for another one.
+Parts build_parts(const JobConfig& job, c10::Device device,
+                  std::shared_ptr<distributed::Group> group);
 
 /// The plan in a few lines for people; options without effect are among them.
 std::vector<std::string> describe(const JobConfig& job, const Parts& parts);

@@ -48,6 +48,14 @@ RunFolder resume_auto(const RunFolderOptions& options) {
   return {path, newest_checkpoint(path)};
 }
 
+/// Whether the last part of the run in that folder was started by this launch.
+bool is_of_launch(const RunFolder& folder, const std::string& launch) {
+  if (!is_there(folder.record())) return false;
+  const auto record = nlohmann::json::parse(
+      read_file(folder.record(), Exit::kResource, kRecordLimitBytes), nullptr, false);
+  return record.is_object() && record.value("launch", nlohmann::json()) == launch;
+}
+
 RunFolder resume_from(const RunFolderOptions& options) {
   const fs::path from = options.resume;
   if (!is_there(from)) {
@@ -79,6 +87,10 @@ RunFolder resume_from(const RunFolderOptions& options) {
 }  // namespace
 
 RunFolder choose_run_folder(const RunFolderOptions& options) {
+  if (options.is_restarted) {
+    RunFolder found = resume_auto(options);
+    if (is_of_launch(found, options.launch)) return found;
+  }
   if (options.resume == "auto") return resume_auto(options);
   if (!options.resume.empty()) return resume_from(options);
   if (options.output.empty()) return {numbered(options.run_name, first_free(options.run_name)), {}};

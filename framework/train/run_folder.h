@@ -24,9 +24,12 @@ struct RunFolderOptions {
   std::string run_name;
   std::filesystem::path output;  // --output; empty: runs/<run_name>, or -2, -3, … where taken
   std::string resume;            // --resume: "", "auto", or a run's or checkpoint's folder
+  std::string launch = {};       // Ranks::launch
+  bool is_restarted = false;     // the launcher has started this run before
 };
 
 /// Decides where the run lives and what it goes on from; touches nothing on disk.
+///   restarted: as with auto, in the folder that the same launch made; afresh where it made none
 ///   no --resume: the folder must not hold a run yet; else Error(kRecipe)
 ///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output);
 ///         a fresh start where there is none

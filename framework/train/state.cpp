@@ -27,10 +27,23 @@ std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts
   return result;
 }
 
-TensorMap optimizer_tensors(const Parts& parts) {
-  TensorMap tensors = parts.optimizer->state();
-  tensors.merge(parts.scaler->state());
-  return tensors;
+/// "cpu" of rank 0, "cpu.3" of rank 3.
+std::string of_rank(const std::string& name, int64_t rank) {
+  return rank == 0 ? name : fmt::format("{}.{}", name, rank);
+}
+
+/// Every rank's generators, by of_rank(): each draws its own dropout.
+TensorMap random_state(const Parts& parts) {
+  TensorMap states;
+  for (const auto& [name, generator] : generators(parts)) {
+    const at::Tensor own = generator.get_state();
+    for (int64_t rank = 0; rank < parts.group->world(); ++rank) {
+      const at::Tensor state = rank == parts.group->rank() ? own.clone() : at::empty_like(own);
+      parts.group->broadcast(state, "the random states of all ranks", rank);
+      states[of_rank(name, rank)] = state;
+    }
+  }
+  return states;
 }
 
 /// What must be the same for a step number to mean the same samples.
@@ -63,11 +76,11 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const Tr
   checkpoint::Snapshot result;
   result.step = state.step;
   result.tensors["model"] = nn::named_tensors(*parts.model);
-  result.tensors["optimizer"] = optimizer_tensors(parts);
+  TensorMap optimizer = parts.optimizer->whole_state();
+  optimizer.merge(parts.scaler->state());
+  result.tensors["optimizer"] = std::move(optimizer);
   if (parts.ema) result.tensors["ema"] = parts.ema->state();
-  for (const auto& [name, generator] : generators(parts)) {
-    result.tensors["random"][name] = generator.get_state();
-  }
+  result.tensors["random"] = random_state(parts);
   result.state = {{"format", kFormat},
                   {"step", state.step},
                   {"evaluation_due", state.evaluation_due},
@@ -76,6 +89,26 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const Tr
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
 }
+
+namespace {
+
+/// A rank takes its part, whatever ranks there were when it was saved.
+void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem::path& path,
+                       Parts& parts) {
+  const auto found = saved.tensors.find("optimizer");
+  TensorMap whole = found == saved.tensors.end() ? TensorMap{} : found->second;
+  const TensorMap scaler = parts.scaler->state();
+  TensorMap scales;
+  for (const auto& [name, tensor] : scaler) {
+    if (auto node = whole.extract(name)) scales.insert(std::move(node));
+  }
+  TensorMap from = parts.optimizer->own_part(whole), into = parts.optimizer->state();
+  from.merge(scales);
+  into.insert(scaler.begin(), scaler.end());
+  checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string());
+}
+
+}  // namespace
 
 TrainState restore(const std::filesystem::path& path, const JobConfig& job, Parts& parts) {
   const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
@@ -92,11 +125,12 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
     }
     require_same_order(state.at("order"), order(job, parts), path);
     copy("model", nn::named_tensors(*parts.model));
-    copy("optimizer", optimizer_tensors(parts));
+    restore_optimizer(saved, path, parts);
     if (parts.ema) copy("ema", parts.ema->state());
     for (auto& [name, generator] : generators(parts)) {
       const TensorMap& random = saved.tensors.at("random");
-      if (random.contains(name)) generator.set_state(random.at(name));
+      const auto own = random.find(of_rank(name, parts.group->rank()));
+      if (own != random.end()) generator.set_state(own->second);
     }
     parts.schedule->load(state.at("schedule"));
 

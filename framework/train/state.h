@@ -19,7 +19,8 @@ struct TrainState {
   std::optional<double> best;   // best evaluation so far, by Task::best_by()
 };
 
-/// The state as tensors and JSON; the tensors are the live ones.
+/// The state as tensors and JSON; the tensors are the live ones where one rank has them all. Every
+/// rank calls it; rank 0's is complete.
 checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state);
 
 /// Loads a checkpoint into `parts`. Throws Error(kCheckpoint) where it is damaged, or of a job with

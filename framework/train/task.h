@@ -21,7 +21,8 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  /// Mean loss over the batch: a scalar with a gradient.
+  /// Mean loss over the batch: a scalar with a gradient. Of an empty batch, which a rank gets when
+  /// a step is too short for all, it is zero, and so are its gradients.
   virtual at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
   /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.

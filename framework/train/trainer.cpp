@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/data/worker_count.h"
 #include "framework/optim/clip.h"
 
 namespace brim::train {
@@ -17,10 +19,11 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
                  const RunFolder& folder)
     : job_(job),
       parts_(std::move(parts)),
+      group_(*parts_.group),
       folder_(folder),
-      store_(folder.checkpoints(), job.checkpoint.keep),
       progress_(state),
-      recorder_(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch),
+      data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients),
+      votes_(parts_.group),
       normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
                                         parts_.device)),
       saved_at_s_(now_s()) {
@@ -28,6 +31,9 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
   parts_.model->train();
+  if (!group_.is_first()) return;
+  store_.emplace(folder.checkpoints(), job.checkpoint.keep);
+  recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
 }
 
 // Reads top to bottom, in the order in which things happen.
@@ -38,6 +44,11 @@ void Trainer::train_step() {
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
     batch = inputs_->next();  // phases data_wait and copy
+    const bool sums = batch->ends_step;
+
+    timeline_.enter(Phase::kCommunication);
+    parts_.optimizer->finish_step();
+    data_parallel_.before_forward(sums);
 
     timeline_.enter(Phase::kForward);
     at::Tensor loss;
@@ -50,7 +61,9 @@ void Trainer::train_step() {
     }
 
     timeline_.enter(Phase::kBackward);
-    parts_.scaler->scale(loss).backward();
+    const at::Tensor scaled = parts_.scaler->scale(loss);
+    data_parallel_.backward(scaled, sums, [&] { scaled.backward(); });
+    timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
     step_loss = step_loss.defined() ? step_loss + loss.detach() : loss.detach();
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
@@ -65,19 +78,25 @@ void Trainer::train_step() {
     parts_.scaler->check(gradients);
   }
   parts_.optimizer->step(learning_rate, {parts_.scaler->grad_scale(), parts_.scaler->found_inf()});
-  if (parts_.ema) parts_.ema->update(parts_.scaler->found_inf());
+  if (parts_.ema) {
+    parts_.optimizer->finish_step();
+    parts_.ema->update(parts_.scaler->found_inf());
+  }
   push_values(step_loss, gradient_norm);
   parts_.scaler->update();
   parts_.optimizer->zero_grad();
   progress_.step += 1;
 
   timeline_.enter(Phase::kOther);
-  recorder_.step({.step = progress_.step,
-                  .epoch = (progress_.step - 1) / parts_.steps_per_epoch,
-                  .samples = batch->step_samples,
-                  .learning_rate = learning_rate,
-                  .phase_s = timeline_.take(),
-                  .hidden = inputs_->take_hidden()});
+  group_.step(progress_.step);
+  if (recorder_) {
+    recorder_->step({.step = progress_.step,
+                     .epoch = (progress_.step - 1) / parts_.steps_per_epoch,
+                     .samples = batch->step_samples,
+                     .learning_rate = learning_rate,
+                     .phase_s = timeline_.take(),
+                     .hidden = inputs_->take_hidden()});
+  }
   take_arrived_values(/*wait=*/false);
 }
 
@@ -88,10 +107,12 @@ Exit Trainer::run() {
   }
   log::info("{} in {}", progress_.step == 0 ? "starting" : "going on", folder_.path.string());
 
+  wishes_.stop = group_.is_alone() && stop_requested();
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
-    if (progress_.step == parts_.total_steps || stop_requested()) break;
+    if (progress_.step == parts_.total_steps || wishes_.stop) break;
     train_step();
+    exchange_wishes();
     progress_.evaluation_due = evaluation_falls_due();
     if (checkpoint_falls_due() && !progress_.evaluation_due) save(/*is_best=*/false);
   }
@@ -100,20 +121,42 @@ Exit Trainer::run() {
   if (saved_step_ != progress_.step || saved_evaluation_due_ != progress_.evaluation_due) {
     save(/*is_best=*/false);
   }
-  store_.wait();
+  votes_.finish();
+  take_arrived_values(/*wait=*/true);
+  if (store_) store_->wait();
   report_end(complete);
+  group_.finish();
   return complete ? Exit::kDone : Exit::kStopped;
+}
+
+void Trainer::exchange_wishes() {
+  const double minutes = (now_s() - saved_at_s_) / 60;
+  const double every_minutes = job_.checkpoint.every_minutes;
+  wishes_ = votes_.exchange(
+      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes});
 }
 
 data::InputOptions Trainer::input_options() const {
   return {.shape = parts_.train_data->shape(),
           .normalizer = normalizer_,
           .channels_last = parts_.channels_last,
+          .dtype = parts_.precision.compute == at::kDouble ? at::kDouble : at::kFloat,
           .mix = job_.data.augment.mix};
 }
 
+/// This rank's part of what the recipe says of loading.
+data::LoaderOptions Trainer::share(data::LoaderOptions options) const {
+  const distributed::Ranks& ranks = group_.ranks();
+  options.rank = ranks.rank;
+  options.world = ranks.world;
+  if (options.adapt_workers) {
+    options.workers = std::max<int64_t>(1, data::usable_cores() / ranks.local_world - 1);
+  }
+  return options;
+}
+
 void Trainer::start_inputs() {
-  data::LoaderOptions options = job_.data.train_options();
+  data::LoaderOptions options = share(job_.data.train_options());
   options.global_batch = job_.batch.global;
   options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
   options.seed = static_cast<uint64_t>(job_.run.seed);
@@ -141,12 +184,16 @@ void Trainer::push_values(const at::Tensor& loss, const at::Tensor& gradient_nor
   values[kFoundInf] = parts_.scaler->found_inf().value_or(zero);
   values[kScale] =
       parts_.scaler->enabled() ? parts_.scaler->state().at("grad_scaler.scale") : zero + 1;
-  values_.push(progress_.step + 1, at::stack(values));
+  const at::Tensor all = at::stack(values);
+  // Every rank has its part of the loss; the rest they have in common.
+  distributed::Pending sum = group_.start_all_reduce(
+      all.narrow(0, kLoss, 1), distributed::Reduce::kSum, "the sum of losses");
+  values_.push(progress_.step + 1, all, std::move(sum));
 }
 
 void Trainer::take_arrived_values(bool wait) {
   while (const auto arrived = values_.pop(wait)) {
-    recorder_.values(*arrived);
+    if (recorder_) recorder_->values(*arrived);
     const float loss = arrived->values[kLoss];
     if (job_.train.on_nan == OnNan::kFail && !std::isfinite(loss)) {
       throw Error(Exit::kNumeric,
@@ -173,7 +220,7 @@ bool Trainer::evaluate() {
   timeline_.enter(Phase::kOther);
 
   const int64_t epoch = (progress_.step - 1) / parts_.steps_per_epoch;
-  recorder_.evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
+  if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
   double figure = 0.0;
   for (const auto& [name, value] : *metrics) {
     if (name == parts_.task->best_by()) figure = value;
@@ -186,14 +233,23 @@ bool Trainer::evaluate() {
   return true;
 }
 
+bool Trainer::is_stopped_anywhere() {
+  const at::Tensor wish = at::full({1}, stop_requested() ? 1 : 0, at::kInt);
+  group_.all_reduce(wish, distributed::Reduce::kMax, "the vote on a stop");
+  wishes_.stop = wish.item<int>() != 0;
+  return wishes_.stop;
+}
+
 std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
+  parts_.optimizer->finish_step();
+  distributed::broadcast_buffers(group_, *parts_.model);
   std::optional<optim::Ema::Swap> averaged;
   if (parts_.ema) averaged.emplace(*parts_.ema);
   parts_.model->eval();
-  data::LoaderOptions options = job_.data.eval_options();
-  options.global_batch = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
-  options.micro_batch = options.global_batch;
+  data::LoaderOptions options = share(job_.data.eval_options());
+  options.micro_batch = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
+  options.global_batch = options.micro_batch * options.world;
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
   data::DevicePrefetcher inputs(*parts_.eval_data, options, input_options(), timeline);
   at::Tensor sums;
@@ -204,7 +260,8 @@ std::optional<Metrics> Trainer::evaluate_all() {
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();
-  if (stop_requested()) return std::nullopt;
+  if (is_stopped_anywhere()) return std::nullopt;
+  group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
   return parts_.task->metrics(sums.cpu());
 }
 
@@ -212,27 +269,32 @@ bool Trainer::checkpoint_falls_due() const {
   if (saved_step_ == progress_.step) return false;
   const CheckpointConfig& when = job_.checkpoint;
   const bool by_steps = when.every_steps > 0 && progress_.step % when.every_steps == 0;
-  const bool by_time = when.every_minutes > 0 && now_s() - saved_at_s_ >= when.every_minutes * 60;
-  return by_steps || by_time;
+  return by_steps || wishes_.checkpoint;
 }
 
 void Trainer::save(bool is_best) {
   timeline_.enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
+  parts_.optimizer->finish_step();
+  distributed::broadcast_buffers(group_, *parts_.model);
   require_finite_weights(*parts_.model, folder_.checkpoints());
-  recorder_.flush();
-  store_.save(snapshot(job_, parts_, progress_), is_best);
+  const checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
+  if (recorder_) recorder_->flush();
+  if (store_) store_->save(state, is_best);
   saved_step_ = progress_.step;
   saved_evaluation_due_ = progress_.evaluation_due;
   saved_at_s_ = now_s();
+  wishes_.checkpoint = false;
   timeline_.enter(Phase::kOther);
 }
 
 void Trainer::report_end(bool complete) {
-  recorder_.flush();
-  if (recorder_.skipped_steps() > 0) {
-    log::warning("{} steps were skipped because their gradients were not finite",
-                 recorder_.skipped_steps());
+  if (recorder_) {
+    recorder_->flush();
+    if (recorder_->skipped_steps() > 0) {
+      log::warning("{} steps were skipped because their gradients were not finite",
+                   recorder_->skipped_steps());
+    }
   }
   if (inputs_ != nullptr && inputs_->loader().skipped() > 0) {
     log::warning("{} training samples could not be read and were replaced by others",

@@ -1,4 +1,5 @@
-// The training loop: steps, evaluations, checkpoints and records of one run. The maths of a step is
+// The training loop: steps, evaluations, checkpoints and records of one run, on one rank or in step
+// with others. The maths of a step is
 // train_step(); the rest decides when to do what. What a checkpoint holds is state.h's.
 #pragma once
 
@@ -11,12 +12,14 @@
 #include "framework/checkpoint/store.h"
 #include "framework/data/prefetcher.h"
 #include "framework/data/to_device.h"
+#include "framework/distributed/data_parallel.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 #include "framework/train/recorder.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
+#include "framework/train/votes.h"
 
 namespace brim::train {
 
@@ -40,7 +43,10 @@ class Trainer {
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
   void take_arrived_values(bool wait);
 
+  data::LoaderOptions share(data::LoaderOptions options) const;
   void start_inputs();
+  void exchange_wishes();
+  bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
   bool evaluate();
@@ -51,10 +57,14 @@ class Trainer {
 
   const JobConfig& job_;
   Parts parts_;
+  distributed::Group& group_;
   RunFolder folder_;
-  checkpoint::Store store_;
   TrainState progress_;
-  Recorder recorder_;
+  distributed::DataParallel data_parallel_;
+  Votes votes_;
+  Wishes wishes_;                           // what any rank asked for
+  std::optional<checkpoint::Store> store_;  // rank 0's
+  std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
   DeviceValues values_;
   data::Normalizer normalizer_;

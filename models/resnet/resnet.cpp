@@ -5,18 +5,18 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 
 #include <array>
 
 #include "framework/base/error.h"
+#include "framework/nn/batch_norm.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
 
-using torch::nn::BatchNorm2d;
+using nn::BatchNorm2d;
 using torch::nn::Conv2d;
 
 Conv2d convolution(int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride = 1) {

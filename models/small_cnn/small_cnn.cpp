@@ -1,9 +1,9 @@
 #include "models/small_cnn/small_cnn.h"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 
+#include "framework/nn/batch_norm.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
@@ -18,11 +18,11 @@ class SmallCnn : public nn::Model {
  public:
   SmallCnn(int64_t channels, int64_t width, int64_t classes) {
     conv1_ = register_module("conv1", convolution(channels, width, 1));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width));
+    bn1_ = register_module("bn1", nn::BatchNorm2d(width));
     conv2_ = register_module("conv2", convolution(width, 2 * width, 2));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(2 * width));
+    bn2_ = register_module("bn2", nn::BatchNorm2d(2 * width));
     conv3_ = register_module("conv3", convolution(2 * width, 4 * width, 2));
-    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(4 * width));
+    bn3_ = register_module("bn3", nn::BatchNorm2d(4 * width));
     fc_ = register_module("fc", torch::nn::Linear(4 * width, classes));
   }
 
@@ -35,7 +35,7 @@ class SmallCnn : public nn::Model {
 
  private:
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
   torch::nn::Linear fc_{nullptr};
 };
 

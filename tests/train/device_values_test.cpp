@@ -10,8 +10,8 @@ using testing::ElementsAre;
 
 TEST(DeviceValues, ArriveInTheOrderInWhichTheyWerePushed) {
   DeviceValues values;
-  values.push(7, at::tensor({1.0f, 2.0f}));
-  values.push(8, at::tensor({3.0f, 4.0f}));
+  values.push(7, at::tensor({1.0f, 2.0f}), {});
+  values.push(8, at::tensor({3.0f, 4.0f}), {});
   const auto first = values.pop(/*wait=*/false);
   const auto second = values.pop(/*wait=*/true);
   ASSERT_TRUE(first && second);

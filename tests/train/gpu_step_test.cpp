@@ -63,7 +63,8 @@ TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
   const testing::TemporaryFolder folder;
   const RunFolder run{folder.path(), std::nullopt};
   create_run_folder(run, "", nlohmann::json::object());
-  Trainer trainer(job, build_parts(job), TrainState{}, run);
+  const auto group = distributed::Group::alone();
+  Trainer trainer(job, build_parts(job, device::choose_device("cuda:0"), group), TrainState{}, run);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);
   for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
 }

@@ -1,8 +1,8 @@
+#include "framework/base/nearest.h"
+
 #include <algorithm>
 
-#include "framework/recipe/read.h"
-
-namespace brim::recipe {
+namespace brim {
 namespace {
 
 constexpr size_t kMaxWord = 64;
@@ -41,4 +41,4 @@ std::string nearest(std::string_view word, const std::vector<std::string_view>& 
   return std::string(found);
 }
 
-}  // namespace brim::recipe
+}  // namespace brim

@@ -1,0 +1,34 @@
+#include "framework/distributed/config.h"
+
+#include <array>
+#include <string_view>
+
+namespace brim::distributed {
+
+void DistributedConfig::fields(recipe::Fields& f) {
+  static constexpr std::array<std::string_view, 3> kBackends = {"auto", "nccl", "gloo"};
+  static constexpr std::array<std::string_view, 2> kBalances = {"even", "throughput"};
+  static constexpr std::array<std::string_view, 3> kCompress = {"none", "bf16", "fp16"};
+  f.choice("backend", backend, kBackends,
+           "what carries tensors between ranks; auto: NCCL between GPUs, Gloo between CPUs");
+  f.value("zero", zero,
+          "split the optimizer's state over the ranks (ZeRO stage 1): less memory a rank");
+  f.choice("balance", balance, kBalances,
+           "how a step's samples are split over the ranks: even, or by the throughput that each "
+           "rank shows");
+  f.value("bucket_mib", gradients.bucket_mib, "gradients that are summed in one go, in MiB",
+          recipe::between(0.001, 4096));
+  f.choice("compress", gradients.compress, kCompress,
+           "number format in which gradients travel; they are kept in their own");
+  f.value("unused_parameters", gradients.unused_parameters,
+          "the loss may leave out parameters, not the same ones each step");
+  f.value("static_graph", gradients.static_graph,
+          "every step uses the same parameters in the same way");
+  f.value("sync_batch_norm", sync_batch_norm,
+          "batch norms use the statistics of all ranks' samples together");
+  f.value("timeout_s", timeout_s,
+          "seconds after which a rank that does not answer ends the run with status 6",
+          recipe::between(1, 86400));
+}
+
+}  // namespace brim::distributed

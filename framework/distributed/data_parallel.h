@@ -1,0 +1,70 @@
+// Data parallel training: gradients are summed over the ranks in buckets, while backward still
+// computes earlier layers', by LibTorch's c10d::Reducer (Li et al., "PyTorch Distributed", VLDB
+// 2020).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/distributed/group.h"
+#include "framework/nn/model.h"
+
+namespace c10d {
+class Reducer;
+}
+
+namespace brim::distributed {
+
+/// In which numbers gradients travel; they are summed and kept as the parameters' own.
+enum class Compress { kNone, kBf16, kFp16 };
+
+struct DataParallelOptions {
+  double bucket_mib = 25.0;
+  Compress compress = Compress::kNone;
+  bool unused_parameters = false;  // the loss may leave some out, different ones each step
+  bool static_graph = false;       // those that it leaves out are always the same
+  bool operator==(const DataParallelOptions&) const = default;
+};
+
+class DataParallel {
+ public:
+  /// Throws Error(kDistributed) naming rank and parameter where models differ between ranks. Every
+  /// parameter that requires a gradient is in a bucket from here on, and its gradient a view of it.
+  DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
+               const DataParallelOptions& options);
+  ~DataParallel();
+
+  /// Runs `backward`, which calls backward() on `loss`. Where `sums`, the gradients that have
+  /// accumulated since the last sum are added up over the ranks; the loss is this rank's part of
+  /// theirs. Every rank sums in the same calls. Call before_forward(sums) first.
+  void backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward);
+  void before_forward(bool sums);
+
+  /// Seconds that the last backward() waited for other ranks after its own work was done.
+  double exposed_s() const { return exposed_s_; }
+  /// What a step sends and receives, over all buckets.
+  int64_t gradient_bytes() const { return gradient_bytes_; }
+
+ private:
+  std::shared_ptr<Group> group_;
+  DataParallelOptions options_;
+  std::shared_ptr<double> last_bucket_s_;  // when backward had filled its last bucket
+  std::unique_ptr<c10d::Reducer> reducer_;
+  int64_t gradient_bytes_ = 0;
+  double exposed_s_ = 0;
+  bool knows_graph_ = false;  // a static one
+};
+
+/// Throws Error(kDistributed) unless the ranks' parameters and buffers have the same names, shapes,
+/// types and values; says which rank and name differ from rank 0's.
+void require_same_model(Group& group, const nn::Model& model);
+
+/// Buffers (running statistics) as rank 0 has them, on every rank.
+void broadcast_buffers(Group& group, const nn::Model& model);
+
+}  // namespace brim::distributed

@@ -1,0 +1,21 @@
+// Debian's headers of Gloo satisfy LibTorch's; only pointers to Gloo's types cross the line, and
+// nothing of Debian's library is linked.
+#include "framework/distributed/gloo.h"
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace brim::distributed {
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int world, const std::string& address,
+                                            std::chrono::milliseconds limit) {
+  auto options = c10d::ProcessGroupGloo::Options::create(limit);
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  options->devices.push_back(interface != nullptr
+                                 ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options);
+}
+
+}  // namespace brim::distributed

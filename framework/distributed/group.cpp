@@ -1,0 +1,259 @@
+#include "framework/distributed/group.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/distributed/gloo.h"
+#include "framework/distributed/store.h"
+#include "framework/distributed/watchdog.h"
+
+namespace brim::distributed {
+namespace {
+
+using std::chrono::milliseconds;
+using BackendType = c10d::ProcessGroup::BackendType;
+
+c10d::ReduceOp operation(Reduce how) {
+  switch (how) {
+    case Reduce::kSum:
+      return c10d::ReduceOp::SUM;
+    case Reduce::kMax:
+      return c10d::ReduceOp::MAX;
+    case Reduce::kMin:
+      return c10d::ReduceOp::MIN;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+/// The collective's own limit, after the watchdog's: the watchdog knows who is missing.
+milliseconds after(milliseconds limit) { return limit + limit / 2 + milliseconds(5000); }
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open, const Ranks& ranks,
+                                                          c10::Device device, Backend backend,
+                                                          milliseconds limit) {
+  const int rank = static_cast<int>(ranks.rank), world = static_cast<int>(ranks.world);
+  const bool uses_nccl = device.is_cuda() && backend != Backend::kGloo;
+  const auto own = [&](const char* name) {
+    return c10::make_intrusive<c10d::PrefixStore>(name, open.store);
+  };
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(own("group"), rank, world);
+  group->setBackend(c10::kCPU, BackendType::GLOO,
+                    make_gloo(own("gloo"), rank, world, open.address, after(limit)));
+  group->setDefaultBackend(BackendType::GLOO);
+  if (device.is_cuda() && !uses_nccl) {
+    group->setBackend(c10::kCUDA, BackendType::GLOO, group->getBackend(c10::kCPU));
+  }
+  if (uses_nccl) {
+    group->setBackend(
+        c10::kCUDA, BackendType::NCCL,
+        device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(), after(limit)));
+    group->setDefaultBackend(BackendType::NCCL);
+  }
+  return group;
+}
+
+/// Marks the time in a collective for the heartbeat.
+class Inside {
+ public:
+  Inside(Watchdog& watchdog, std::string_view what)
+      : watchdog_(watchdog), outer_(watchdog.enter(what)) {}
+  ~Inside() { watchdog_.leave(outer_); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Watchdog& watchdog_;
+  std::string_view outer_;
+};
+
+/// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
+/// maths inside it throws stays what it is.
+template <class Body>
+void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
+  const Inside inside(watchdog, what);
+  const auto fail = [&](const std::exception& error) {
+    throw Error(Exit::kDistributed, watchdog.explain(error.what()));
+  };
+  try {
+    body();
+  } catch (const c10::DistError& error) {
+    fail(error);
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // Gloo's own are std::runtime_errors
+    fail(error);
+  }
+}
+
+}  // namespace
+
+bool Pending::is_done() const { return work_ == nullptr || work_->isCompleted(); }
+
+void Pending::wait() {
+  if (work_ == nullptr) return;
+  guarded(*watchdog_, what_, [this] { work_->wait(); });
+  work_.reset();
+}
+
+Group::Group(Ranks ranks) : ranks_(std::move(ranks)) {}
+Group::~Group() = default;
+
+std::shared_ptr<Group> Group::alone() { return std::shared_ptr<Group>(new Group(Ranks{})); }
+
+std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Backend backend,
+                                      milliseconds limit) {
+  if (backend == Backend::kNccl && !device.is_cuda()) {
+    throw Error(Exit::kRecipe,
+                "[distributed] backend = \"nccl\" needs GPUs, and this rank trains on {}; leave it "
+                "to \"auto\"",
+                device.str());
+  }
+  if (ranks.world == 1) return std::shared_ptr<Group>(new Group(ranks));
+  std::shared_ptr<Group> group(new Group(ranks));
+  const OpenStore open = open_store(ranks, limit);
+  group->store_ = open.store;
+  try {
+    group->watchdog_ =
+        std::make_unique<Watchdog>(open.store->clone(), ranks.rank, ranks.world, limit);
+  } catch (const std::exception&) {
+    throw Error(Exit::kDistributed,
+                "rank {} of {} is here, but rank {} did not come within {} s: was it started, and "
+                "with the same number of ranks?",
+                ranks.rank, ranks.world, (ranks.rank + 1) % ranks.world, limit.count() / 1000);
+  }
+  guarded(*group->watchdog_, "the first meeting of the ranks",
+          [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });
+  group->barrier("the first meeting of the ranks");
+  if (ranks.rank == 0 && ranks.meeting.kind == MeetingPoint::Kind::kFile) {
+    std::remove(ranks.meeting.file.c_str());
+  }
+  return group;
+}
+
+Pending Group::start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what) {
+  Pending pending;
+  if (is_alone()) return pending;
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation(how);
+  pending.watchdog_ = watchdog_.get();
+  pending.what_ = what;
+  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->allreduce(tensors, options); });
+  return pending;
+}
+
+void Group::all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what) {
+  start_all_reduce(tensor, how, what).wait();
+}
+
+Pending Group::start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root) {
+  Pending pending;
+  if (is_alone()) return pending;
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  pending.watchdog_ = watchdog_.get();
+  pending.what_ = what;
+  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->broadcast(tensors, options); });
+  return pending;
+}
+
+void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t root) {
+  start_broadcast(tensor, what, root).wait();
+}
+
+void Group::barrier(std::string_view what) {
+  all_reduce(at::zeros({1}, at::kInt), Reduce::kSum, what);
+}
+
+std::string Group::broadcast(const std::string& text, std::string_view what, int64_t root) {
+  if (is_alone()) return text;
+  const at::Tensor size = at::scalar_tensor(static_cast<int64_t>(text.size()), at::kLong);
+  broadcast(size, what, root);
+  const at::Tensor bytes = at::empty({size.item<int64_t>()}, at::kByte);
+  if (rank() == root) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  if (bytes.numel() > 0) broadcast(bytes, what, root);
+  const char* data = static_cast<const char*>(bytes.const_data_ptr());
+  return {data, data + bytes.numel()};
+}
+
+std::vector<std::string> Group::all_gather(const std::string& text, std::string_view what) {
+  if (is_alone()) return {text};
+  const at::Tensor sizes = at::zeros({world()}, at::kLong);
+  auto* size = sizes.mutable_data_ptr<int64_t>();
+  size[rank()] = static_cast<int64_t>(text.size());
+  all_reduce(sizes, Reduce::kSum, what);
+  const int64_t widest = *std::max_element(size, size + world());
+  // Each rank fills its row; the others' zeros leave it as it is.
+  const at::Tensor rows = at::zeros({world(), std::max<int64_t>(widest, 1)}, at::kByte);
+  auto* bytes = rows.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes + rank() * rows.size(1), text.data(), text.size());
+  all_reduce(rows, Reduce::kSum, what);
+  std::vector<std::string> result;
+  for (int64_t i = 0; i < world(); ++i) {
+    const uint8_t* row = bytes + i * rows.size(1);
+    result.emplace_back(row, row + size[i]);
+  }
+  return result;
+}
+
+void Group::run(std::string_view what, const std::function<void()>& body) {
+  if (is_alone()) return body();
+  guarded(*watchdog_, what, body);
+}
+
+void Group::all_or_none(std::string_view what, const std::function<void()>& body) {
+  if (is_alone()) return body();
+  std::exception_ptr failure;
+  std::string said;
+  const auto note = [&](Exit status, const std::string& message) {
+    failure = std::current_exception();
+    said = fmt::format("{} {}", static_cast<int>(status), message);
+  };
+  try {
+    body();
+  } catch (const Error& error) {
+    note(error.status(), error.what());
+  } catch (const c10::OutOfMemoryError& error) {
+    note(Exit::kResource, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    note(Exit::kBug, error.what());
+  }
+  const std::vector<std::string> all = all_gather(said, what);
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& t) { return !t.empty(); });
+  if (first == all.end()) return;
+  const bool was_said = std::find(all.begin(), all.begin() + rank(), said) != all.begin() + rank();
+  finish();  // nobody is missing: the ranks part in order
+  if (failure && !was_said) std::rethrow_exception(failure);
+  throw Error(static_cast<Exit>(std::strtol(first->c_str(), nullptr, 10)), std::string());
+}
+
+void Group::step(int64_t finished_steps) {
+  if (watchdog_) watchdog_->step(finished_steps);
+}
+
+void Group::say_farewell(int status, const std::string& why) {
+  if (watchdog_) watchdog_->say_farewell(fmt::format("{} ({})", status, why));
+}
+
+void Group::finish() {
+  if (!watchdog_) return;
+  watchdog_->close();
+  barrier("the end of the run");
+}
+
+}  // namespace brim::distributed

@@ -1,0 +1,110 @@
+// The ranks that train together, and what they tell each other: collectives over NCCL between CUDA
+// devices, over Gloo between CPUs, and none at all for a rank alone. Every rank calls the same
+// members in the same order. A collective that fails, or doesn't end within the time limit, is an
+// Error(kDistributed) that names the rank that is missing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "framework/distributed/ranks.h"
+
+namespace c10d {
+class ProcessGroup;
+class Store;
+}  // namespace c10d
+
+namespace brim::distributed {
+
+class Watchdog;
+
+/// kAuto is NCCL where the device is a GPU.
+enum class Backend { kAuto, kNccl, kGloo };
+
+enum class Reduce { kSum, kMax, kMin };
+
+/// A collective under way. The tensor holds the result after wait().
+class Pending {
+ public:
+  Pending() = default;
+  bool is_under_way() const { return work_ != nullptr; }
+  bool is_done() const;
+  void wait();
+
+ private:
+  friend class Group;
+  c10::intrusive_ptr<c10d::Work> work_;
+  Watchdog* watchdog_ = nullptr;
+  std::string_view what_;
+};
+
+class Group {
+ public:
+  /// One rank alone: every collective is a no-op.
+  static std::shared_ptr<Group> alone();
+
+  /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
+  /// Gloo. Throws Error(kRecipe) for NCCL without a GPU, Error(kDistributed) where they don't meet
+  /// within `limit`, disagree on how many they are, or two claim to be the same one.
+  static std::shared_ptr<Group> connect(const Ranks& ranks, c10::Device device, Backend backend,
+                                        std::chrono::milliseconds limit);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int64_t rank() const { return ranks_.rank; }
+  int64_t world() const { return ranks_.world; }
+  const Ranks& ranks() const { return ranks_; }
+  bool is_alone() const { return ranks_.world == 1; }
+  bool is_first() const { return ranks_.rank == 0; }
+
+  // `what` names the collective in messages, as in "the sum of gradients"; it outlives the group.
+  // Tensors are dense; a collective writes to them in place.
+  void all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what);
+  Pending start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what);
+  void broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
+  Pending start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
+  void barrier(std::string_view what);
+  /// Rank `root`'s text.
+  std::string broadcast(const std::string& text, std::string_view what, int64_t root = 0);
+  /// Every rank's text, by rank.
+  std::vector<std::string> all_gather(const std::string& text, std::string_view what);
+
+  /// Runs what ends in collectives of LibTorch's own, and gives their failures the group's words.
+  void run(std::string_view what, const std::function<void()>& body);
+
+  /// Runs `body` on every rank. Where it throws on some, all throw: those with an Error of their
+  /// own that one, unless an earlier rank's says the same; the others an empty one of its status.
+  void all_or_none(std::string_view what, const std::function<void()>& body);
+
+  /// For the heartbeat: steps finished so far.
+  void step(int64_t finished_steps);
+  /// Tells the others why this rank ends before its time.
+  void say_farewell(int status, const std::string& why);
+  /// Waits until every rank has come here. After it ranks may go.
+  void finish();
+
+  /// For LibTorch's reducer. Null for a rank alone.
+  const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const { return process_group_; }
+
+ private:
+  explicit Group(Ranks ranks);
+  [[noreturn]] void fail(std::string_view what, const std::exception& error);
+
+  Ranks ranks_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group_;
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+}  // namespace brim::distributed

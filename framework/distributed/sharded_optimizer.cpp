@@ -1,0 +1,251 @@
+#include "framework/distributed/sharded_optimizer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/error.h"
+
+namespace brim::distributed {
+namespace {
+
+constexpr const char* kUpdate = "the exchange of updated parameters";
+constexpr const char* kGather = "the gathering of the optimizer's state";
+
+/// A dense tensor's memory as one row.
+at::Tensor flat_view(const at::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+int64_t rows_of(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(0); }
+
+at::Tensor rows_of(const at::Tensor& tensor, const Shard& shard) {
+  if (shard.rows == rows_of(tensor)) return tensor;
+  return tensor.narrow(0, shard.first_row, shard.rows);
+}
+
+std::vector<RowSizes> row_sizes(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+  std::vector<RowSizes> sizes;
+  for (const auto& [name, tensor] : parameters) {
+    const int64_t rows = rows_of(tensor);
+    sizes.push_back({rows, rows == 0 ? 0 : static_cast<int64_t>(tensor.nbytes()) / rows});
+  }
+  return sizes;
+}
+
+/// Pieces of at most `most_bytes`, where there is more than one row to cut.
+void cut(size_t parameter, const RowSizes& size, int64_t most_bytes, std::vector<Shard>& shards) {
+  const int64_t rows = std::max<int64_t>(1, most_bytes / std::max<int64_t>(1, size.row_bytes));
+  for (int64_t first = 0; first < size.rows || first == 0; first += rows) {
+    shards.push_back({parameter, first, std::min(rows, size.rows - first), 0});
+  }
+}
+
+/// A kind of state ("momentum") and whether it is a number, not a tensor like the parameter.
+struct Kind {
+  std::string name;
+  bool is_number = false;
+};
+
+std::vector<Kind> parse_kinds(const std::string& text) {
+  std::vector<Kind> kinds;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find(' ', at);
+    kinds.push_back({text.substr(at + 1, end - at - 1), text[at] == '#'});
+    at = end + 1;
+  }
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t world,
+                                    bool cuts_rows) {
+  int64_t total = 0;
+  for (const RowSizes& size : sizes) total += size.rows * size.row_bytes;
+  std::vector<Shard> shards;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t whole = sizes[i].rows * sizes[i].row_bytes;
+    cut(i, sizes[i], cuts_rows ? std::max<int64_t>(1, total / world / 100) : whole, shards);
+  }
+  const auto bytes = [&](const Shard& shard) {
+    return shard.rows * sizes[shard.parameter].row_bytes;
+  };
+  std::vector<size_t> order(shards.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return bytes(shards[a]) > bytes(shards[b]); });
+  std::vector<int64_t> load(static_cast<size_t>(world));
+  for (const size_t i : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    shards[i].owner = least - load.begin();
+    *least += bytes(shards[i]);
+  }
+  return shards;
+}
+
+ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
+                                   std::vector<optim::ParameterGroup> groups, bool cuts_rows,
+                                   int64_t bucket_bytes, const Build& build)
+    : Optimizer(std::move(groups)), group_(std::move(group)) {
+  std::vector<double> weight_decays;
+  for (const auto& parameter_group : groups_) {
+    for (const auto& item : parameter_group.parameters) {
+      parameters_.push_back(item);
+      weight_decays.push_back(parameter_group.weight_decay);
+    }
+  }
+  shards_ = split_over_ranks(row_sizes(parameters_), group_->world(), cuts_rows);
+  std::vector<optim::ParameterGroup> own;
+  for (const Shard& shard : shards_) {
+    const auto& [name, parameter] = parameters_[shard.parameter];
+    const bool is_whole = shard.rows == rows_of(parameter);
+    names_.push_back(
+        is_whole ? name
+                 : fmt::format("{}[{}:{}]", name, shard.first_row, shard.first_row + shard.rows));
+    tensors_.push_back(rows_of(parameter.detach(), shard));
+    if (shard.owner != group_->rank()) continue;
+    const double weight_decay = weight_decays[shard.parameter];
+    if (own.empty() || own.back().weight_decay != weight_decay) own.push_back({{}, weight_decay});
+    own.back().parameters.emplace_back(names_.back(), tensors_.back());
+  }
+  make_buckets(bucket_bytes);
+  inner_ = build(std::move(own));
+}
+
+void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
+  std::vector<size_t> order(shards_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return shards_[a].owner < shards_[b].owner; });
+  int64_t filled = 0;
+  for (const size_t i : order) {
+    const at::Tensor& tensor = tensors_[i];
+    if (tensor.numel() == 0) continue;
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    const bool fits = !buckets_.empty() && buckets_.back().owner == shards_[i].owner &&
+                      buckets_.back().shards.front().scalar_type() == tensor.scalar_type() &&
+                      filled + bytes <= bucket_bytes;
+    if (!fits) {
+      buckets_.push_back({.owner = shards_[i].owner, .shards = {}, .flat = {}, .pending = {}});
+      filled = 0;
+    }
+    buckets_.back().shards.push_back(tensor);
+    filled += bytes;
+  }
+  for (Bucket& bucket : buckets_) {
+    if (bucket.shards.size() == 1) {
+      bucket.flat = flat_view(bucket.shards.front());
+      continue;
+    }
+    int64_t size = 0;
+    for (const at::Tensor& shard : bucket.shards) size += shard.numel();
+    bucket.flat = at::empty({size}, bucket.shards.front().options());
+  }
+}
+
+void ShardedOptimizer::step(double learning_rate, const optim::StepScale& scale) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].owner != group_->rank()) continue;
+    const at::Tensor& gradient = parameters_[shards_[i].parameter].second.grad();
+    tensors_[i].mutable_grad() = gradient.defined() ? rows_of(gradient, shards_[i]) : at::Tensor();
+  }
+  inner_->step(learning_rate, scale);
+  for (Bucket& bucket : buckets_) {
+    if (bucket.owner == group_->rank() && bucket.shards.size() > 1) {
+      std::vector<at::Tensor> rows;
+      for (const at::Tensor& shard : bucket.shards) rows.push_back(flat_view(shard));
+      at::cat_out(bucket.flat, rows);
+    }
+    bucket.pending = group_->start_broadcast(bucket.flat, kUpdate, bucket.owner);
+  }
+}
+
+void ShardedOptimizer::finish_step() {
+  const at::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.pending.is_under_way()) continue;
+    bucket.pending.wait();
+    if (bucket.owner == group_->rank() || bucket.shards.size() == 1) continue;
+    int64_t first = 0;
+    for (const at::Tensor& shard : bucket.shards) {
+      flat_view(shard).copy_(bucket.flat.narrow(0, first, shard.numel()));
+      first += shard.numel();
+    }
+  }
+}
+
+void ShardedOptimizer::zero_grad() {
+  Optimizer::zero_grad();
+  inner_->zero_grad();
+}
+
+optim::State ShardedOptimizer::whole_state() {
+  const at::NoGradGuard no_grad;
+  optim::State own = inner_->state();
+  // A rank may have no part: the kinds of state are those of one that has.
+  std::string text;
+  for (size_t i = 0; i < shards_.size() && text.empty(); ++i) {
+    if (shards_[i].owner != group_->rank()) continue;
+    for (const auto& [name, tensor] : own) {
+      if (!name.ends_with("." + names_[i])) continue;
+      const std::string kind = name.substr(0, name.size() - names_[i].size() - 1);
+      text += (tensor.dim() == 0 && tensors_[i].dim() > 0 ? "#" : "=") + kind + " ";
+    }
+  }
+  const std::vector<std::string> texts = group_->all_gather(text, kGather);
+  const auto found = std::find_if(texts.begin(), texts.end(), [](auto& t) { return !t.empty(); });
+
+  optim::State whole;
+  for (const auto& [name, tensor] : own) {
+    if (name.find('.') == std::string::npos) whole[name] = tensor;  // of no parameter: a count
+  }
+  for (const Kind& kind : parse_kinds(found == texts.end() ? std::string() : *found)) {
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const auto& [name, parameter] = parameters_[shards_[i].parameter];
+      at::Tensor part;
+      if (shards_[i].owner == group_->rank()) {
+        part = own.at(kind.name + "." + names_[i]);
+        part = kind.is_number ? part : flat_view(part);
+      } else {
+        part = kind.is_number ? at::empty({}, parameter.options().dtype(at::kFloat))
+                              : at::empty({tensors_[i].numel()}, parameter.options());
+      }
+      if (part.numel() > 0) group_->broadcast(part, kGather, shards_[i].owner);
+      if (!group_->is_first()) continue;
+      at::Tensor& into = whole[kind.name + "." + name];
+      if (kind.is_number) {
+        into = part.cpu();
+        continue;
+      }
+      if (!into.defined()) into = at::empty_like(parameter, parameter.options().device(at::kCPU));
+      flat_view(rows_of(into, shards_[i])).copy_(part);
+    }
+  }
+  return whole;
+}
+
+optim::State ShardedOptimizer::own_part(const optim::State& whole) {
+  optim::State parts;
+  std::map<std::string, size_t> by_name;
+  for (size_t i = 0; i < parameters_.size(); ++i) by_name[parameters_[i].first] = i;
+  for (const auto& [name, tensor] : whole) {
+    const size_t dot = name.find('.');
+    const auto parameter = by_name.find(dot == std::string::npos ? name : name.substr(dot + 1));
+    if (parameter == by_name.end()) {
+      parts[name] = tensor;  // not ours: whoever loads it says so
+      continue;
+    }
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (shards_[i].parameter != parameter->second || shards_[i].owner != group_->rank()) continue;
+      const bool has_rows = tensor.sizes() == parameters_[parameter->second].second.sizes();
+      parts[name.substr(0, dot + 1) + names_[i]] = has_rows ? rows_of(tensor, shards_[i]) : tensor;
+    }
+  }
+  return parts;
+}
+
+}  // namespace brim::distributed

@@ -1,0 +1,72 @@
+// An optimizer whose state is split over the ranks: each updates its part of the parameters and
+// gives it to the others (stage 1 of Rajbhandari et al., "ZeRO", SC 2020).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/distributed/group.h"
+#include "framework/optim/optimizer.h"
+
+namespace brim::distributed {
+
+/// Rows first_row … first_row + rows - 1 (of dimension 0) of a parameter.
+struct Shard {
+  size_t parameter = 0;  // its place in the list
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t owner = 0;  // a rank
+
+  bool operator==(const Shard&) const = default;
+};
+
+/// Splits parameters of these sizes (rows, bytes of a row) over `world` ranks: the largest first,
+/// each to the rank with the fewest bytes so far. With `cuts_rows`, parameters of more than a
+/// hundredth of a rank's share are cut into pieces of that first.
+struct RowSizes {
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+};
+std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t world,
+                                    bool cuts_rows);
+
+class ShardedOptimizer : public optim::Optimizer {
+ public:
+  using Build =
+      std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
+
+  /// `build` makes the optimizer of this rank's part. Updated parameters travel in buckets of at
+  /// most `bucket_bytes`.
+  ShardedOptimizer(std::shared_ptr<Group> group, std::vector<optim::ParameterGroup> groups,
+                   bool cuts_rows, int64_t bucket_bytes, const Build& build);
+
+  /// Returns while the updated parameters are still on their way: see finish_step().
+  void step(double learning_rate, const optim::StepScale& scale) override;
+  void finish_step() override;
+  void zero_grad() override;
+  optim::State state() override { return inner_->state(); }
+  optim::State whole_state() override;
+  optim::State own_part(const optim::State& whole) override;
+
+ private:
+  /// Neighbouring shards of one owner, sent in one piece.
+  struct Bucket {
+    int64_t owner = 0;
+    std::vector<at::Tensor> shards;
+    at::Tensor flat;  // their memory in a row; one shard alone is sent as it is
+    Pending pending;
+  };
+  void make_buckets(int64_t bucket_bytes);
+
+  std::shared_ptr<Group> group_;
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;  // of all groups
+  std::vector<Shard> shards_;
+  std::vector<std::string> names_;   // of shards_: the parameter's, with rows where it is cut
+  std::vector<at::Tensor> tensors_;  // views of the parameters
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<optim::Optimizer> inner_;
+};
+
+}  // namespace brim::distributed

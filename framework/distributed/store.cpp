@@ -1,0 +1,114 @@
+#include "framework/distributed/store.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "framework/base/error.h"
+#include "framework/distributed/meeting.h"
+
+namespace brim::distributed {
+namespace {
+
+using Kind = MeetingPoint::Kind;
+using std::chrono::milliseconds;
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// Other machines must reach it: on the interface that MASTER_ADDR names, or, where that name is
+/// not this machine's own (a service's, or "localhost" beside other machines), on all.
+Listener listen_for_machines(const MeetingPoint& meeting) {
+  if (meeting.address != "localhost" && meeting.address != kLoopback) {
+    try {
+      return listen_on(meeting.address, meeting.port);
+    } catch (const Error&) {
+      // The next try says what is wrong where it is not the address.
+    }
+  }
+  return listen_on("", meeting.port);
+}
+
+/// What rank 0 opens for the others; nullopt where the launcher serves the store.
+std::optional<Listener> listen(const Ranks& ranks) {
+  const MeetingPoint& meeting = ranks.meeting;
+  if (ranks.rank != 0) return std::nullopt;
+  switch (meeting.kind) {
+    case Kind::kSocket:
+      return Listener{meeting.socket, meeting.port};
+    case Kind::kListen:
+      return ranks.one_machine() ? listen_on(meeting.address, meeting.port)
+                                 : listen_for_machines(meeting);
+    case Kind::kFile: {
+      const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
+      write_meeting_file(meeting.file,
+                         {ranks.one_machine() ? kLoopback : this_host(), listener.port});
+      return listener;
+    }
+    case Kind::kAgent:
+    case Kind::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& address,
+                                        const std::optional<Listener>& listener,
+                                        milliseconds limit) {
+  c10d::TCPStoreOptions options;
+  options.port = address.port;
+  options.isServer = listener.has_value();
+  options.waitWorkers = false;
+  options.timeout = limit;
+  if (listener) options.masterListenFd = listener->socket;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  } catch (const std::exception&) {
+    throw Error(Exit::kDistributed,
+                "rank {} could not reach {} at {}:{} within {} s: is it running, is that address "
+                "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
+                ranks.rank, ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0",
+                address.host, address.port, limit.count() / 1000);
+  }
+}
+
+void check_world(c10d::Store& store, const Ranks& ranks) {
+  const std::string ours = std::to_string(ranks.world);
+  const std::vector<uint8_t> bytes(ours.begin(), ours.end());
+  const std::vector<uint8_t> found = store.compareSet("brim/world", {}, bytes);
+  if (found != bytes) {
+    throw Error(Exit::kDistributed,
+                "rank {} was told that there are {} ranks, another one that there are {}: do two "
+                "launches use the same MASTER_ADDR and MASTER_PORT?",
+                ranks.rank, ours, std::string(found.begin(), found.end()));
+  }
+  if (store.add(fmt::format("brim/is_here/{}", ranks.rank), 1) > 1) {
+    throw Error(Exit::kDistributed,
+                "two processes claim to be rank {}: do two launches use the same MASTER_ADDR and "
+                "MASTER_PORT, or two machines the same --node-rank?",
+                ranks.rank);
+  }
+}
+
+}  // namespace
+
+OpenStore open_store(const Ranks& ranks, milliseconds limit) {
+  const std::optional<Listener> listener = listen(ranks);
+  Address address = {ranks.meeting.address, ranks.meeting.port};
+  if (ranks.meeting.kind == Kind::kFile) address = read_meeting_file(ranks.meeting.file, limit);
+  const auto store = connect(ranks, address, listener, limit);
+  const auto own =
+      c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
+  check_world(*own, ranks);
+  return {own, ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
+}
+
+}  // namespace brim::distributed

@@ -1,0 +1,22 @@
+// Where ranks meet: the key-value store that the first rank, or the launcher, serves.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "framework/distributed/ranks.h"
+
+namespace brim::distributed {
+
+struct OpenStore {
+  c10::intrusive_ptr<c10d::Store> store;  // this run's keys only
+  std::string address;                    // of this machine, by which the ranks reach each other
+};
+
+/// Serves the store (rank 0, where the launcher doesn't) and connects to it. Throws
+/// Error(kDistributed) where that fails within `limit`, where ranks disagree on how many they are,
+/// and where two of them claim to be the same one.
+OpenStore open_store(const Ranks& ranks, std::chrono::milliseconds limit);
+
+}  // namespace brim::distributed

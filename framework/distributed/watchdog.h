@@ -1,0 +1,93 @@
+// Finds the rank that has stopped. Every rank's heartbeat, with its step and the collective that it
+// is in, goes into the store by a thread of its own; each rank listens to the next one's, and to
+// how long it waits itself. A collective's own error says only that somebody is missing, and a rank
+// that is stopped says nothing at all.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace brim::distributed {
+
+class Watchdog {
+ public:
+  /// Starts the thread; `store` is a connection of its own. A rank that is silent for `limit`, or
+  /// keeps the others waiting that long in a collective, ends every rank with status 6 and a
+  /// message that names it.
+  Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
+           std::chrono::milliseconds limit);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
+  /// gradients") and outlives it.
+  void step(int64_t finished_steps) { step_ = finished_steps; }
+  /// Collectives may lie inside each other: leave() takes what enter() gave.
+  std::string_view enter(std::string_view what);
+  void leave(std::string_view outer);
+
+  /// After a collective failed with `error`: finds out who is missing, which takes a few beats, and
+  /// gives the message that says so.
+  std::string explain(const std::string& error);
+
+  /// Tells the others why this rank ends, so that they can say so.
+  void say_farewell(const std::string& why);
+
+  /// From here on ranks may leave: nobody's silence is a fault. Call before the last barrier.
+  void close() { is_closing_ = true; }
+
+ private:
+  struct Beat {
+    int64_t count = 0;
+    int64_t step = 0;
+    int64_t collectives = 0;  // entered so far
+    std::string what;         // the collective that it is in; empty: none
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void run(const std::stop_token& stop);
+  void guard(const std::stop_token& stop);
+  void pause(const std::stop_token& stop);
+  void send(int64_t count);
+  Beat own();
+  std::optional<Beat> read(int64_t rank);
+  std::optional<std::string> judge();
+  std::optional<std::string> find_missing_in_collective();
+  std::vector<int64_t> silent_ranks();
+  std::string describe(int64_t rank, const Beat& beat) const;
+  std::string key(std::string_view kind, int64_t rank) const;
+  std::string store_is_silent() const;
+  [[noreturn]] void end_process(const std::string& verdict, bool tells_others);
+
+  c10::intrusive_ptr<c10d::Store> store_;  // guarded by store_mutex_
+  std::mutex store_mutex_;
+  const int64_t rank_, world_;
+  const std::chrono::milliseconds limit_, beat_;
+
+  std::atomic<int64_t> step_ = 0;
+  std::atomic<bool> is_closing_ = false;
+  std::mutex mutex_;  // guards the three below
+  int64_t collectives_ = 0;
+  std::string_view what_;
+  Clock::time_point entered_;
+
+  std::optional<Beat> heard_;  // the neighbour's; by the thread only
+  Clock::time_point heard_at_;
+  std::atomic<Clock::rep> answered_at_;  // when the store last did, since the clock's epoch
+  std::mutex sleep_mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
+  std::jthread guard_;  // a store whose process is stopped never answers, whatever its time limit
+};
+
+}  // namespace brim::distributed

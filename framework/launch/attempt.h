@@ -1,0 +1,38 @@
+// One start of all ranks of this node, from fork to the last process gone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/launch/binding.h"
+#include "framework/launch/options.h"
+#include "framework/launch/output.h"
+#include "framework/launch/root_cause.h"
+#include "framework/launch/run_files.h"
+#include "framework/launch/signals.h"
+
+namespace brim::launch {
+
+struct Outcome {
+  int status = 0;
+  std::string kind;          // the word for `error[…]`
+  std::string error;         // why it failed; empty where it didn't
+  bool was_stopped = false;  // on request: not to be started again
+};
+
+/// What the attempts of a launch share.
+struct Shared {
+  const LaunchOptions& options;
+  const std::string& run_id;
+  const RunFiles& files;
+  const std::vector<Cores>& cores;  // of each local rank
+  SignalPipe& signals;
+  Sink& out;
+  Sink& err;
+};
+
+/// Throws as launch() does; no process is left then either.
+Outcome run_attempt(const Shared& shared, int restarts);
+
+}  // namespace brim::launch

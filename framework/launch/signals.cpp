@@ -1,0 +1,81 @@
+#include "framework/launch/signals.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
+
+#include "framework/base/error.h"
+
+namespace brim::launch {
+namespace {
+
+std::atomic<int> write_end = -1;
+
+void on_signal(int signal) {
+  const int saved = errno;
+  const auto byte = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const auto written = ::write(write_end, &byte, 1);  // full: it's awake anyway
+  errno = saved;
+}
+
+}  // namespace
+
+SignalPipe::SignalPipe() {
+  if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) {
+    throw Error(Exit::kResource, "cannot make a pipe: {}", errno_text(errno));
+  }
+  write_end = ends_[1];
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE}) {
+    struct sigaction former {};
+    sigaction(signal, nullptr, &former);
+    former_.emplace_back(signal, former);
+    if (former.sa_handler == SIG_IGN && signal != SIGCHLD && signal != SIGTERM) continue;
+    struct sigaction action {};
+    action.sa_handler = signal == SIGPIPE ? SIG_IGN : on_signal;
+    sigfillset(&action.sa_mask);
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+SignalPipe::~SignalPipe() {
+  for (const auto& [signal, former] : former_) sigaction(signal, &former, nullptr);
+  write_end = -1;
+  ::close(ends_[0]);
+  ::close(ends_[1]);
+}
+
+std::vector<int> SignalPipe::take() {
+  std::vector<int> signals;
+  unsigned char bytes[256];
+  for (ssize_t count = 0; (count = ::read(ends_[0], bytes, sizeof(bytes))) > 0;) {
+    signals.insert(signals.end(), bytes, bytes + count);
+  }
+  return signals;
+}
+
+void SignalPipe::restore_in_child() const {
+  for (const auto& [signal, former] : former_) {
+    struct sigaction action {};
+    action.sa_handler = former.sa_handler == SIG_IGN ? SIG_IGN : SIG_DFL;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+BlockedSignals::BlockedSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &former_);
+}
+
+BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("number {}", signal) : fmt::format("SIG{}", name);
+}
+
+}  // namespace brim::launch

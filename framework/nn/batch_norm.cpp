@@ -1,0 +1,120 @@
+#include "framework/nn/batch_norm.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+namespace brim::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+/// [C] to [1, C, 1, 1].
+at::Tensor per_channel(const at::Tensor& values) { return values.view({1, -1, 1, 1}); }
+
+at::Tensor sum_per_channel(const at::Tensor& x) { return x.sum({0, 2, 3}); }
+
+/// Statistics are summed as float64: squares would cancel in fewer digits.
+struct Moments {
+  at::Tensor mean;      // [C], float64
+  at::Tensor variance;  // [C], float64, biased
+  at::Tensor count;     // scalar: samples of a channel over all ranks
+};
+
+Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum) {
+  const int64_t channels = x.size(1);
+  const at::Tensor own = at::zeros({2 * channels + 1}, x.options().dtype(at::kDouble));
+  if (x.numel() > 0) {
+    const auto n = static_cast<double>(x.numel() / channels);
+    const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+    auto [variance, mean] = at::var_mean(wide, at::IntArrayRef{0, 2, 3}, /*correction=*/0);
+    mean = mean.to(at::kDouble);
+    own.slice(0, 0, channels).copy_(mean * n);
+    own.slice(0, channels, 2 * channels).copy_((variance.to(at::kDouble) + mean.square()) * n);
+    own[2 * channels].fill_(n);
+  }
+  sum(own);
+  const at::Tensor count = own[2 * channels];
+  const at::Tensor mean = own.slice(0, 0, channels) / count;
+  const at::Tensor variance =
+      (own.slice(0, channels, 2 * channels) / count - mean.square()).clamp_min(0);
+  return {mean, variance, count};
+}
+
+/// y = (x - mean) / std · weight + bias with moments over all ranks. With g = dL/dy and x̂ the
+/// normalised x: dL/dx = weight / std · (g - mean(g) - x̂ · mean(g · x̂)), both means over all ranks'
+/// samples; dL/dweight and dL/dbias are this rank's part, which the sum of gradients adds up.
+class SyncBatchNorm : public Function<SyncBatchNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& mean,
+                            const at::Tensor& inverse_std, const at::Tensor& count,
+                            const SumOverRanks& sum) {
+    const at::ScalarType type = weight.scalar_type();
+    const at::Tensor scale = weight * inverse_std.to(type);
+    const at::Tensor shift = bias - mean.to(type) * scale;
+    context->save_for_backward({x, weight, mean.to(type), inverse_std.to(type), count});
+    context->saved_data["sum"] = c10::IValue::make_capsule(c10::make_intrusive<Sum>(sum));
+    return at::addcmul(per_channel(shift), x, per_channel(scale)).to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &inverse_std = saved[3];
+    const auto sum =
+        c10::static_intrusive_pointer_cast<Sum>(context->saved_data["sum"].toCapsule());
+    const at::ScalarType type = weight.scalar_type();
+    const at::Tensor gradient = gradients[0].to(type);
+    const at::Tensor normal = (x.to(type) - per_channel(mean)) * per_channel(inverse_std);
+    const at::Tensor bias_gradient = sum_per_channel(gradient);
+    const at::Tensor weight_gradient = sum_per_channel(gradient * normal);
+
+    const at::Tensor means = at::stack({bias_gradient, weight_gradient}).to(at::kDouble);
+    sum->function(means);
+    const at::Tensor shares = (means / saved[4]).to(type);
+    const at::Tensor x_gradient =
+        per_channel(weight * inverse_std) *
+        (gradient - per_channel(shares[0]) - normal * per_channel(shares[1]));
+    return {x_gradient.to(x.scalar_type()), weight_gradient, bias_gradient, {}, {}, {}, {}};
+  }
+
+ private:
+  struct Sum : torch::CustomClassHolder {
+    explicit Sum(SumOverRanks sum) : function(std::move(sum)) {}
+    SumOverRanks function;
+  };
+};
+
+}  // namespace
+
+at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
+  if (!is_training() || !sum_) return torch::nn::BatchNorm2dImpl::forward(x);
+  Moments moments;
+  {
+    const at::NoGradGuard no_grad;
+    moments = moments_over_ranks(x, sum_);
+    num_batches_tracked += 1;
+    const double share = options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+    const at::Tensor unbiased = moments.variance * (moments.count / (moments.count - 1));
+    running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), share);
+    running_var.lerp_(unbiased.to(running_var.scalar_type()), share);
+  }
+  const at::Tensor inverse_std = (moments.variance + options.eps()).rsqrt();
+  return SyncBatchNorm::apply(x, weight, bias, moments.mean, inverse_std, moments.count, sum_);
+}
+
+int64_t synchronize_batch_norms(torch::nn::Module& module, const SumOverRanks& sum) {
+  int64_t count = 0;
+  for (const auto& child : module.modules()) {
+    if (auto* norm = child->as<BatchNorm2dImpl>()) {
+      norm->synchronize(sum);
+      ++count;
+    }
+  }
+  return count;
+}
+
+}  // namespace brim::nn
