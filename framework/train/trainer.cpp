@@ -100,7 +100,8 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
                      .epoch = (progress_.step - 1) / parts_.steps_per_epoch,
                      .samples = samples,
                      .learning_rate = learning_rate,
-                     .phase_s = phase_s});
+                     .phase_s = phase_s,
+                     .hidden = inputs_->take_hidden()});
   }
   take_arrived_values(/*wait=*/false);
   group_.step(progress_.step);
