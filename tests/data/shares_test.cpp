@@ -30,7 +30,7 @@ TEST(Shares, PartsFitTogetherInEveryStep) {
           const Part part = shares.part(step, count, rank, pairs);
           EXPECT_EQ(part.first, next);
           EXPECT_GE(part.count, 0);
-          if (pairs) EXPECT_EQ(part.first % 2, 0);
+          EXPECT_TRUE(!pairs || part.first % 2 == 0);
           next += part.count;
         }
         EXPECT_EQ(next, count);
