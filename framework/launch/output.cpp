@@ -71,6 +71,10 @@ void Sink::write_some() {
     const ssize_t count = ::write(fd_, waiting_.data() + written_, size);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (count < 0) {
+      if (errno != EPIPE) {
+        log::warning("{}: cannot write: {}; the rest of the ranks' output there is lost",
+                     fd_ == STDOUT_FILENO ? "stdout" : "stderr", errno_text(errno));
+      }
       is_gone_ = true;
       written_ = waiting_.size();
       break;

@@ -29,13 +29,13 @@ SignalPipe::SignalPipe() {
     throw Error(Exit::kResource, "cannot make a pipe: {}", errno_text(errno));
   }
   write_end = ends_[1];
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGXFSZ}) {
     struct sigaction former {};
     sigaction(signal, nullptr, &former);
     former_.emplace_back(signal, former);
     if (former.sa_handler == SIG_IGN && signal != SIGCHLD && signal != SIGTERM) continue;
     struct sigaction action {};
-    action.sa_handler = signal == SIGPIPE ? SIG_IGN : on_signal;
+    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : on_signal;
     sigfillset(&action.sa_mask);
     sigaction(signal, &action, nullptr);
   }

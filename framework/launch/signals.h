@@ -9,8 +9,8 @@
 namespace brim::launch {
 
 /// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD come out of take(), and
-/// SIGPIPE is ignored; then the former handlers are back. What was ignored stays so (SIGHUP under
-/// nohup), except SIGTERM. One at a time in a process.
+/// SIGPIPE and SIGXFSZ are ignored (the write fails instead); then the former handlers are back.
+/// What was ignored stays so (SIGHUP under nohup), except SIGTERM. One at a time in a process.
 class SignalPipe {
  public:
   SignalPipe();

@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from launches import Launch, sh, trainrun, wait_until
+from launches import TRAINRUN, Launch, sh, trainrun, wait_until
 
 
 def test_rank_0_speaks_plainly_and_others_with_their_rank():
@@ -122,6 +122,18 @@ def test_a_log_folder_that_cannot_be_made(tmp_path):
     status, _, err = trainrun("--log-dir", tmp_path / "file", "true")
     assert status == 5
     assert err.startswith("error[resource]: ") and str(tmp_path / "file") in err
+
+
+def test_a_full_disk_costs_output_but_not_the_run(tmp_path):
+    out = tmp_path / "out"
+    with open(out, "wb") as file:
+        status, _, err = Launch("-c", 'ulimit -f 8; exec "$@"', "sh", TRAINRUN, "--log-dir", tmp_path,
+                                "--run-id=a", *sh("seq 100000"), program="sh", stdout=file).finish()
+    assert status == 0
+    log = tmp_path / "a/attempt_0/0/stdout.log"
+    assert f"brim: warning: {log}: cannot write: File too large; the rest of this log is lost" in err
+    assert "brim: warning: stdout: cannot write: File too large" in err
+    assert out.read_text().startswith("1\n2\n") and out.stat().st_size == log.stat().st_size
 
 
 def test_without_logs_nothing_stays_on_disk(tmp_path):
