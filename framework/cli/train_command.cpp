@@ -69,11 +69,14 @@ train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFold
   group.all_or_none("the choice of the run's folder", [&] {
     if (!group.is_first()) return;
     const train::RunFolder folder = train::choose_run_folder(where);
-    choice = {folder.path.string(), folder.checkpoint ? folder.checkpoint->string() : ""};
+    choice = {folder.path.string(), folder.checkpoint ? folder.checkpoint->string() : "",
+              folder.numbered};
   });
   choice = nlohmann::json::parse(group.broadcast(choice.dump(), "the choice of the run's folder"));
   const auto checkpoint = choice[1].get<std::string>();
-  train::RunFolder folder{.path = choice[0].get<std::string>(), .checkpoint = {}};
+  train::RunFolder folder{.path = choice[0].get<std::string>(),
+                          .checkpoint = {},
+                          .numbered = choice[2].get<std::string>()};
   if (!checkpoint.empty()) folder.checkpoint = checkpoint;
   return folder;
 }
@@ -82,7 +85,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
                std::vector<std::string> command) {
   require_same_recipe(*group, recipe::print(job));
-  const train::RunFolder folder = agree_on_folder(*group, where);
+  train::RunFolder folder = agree_on_folder(*group, where);
   train::Parts parts;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
@@ -90,14 +93,15 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;
-    train::create_run_folder(folder, recipe::print(job),
-                             telemetry::run_record({.command = std::move(command),
-                                                    .libtorch = TORCH_VERSION,
-                                                    .device = device.str(),
-                                                    .seed = job.run.seed,
-                                                    .ranks = group->world(),
-                                                    .launch = group->ranks().launch}));
+    folder = train::create_run_folder(folder, recipe::print(job),
+                                      telemetry::run_record({.command = std::move(command),
+                                                             .libtorch = TORCH_VERSION,
+                                                             .device = device.str(),
+                                                             .seed = job.run.seed,
+                                                             .ranks = group->world(),
+                                                             .launch = group->ranks().launch}));
   });
+  folder.path = group->broadcast(folder.path.string(), "the name of the run's folder");
   if (is_dry_run) {
     group->finish();
     return 0;

@@ -15,18 +15,27 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-/// Within the bounds and with a mean of 1: what one rank may not take, the others share.
+/// Within the bounds and with a mean of 1: what ranks at a bound leave over or lack, the others
+/// share in proportion.
 void bound(std::vector<double>& weights) {
-  const auto count = static_cast<double>(weights.size());
-  for (size_t round = 0; round < weights.size(); ++round) {
-    const double scale = count / sum(weights);
-    bool is_done = true;
-    for (double& weight : weights) {
-      const double bounded = std::clamp(weight * scale, kLeast, kMost);
-      is_done = is_done && std::abs(bounded - weight) < 1e-12;
-      weight = bounded;
+  std::vector<bool> is_bound(weights.size(), false);
+  for (bool changed = true; changed;) {
+    double left = static_cast<double>(weights.size()), free = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (is_bound[i]) {
+        left -= weights[i];
+      } else {
+        free += weights[i];
+      }
     }
-    if (is_done) return;
+    changed = false;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (is_bound[i]) continue;
+      weights[i] *= left / free;
+      if (weights[i] >= kLeast && weights[i] <= kMost) continue;
+      weights[i] = std::clamp(weights[i], kLeast, kMost);
+      is_bound[i] = changed = true;
+    }
   }
 }
 

@@ -7,15 +7,15 @@ namespace brim::distributed {
 
 void DistributedConfig::fields(recipe::Fields& f) {
   static constexpr std::array<std::string_view, 3> kBackends = {"auto", "nccl", "gloo"};
-  static constexpr std::array<std::string_view, 2> kBalances = {"even", "throughput"};
+  static constexpr std::array<std::string_view, 3> kBalances = {"even", "throughput", "cost"};
   static constexpr std::array<std::string_view, 3> kCompress = {"none", "bf16", "fp16"};
   f.choice("backend", backend, kBackends,
            "what carries tensors between ranks; auto: NCCL between GPUs, Gloo between CPUs");
   f.value("zero", zero,
           "split the optimizer's state over the ranks (ZeRO stage 1): less memory a rank");
   f.choice("balance", balance, kBalances,
-           "how a step's samples are split over the ranks: even, or by the throughput that each "
-           "rank shows");
+           "how a step's samples are split over the ranks: even; by the throughput that each rank "
+           "shows; or even, with lengths that add up to the same on each rank");
   f.value("bucket_mib", gradients.bucket_mib, "gradients that are summed in one go, in MiB",
           recipe::between(0.001, 4096));
   f.choice("compress", gradients.compress, kCompress,

@@ -8,7 +8,9 @@
 
 namespace brim::distributed {
 
-enum class Balance { kEven, kThroughput };
+/// How a step's samples are split: in equal numbers; by what each rank shows it can do; in equal
+/// numbers whose lengths add up to equal sums.
+enum class Balance { kEven, kThroughput, kCost };
 
 struct DistributedConfig {
   Backend backend = Backend::kAuto;

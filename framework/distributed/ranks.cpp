@@ -102,7 +102,7 @@ int64_t slurm_local_world(const Reader& reader, int64_t world) {
     const char* end = list.data() + list.size();
     auto [after, code] = std::from_chars(list.data() + at, end, tasks);
     if (code != std::errc() || tasks < 1 || tasks > world) break;
-    if (end - after > 2 && after[0] == '(' && after[1] == 'x') {
+    if (end - after >= 2 && after[0] == '(' && after[1] == 'x') {
       const auto repeat = std::from_chars(after + 2, end, nodes);
       if (repeat.ec != std::errc() || nodes < 1 || nodes > kMostRanks) break;
       after = repeat.ptr + (repeat.ptr != end ? 1 : 0);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/torchelastic.h"
 
 namespace brim::distributed {
 namespace {
@@ -248,7 +249,10 @@ void Watchdog::end_process(const std::string& verdict, bool tells_others) {
       // The store is what is gone; the others find out by themselves.
     }
   }
-  print_error(Error(Exit::kDistributed, verdict));
+  const Error error(Exit::kDistributed, verdict);
+  print_error(error);
+  write_torchelastic_error(fmt::format("error[distributed]: {}", verdict),
+                           static_cast<int>(error.status()));
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(Exit::kDistributed));
 }

@@ -9,6 +9,7 @@
 
 #include "framework/base/random.h"
 #include "framework/base/units.h"
+#include "framework/data/cost_balanced.h"
 #include "framework/data/plan.h"
 #include "framework/data/worker_count.h"
 #include "framework/device/allocator.h"
@@ -59,6 +60,10 @@ void open_data(const JobConfig& job, Parts& parts) {
   }
   parts.order =
       job.data.order(*parts.train_data, {static_cast<uint64_t>(job.run.seed), job.batch.global});
+  if (job.distributed.balance == distributed::Balance::kCost) {
+    parts.order = data::cost_balanced_order(parts.order, *parts.train_data, job.batch.global,
+                                            parts.group->world());
+  }
   parts.eval_data = job.data.source->open_eval();
   parts.steps_per_epoch =
       data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);

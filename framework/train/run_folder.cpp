@@ -35,6 +35,17 @@ int first_free(const std::string& name) {
   return n;
 }
 
+/// Makes the first candidate that no other process has made.
+fs::path claim(const std::string& name) {
+  make_folder("runs");
+  for (int n = first_free(name);; ++n) {
+    const fs::path path = numbered(name, n);
+    std::error_code error;
+    if (fs::create_directory(path, error)) return path;
+    if (error) throw Error(Exit::kResource, "{}: {}", path.string(), error.message());
+  }
+}
+
 std::optional<fs::path> newest_checkpoint(const fs::path& run) {
   const fs::path checkpoints = run / "checkpoints";
   if (!is_there(checkpoints)) return std::nullopt;
@@ -93,18 +104,21 @@ RunFolder choose_run_folder(const RunFolderOptions& options) {
   }
   if (options.resume == "auto") return resume_auto(options);
   if (!options.resume.empty()) return resume_from(options);
-  if (options.output.empty()) return {numbered(options.run_name, first_free(options.run_name)), {}};
+  if (options.output.empty()) {
+    return {numbered(options.run_name, first_free(options.run_name)), {}, options.run_name};
+  }
   if (holds_run(options.output)) {
     throw Error(Exit::kRecipe,
                 "--output {}: holds a run already; pass --resume auto to go on with it, or choose "
                 "another folder",
                 options.output.string());
   }
-  return {options.output, {}};
+  return {options.output};
 }
 
-void create_run_folder(const RunFolder& folder, const std::string& resolved_recipe,
-                       nlohmann::json record) {
+RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
+                            nlohmann::json record) {
+  if (!folder.numbered.empty()) folder.path = claim(folder.numbered);
   make_folder(folder.checkpoints());
   nlohmann::json earlier = nlohmann::json::array();
   if (is_there(folder.record())) {
@@ -120,6 +134,7 @@ void create_run_folder(const RunFolder& folder, const std::string& resolved_reci
   record["earlier"] = std::move(earlier);
   write_file(folder.recipe(), resolved_recipe);
   write_file(folder.record(), record.dump(2) + "\n");
+  return folder;
 }
 
 }  // namespace brim::train

@@ -12,7 +12,9 @@ namespace brim::train {
 struct RunFolder {
   std::filesystem::path path;
   /// The checkpoint to go on from; none for a fresh start.
-  std::optional<std::filesystem::path> checkpoint;
+  std::optional<std::filesystem::path> checkpoint = {};
+  /// The run's name where the path is the first free runs/<name>…; another run may take it first.
+  std::string numbered = {};
 
   std::filesystem::path recipe() const { return path / "recipe.toml"; }
   std::filesystem::path record() const { return path / "run.json"; }
@@ -38,10 +40,11 @@ struct RunFolderOptions {
 ///         names another. Error(kCheckpoint) where PATH holds none.
 RunFolder choose_run_folder(const RunFolderOptions& options);
 
-/// Makes the folder, with recipe.toml and run.json in it; where the run goes on, run.json keeps
+/// Makes the folder, with recipe.toml and run.json in it, and returns it: the next free one where
+/// another run has taken a numbered folder in the meantime. Where the run goes on, run.json keeps
 /// what it said of the earlier parts under "earlier". Throws Error(kResource) where it can't be
 /// written.
-void create_run_folder(const RunFolder& folder, const std::string& resolved_recipe,
-                       nlohmann::json record);
+RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
+                            nlohmann::json record);
 
 }  // namespace brim::train

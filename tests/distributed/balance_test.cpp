@@ -32,9 +32,9 @@ TEST(NextWeights, HalfAsFastGetsHalf) {
 }
 
 TEST(NextWeights, GoesHalfwayAtATime) {
-  EXPECT_THAT(*next_weights({1, 1}, {1500, 500}),
-              ::testing::ElementsAre(::testing::DoubleNear(1.25, 1e-9),
-                                     ::testing::DoubleNear(0.75, 1e-9)));
+  EXPECT_THAT(
+      *next_weights({1, 1}, {1500, 500}),
+      ::testing::ElementsAre(::testing::DoubleNear(1.25, 1e-9), ::testing::DoubleNear(0.75, 1e-9)));
 }
 
 TEST(NextWeights, NoRankIsLeftOutOrDrowned) {

@@ -37,9 +37,12 @@ TEST(ReadRanks, NoLauncherIsOneRank) {
   EXPECT_EQ(ranks.meeting.kind, Kind::kNone);
 }
 
-const Variables kTorchrun = {{"RANK", "5"},         {"WORLD_SIZE", "8"},
-                             {"LOCAL_RANK", "1"},   {"LOCAL_WORLD_SIZE", "4"},
-                             {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"},
+const Variables kTorchrun = {{"RANK", "5"},
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "n0"},
+                             {"MASTER_PORT", "29500"},
                              {"TORCHELASTIC_RESTART_COUNT", "2"}};
 
 TEST(ReadRanks, Torchrun) {
@@ -116,11 +119,10 @@ TEST(ReadRanks, SaysWhatIsMissingOrMakesNoSense) {
   EXPECT_THAT(error_of({{"WORLD_SIZE", "2"}, {"RANK", "2"}}), HasSubstr("RANK=2"));
   EXPECT_THAT(error_of({{"WORLD_SIZE", "two"}, {"RANK", "0"}}), HasSubstr("\"two\""));
   EXPECT_THAT(error_of({{"WORLD_SIZE", "2"}, {"RANK", "0"}}), HasSubstr("MASTER_ADDR"));
-  EXPECT_THAT(error_of({{"WORLD_SIZE", "2"},
-                        {"RANK", "0"},
-                        {"MASTER_ADDR", "x"},
-                        {"MASTER_PORT", "70000"}}),
-              HasSubstr("65535"));
+  EXPECT_THAT(
+      error_of(
+          {{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_ADDR", "x"}, {"MASTER_PORT", "70000"}}),
+      HasSubstr("65535"));
   EXPECT_THAT(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), HasSubstr("BRIM_RENDEZVOUS_FILE"));
 }
 

@@ -18,8 +18,8 @@ std::vector<int64_t> load(const std::vector<Shard>& shards, const std::vector<Ro
 }
 
 /// Rows of ResNet-50's largest, and an MLP of one large layer: the hard case.
-const std::vector<RowSizes> kMlp = {{1024, 3136}, {1024, 4}, {1024, 4096}, {1024, 4}, {10, 4096},
-                                    {10, 4}};
+const std::vector<RowSizes> kMlp = {{1024, 3136}, {1024, 4},  {1024, 4096},
+                                    {1024, 4},    {10, 4096}, {10, 4}};
 
 TEST(SplitOverRanks, EveryRowHasOneOwner) {
   for (const bool cuts : {false, true}) {
