@@ -13,8 +13,12 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/data/copy_stage.h"
 #include "framework/data/throughput.h"
+#include "framework/data/to_device.h"
 #include "framework/data/worker_count.h"
+#include "framework/device/allocator.h"
+#include "framework/device/choice.h"
 #include "framework/train/job.h"
 
 namespace brim::cli {
@@ -60,6 +64,9 @@ std::string_view advice(data::Stage slowest) {
       return "smaller files (trainer data pack --resize) or a smaller data.image_size";
     case data::Stage::kAugment:
       return "cheaper data.augment";
+    case data::Stage::kCopy:
+      return "less of data.augment that works on batches (erase, mixup, cutmix), or a smaller "
+             "data.image_size";
   }
   return "";
 }
@@ -67,7 +74,8 @@ std::string_view advice(data::Stage slowest) {
 struct Report {
   std::vector<int64_t> workers;
   std::vector<data::Throughput> loaded;  // by workers
-  std::array<double, data::kStageCount> stage_s{};
+  std::vector<double> stage_s;           // by data::Stage; without kCopy for what isn't images
+  std::string device;
 };
 
 void print_json(const Report& report) {
@@ -81,6 +89,7 @@ void print_json(const Report& report) {
   for (size_t i = 0; i < report.stage_s.size(); ++i) {
     out["stages_s_per_sample"][std::string(data::kStageNames[i])] = report.stage_s[i];
   }
+  out["device"] = report.device;
   fmt::print("{}\n", out.dump());
 }
 
@@ -92,7 +101,7 @@ void print_text(const Report& report) {
   }
   double all = 0;
   for (const double s : report.stage_s) all += s;
-  fmt::print("one thread, per sample:");
+  fmt::print("one thread, per sample, to {}:", report.device);
   for (size_t i = 0; i < report.stage_s.size(); ++i) {
     fmt::print(" {} {:.3f} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
                100 * report.stage_s[i] / all, i + 1 < report.stage_s.size() ? "," : "\n");
@@ -101,6 +110,15 @@ void print_text(const Report& report) {
       static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
   fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
              advice(static_cast<data::Stage>(slowest)));
+}
+
+/// What a batch goes through on its way to the device of the job.
+data::InputOptions input_options(const train::JobConfig& job, const data::ImageShape& shape,
+                                 at::Device device) {
+  return {.shape = shape,
+          .normalizer = data::make_normalizer(job.data.normalization(shape.channels), device),
+          .channels_last = job.precision.channels_last,
+          .mix = job.data.augment.mix};
 }
 
 }  // namespace
@@ -141,7 +159,15 @@ int data_bench(int argc, char** argv) {
     loading.workers = workers;
     report.loaded.push_back(data::measure_loader(*dataset, loading, warmup, samples));
   }
-  report.stage_s = data::measure_stages(*dataset, loading, samples);
+  const at::Device device = device::choose_device(job.device.select);
+  if (device.is_cpu()) device::install_cpu_allocator();
+  report.device = device.str();
+  const auto stages = data::measure_stages(*dataset, loading, samples);
+  report.stage_s.assign(stages.begin(), stages.begin() + static_cast<int>(data::Stage::kCopy));
+  if (const auto* images = dynamic_cast<const data::ImageSamples*>(dataset.get())) {
+    report.stage_s.push_back(
+        data::measure_copy(*images, loading, input_options(job, images->shape(), device), samples));
+  }
   parsed.count("json") != 0 ? print_json(report) : print_text(report);
   return 0;
 }

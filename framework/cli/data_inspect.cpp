@@ -18,7 +18,6 @@
 #include "framework/data/shards/inspect.h"
 #include "framework/data/sources/image_folder.h"
 #include "framework/data/sources/webdataset.h"
-#include "framework/data/worker_count.h"
 
 namespace brim::cli {
 namespace {
@@ -85,22 +84,16 @@ int data_inspect(int argc, char** argv) {
                         "folder with a folder for each class, or shards as data.train.path names "
                         "them",
                         cxxopts::value<std::string>());
-  options.add_options()("threads", "decoding threads; default: the cores",
-                        cxxopts::value<int64_t>())("json", "print JSON")("h,help",
-                                                                         "show this help");
+  add_image_work_options(options);
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
     fmt::print("{}\n", options.help());
     return 0;
   }
   const auto images = open_images(required_option(parsed, "from"));
-  const auto found = data::inspect(
-      *images,
-      parsed.count("threads") != 0 ? integer_option(parsed, "threads", 1, 1024)
-                                   : data::usable_cores(),
-      [&](int64_t done) {
-        log::live(fmt::format("{} of {} images", format_count(done), format_count(images->size())));
-      });
+  const auto found = data::inspect(*images, threads_option(parsed), [&](int64_t done) {
+    log::live(fmt::format("{} of {} images", format_count(done), format_count(images->size())));
+  });
   log::live("");
   parsed.count("json") != 0 ? print_json(found) : print_text(found);
   return static_cast<int>(found.broken.empty() ? Exit::kDone : Exit::kData);

@@ -12,7 +12,6 @@
 #include "framework/cli/options.h"
 #include "framework/data/shards/pack.h"
 #include "framework/data/sources/image_folder.h"
-#include "framework/data/worker_count.h"
 
 namespace brim::cli {
 
@@ -33,9 +32,7 @@ int data_pack(int argc, char** argv) {
       "quality", "of JPEG images that were resized",
       cxxopts::value<int64_t>()->default_value("95"))(
       "seed", "of the order", cxxopts::value<int64_t>()->default_value("0"));
-  options.add_options()("threads", "decoding threads; default: the cores",
-                        cxxopts::value<int64_t>())("json", "print JSON")("h,help",
-                                                                         "show this help");
+  add_image_work_options(options);
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
     fmt::print("{}\n", options.help());
@@ -49,8 +46,7 @@ int data_pack(int argc, char** argv) {
       .resize = integer_option(parsed, "resize", 0, 8192),
       .quality = static_cast<int>(integer_option(parsed, "quality", 1, 100)),
       .seed = static_cast<uint64_t>(integer_option(parsed, "seed", 0, INT64_MAX)),
-      .threads = parsed.count("threads") != 0 ? integer_option(parsed, "threads", 1, 1024)
-                                              : data::usable_cores()};
+      .threads = threads_option(parsed)};
   const double start = now_s();
   const auto images = data::open_image_folder(from);
   const auto done = data::pack(*images, to, how, [&](const data::PackProgress& progress) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/data/worker_count.h"
 
 namespace brim::cli {
 
@@ -18,6 +19,17 @@ void add_job_options(cxxopts::Options& options) {
       value<Strings>(),
       "KEY=VALUE")("devices", "where to train: auto, cpu, a GPU's index, or several as in 0,1",
                    value<std::string>(), "LIST");
+}
+
+void add_image_work_options(cxxopts::Options& options) {
+  options.add_options()("threads", "decoding threads; default: the cores",
+                        cxxopts::value<int64_t>())("json", "print JSON")("h,help",
+                                                                         "show this help");
+}
+
+int64_t threads_option(const cxxopts::ParseResult& options) {
+  return options.count("threads") != 0 ? integer_option(options, "threads", 1, 1024)
+                                       : data::usable_cores();
 }
 
 cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv) {

@@ -13,6 +13,11 @@ namespace brim::cli {
 /// --recipe, --config, --set, --devices: the options that name a job.
 void add_job_options(cxxopts::Options& options);
 
+/// --threads, --json and --help: of commands that go through all images of a folder.
+void add_image_work_options(cxxopts::Options& options);
+/// --threads; not given: the cores.
+int64_t threads_option(const cxxopts::ParseResult& options);
+
 /// Parses; a flag that doesn't exist, a missing value or a stray word is an Error(kRecipe).
 cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv);
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kPaceStretch_s = 0.5;  // over which the number of threads is judged
 constexpr int kMostReplacements = 16;
+// Samples far smaller than this are read several at a time: taking one costs as much as copying it.
+constexpr int64_t kClaimBytes = int64_t{1} << 16;
 constexpr uint64_t kReplacementKey = 0x6272696d736b6970;  // apart from what augmentation draws
 
 }  // namespace
@@ -25,6 +27,9 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
       plan_(dataset.size(), options, start_epoch, start_step),
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
+  // Small batches are still shared by the threads.
+  claim_samples_ = std::max<int64_t>(1, std::min(kClaimBytes / std::max<int64_t>(1, sample_bytes_),
+                                                 samples / (2 * (options.workers + 1))));
   int64_t bytes = 0;
   if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
   slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
@@ -33,7 +38,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
                            : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
     slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
   }
-  pace_start_s_ = now_s();
+  pace_start_s_ = accounted_s_ = now_s();
   start_threads();
 }
 
@@ -55,15 +60,19 @@ const Batch* Loader::next() {
     ++returned_;
     work_.notify_all();
   }
-  const double start_s = now_s();
+  account();
+  waiting_ = true;
+  const double start_s = accounted_s_;
   while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
-    if (front_is_handed_out()) {
+    if (const auto samples = claim()) {
+      read(*samples, lock);
+    } else if (opened_ > returned_ && slot(returned_).unread > 0) {
       ready_.wait(lock);
-    } else if (const auto sample = claim()) {
-      read(*sample, lock);
     }
   }
-  adapt(now_s() - start_s);
+  account();
+  waiting_ = false;
+  adapt(accounted_s_ - start_s);
   for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
   if (opened_ == returned_) return nullptr;
   const Slot& front = slot(returned_);
@@ -72,10 +81,17 @@ const Batch* Loader::next() {
   return &front.batch;
 }
 
-/// Whether every sample of the batch that next() waits for is being read by some thread.
-bool Loader::front_is_handed_out() {
-  if (opened_ == returned_) return false;
-  return opened_ > returned_ + 1 || claimed_ == slot(returned_).batch.count;
+/// To be called before reading_ or waiting_ change. mutex_ is held.
+void Loader::account() {
+  const double now = now_s();
+  if (!waiting_) hidden_s_ += static_cast<double>(reading_) * (now - accounted_s_);
+  accounted_s_ = now;
+}
+
+double Loader::take_hidden_s() {
+  const std::lock_guard lock(mutex_);
+  account();
+  return std::exchange(hidden_s_, 0);
 }
 
 /// Sets the number of threads for the coming stretch of time.
@@ -98,12 +114,14 @@ bool Loader::has_work() const {
   return sample_left || (slot_free && !plan_ended_);
 }
 
-/// The next sample to read, opening the next batch where the last one is handed out; nullopt where
+/// The next samples to read, opening the next batch where the last one is handed out; nullopt where
 /// every slot is taken or the plan has ended. mutex_ is held.
 std::optional<Loader::Claim> Loader::claim() {
   while (has_work()) {
     if (opened_ > 0 && claimed_ < slot(opened_ - 1).batch.count) {
-      return Claim{&slot(opened_ - 1), claimed_++};
+      Slot& last = slot(opened_ - 1);
+      const int64_t count = std::min(claim_samples_, last.batch.count - claimed_);
+      return Claim{&last, std::exchange(claimed_, claimed_ + count), count};
     }
     const auto plan = plan_.next();
     if (!plan) {
@@ -124,66 +142,71 @@ std::optional<Loader::Claim> Loader::claim() {
   return std::nullopt;
 }
 
-/// Reads a claimed sample with the lock released.
+/// Reads claimed samples with the lock released.
 void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
+  Slot& slot = *claim.slot;
   const double start_s = now_s();
-  std::optional<Failure> failure;
-  try {
-    failure = decode(claim);
-  } catch (const std::bad_alloc&) {
-    failure = {claim.index, Exit::kResource, "not enough memory to choose a sample"};
+  std::optional<Failure> first;
+  for (int64_t index = claim.first; index < claim.first + claim.count; ++index) {
+    std::optional<Failure> failure;
+    try {
+      failure = decode(slot, index);
+    } catch (const std::bad_alloc&) {
+      failure = {index, Exit::kResource, "not enough memory to choose a sample"};
+    }
+    if (!first) first = std::move(failure);
   }
   const double end_s = now_s();
   lock.lock();
   pace_.busy_s += end_s - start_s;
-  Slot& slot = *claim.slot;
-  if (failure && (!slot.failure || failure->index < slot.failure->index)) slot.failure = failure;
-  if (--slot.unread == 0) ready_.notify_all();
+  if (first && (!slot.failure || first->index < slot.failure->index)) slot.failure = first;
+  slot.unread -= claim.count;
+  if (slot.unread == 0) ready_.notify_all();
 }
 
-std::optional<Loader::Failure> Loader::decode(const Claim& claim) {
-  const Slot& slot = *claim.slot;
+std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
   const int64_t epoch = slot.batch.epoch;
-  const int64_t position = slot.batch.first_position + claim.index;
+  const int64_t position = slot.batch.first_position + index;
   Draw draw = options_.order->at(epoch, position);
-  auto failure = read_sample(draw, claim);
+  auto failure = read_sample(draw, slot, index);
+  if (!failure) return std::nullopt;
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
   for (int i = 0; i < kMostReplacements && failure; ++i) {
     if (options_.on_error == OnError::kFail || failure->status != Exit::kData) return failure;
     if (auto too_many = skip(draw.sample, *failure)) return too_many;
     if (options_.on_error == OnError::kDrop) {
-      slot.labels[static_cast<size_t>(claim.index)] = kNoLabel;
-      std::fill_n(slot.pixels.get() + claim.index * sample_bytes_, sample_bytes_, uint8_t{0});
+      slot.labels[static_cast<size_t>(index)] = kNoLabel;
+      std::fill_n(slot.pixels.get() + index * sample_bytes_, sample_bytes_, uint8_t{0});
       return std::nullopt;
     }
     draw = options_.order->at(epoch, others.below(dataset_.size()));
-    failure = read_sample(draw, claim);
+    failure = read_sample(draw, slot, index);
   }
   return failure;
 }
 
-std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, const Claim& claim) const {
-  const Slot& slot = *claim.slot;
+std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, Slot& slot,
+                                                   int64_t index) const {
   const int64_t sample = draw.sample;
   RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
                       static_cast<uint64_t>(draw.stream));
-  const std::span<uint8_t> pixels(slot.pixels.get() + claim.index * sample_bytes_,
+  const std::span<uint8_t> pixels(slot.pixels.get() + index * sample_bytes_,
                                   static_cast<size_t>(sample_bytes_));
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {
-    slot.labels[static_cast<size_t>(claim.index)] =
+    slot.labels[static_cast<size_t>(index)] =
         dataset_.read(sample, options_.augment ? &random : nullptr, pixels);
     return std::nullopt;
   } catch (const Error& error) {
-    return Failure{claim.index, error.status(), error.what()};
+    return Failure{index, error.status(), error.what()};
   } catch (const std::bad_alloc&) {
-    return Failure{claim.index, Exit::kResource,
+    return Failure{index, Exit::kResource,
                    dataset_.name(sample) + ": not enough memory to decode it"};
   } catch (const std::exception& error) {
-    return Failure{claim.index, Exit::kBug, dataset_.name(sample) + ": " + error.what()};
+    return Failure{index, Exit::kBug, dataset_.name(sample) + ": " + error.what()};
   }
 }
 
@@ -211,9 +234,13 @@ void Loader::work(int64_t number, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const bool is_active = number < active_;
-    const auto sample = is_active ? claim() : std::nullopt;
-    if (sample) {
-      read(*sample, lock);
+    const auto samples = is_active ? claim() : std::nullopt;
+    if (samples) {
+      account();
+      ++reading_;
+      read(*samples, lock);
+      account();
+      --reading_;
     } else {
       work_.wait(lock, stop, [&] { return number < active_ && has_work(); });
     }

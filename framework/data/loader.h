@@ -1,6 +1,6 @@
 // Reads batches ahead of the training loop: threads decode samples straight into a ring of batches
-// that is allocated once; where the loop has to wait, it decodes too. Which samples a batch holds
-// is plan.h's; the bytes are the same whatever the number of threads.
+// that is allocated once; where the loop has to wait, it decodes too, first what it waits for.
+// Which samples a batch holds is plan.h's; the bytes are the same whatever the number of threads.
 #pragma once
 
 #include <condition_variable>
@@ -47,6 +47,10 @@ class Loader {
   /// come, and again at every later call; batches before it are delivered.
   const Batch* next();
 
+  /// Seconds, summed over the threads, that they spent on samples while nobody was in next(); since
+  /// the last call.
+  double take_hidden_s();
+
   /// Different samples that could not be read and were replaced or dropped; each was logged once.
   int64_t skipped() const;
 
@@ -63,26 +67,29 @@ class Loader {
     int64_t unread = 0;              // samples not yet finished
     std::optional<Failure> failure;  // the first in the batch's order
   };
+  /// Consecutive samples of a batch that one thread reads.
   struct Claim {
     Slot* slot;
-    int64_t index;  // in the batch
+    int64_t first;  // in the batch
+    int64_t count;
   };
 
   Slot& slot(int64_t batch) { return slots_[static_cast<size_t>(batch) % slots_.size()]; }
   void start_threads();
   bool has_work() const;
-  bool front_is_handed_out();
   std::optional<Claim> claim();
   void read(const Claim& claim, std::unique_lock<std::mutex>& lock);
-  std::optional<Failure> decode(const Claim& claim);
-  std::optional<Failure> read_sample(const Draw& draw, const Claim& claim) const;
+  std::optional<Failure> decode(Slot& slot, int64_t index);
+  std::optional<Failure> read_sample(const Draw& draw, Slot& slot, int64_t index) const;
   std::optional<Failure> skip(int64_t sample, const Failure& failure);
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
+  void account();
 
   const Dataset& dataset_;
   const LoaderOptions options_;
   const int64_t sample_bytes_;
+  int64_t claim_samples_ = 1;  // most of a Claim
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.
@@ -99,6 +106,10 @@ class Loader {
   int64_t active_ = 0;   // threads from this number on pause
   LoaderPace pace_;      // since pace_start_s_
   double pace_start_s_ = 0;
+  int64_t reading_ = 0;   // threads at work on samples
+  bool waiting_ = false;  // somebody is in next()
+  double hidden_s_ = 0;
+  double accounted_s_ = 0;  // the moment up to which hidden_s_ is right
   std::set<int64_t> skipped_;
   std::vector<std::string> unreported_;  // of skipped_
 

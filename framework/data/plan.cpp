@@ -10,12 +10,6 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-/// Micro-batches that each rank cuts a step of `samples` into.
-int64_t micro_batches_of(int64_t samples, const LoaderOptions& o) {
-  const int64_t unit = o.pairs ? 2 : 1;
-  return divide_up(divide_up(divide_up(samples, unit), o.world), o.micro_batch / unit);
-}
-
 void check(int64_t size, const LoaderOptions& o, int64_t start_epoch, int64_t start_step) {
   if (o.global_batch < 1 || o.micro_batch < 1 || o.workers < 0 || o.prefetch < 0 || o.world < 1 ||
       o.rank < 0 || o.rank >= o.world || o.epochs < 0 || start_epoch < 0 || start_step < 0) {
@@ -47,20 +41,6 @@ int64_t steps_per_epoch(int64_t size, int64_t global_batch, bool drop_last) {
   return drop_last ? size / global_batch : divide_up(size, global_batch);
 }
 
-Part split(int64_t count, int64_t parts, int64_t index) {
-  const int64_t base = count / parts;
-  const int64_t larger = count % parts;
-  return {index * base + std::min(index, larger), base + (index < larger ? 1 : 0)};
-}
-
-Part split_pairs(int64_t count, int64_t parts, int64_t index) {
-  Part part = split(count / 2, parts, index);
-  part.first *= 2;
-  part.count *= 2;
-  if (index + 1 == parts) part.count += count % 2;
-  return part;
-}
-
 Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step)
     : size_(size), options_(options), epoch_(start_epoch), step_(start_step) {
   check(size, options, start_epoch, start_step);
@@ -73,13 +53,34 @@ Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int6
   }
 }
 
+/// A rank's part of the step that comes next, which has `samples`.
+Part Plan::share(int64_t samples, int64_t rank) const {
+  if (options_.shares != nullptr) {
+    return options_.shares->part(epoch_ * steps_ + step_, samples, rank, options_.pairs);
+  }
+  const auto cut = options_.pairs ? split_pairs : split;
+  return cut(samples, options_.world, rank);
+}
+
+/// Micro-batches that each rank cuts its part into: as many as the largest part needs.
+int64_t Plan::micro_batches(int64_t samples) const {
+  const int64_t unit = options_.pairs ? 2 : 1;
+  int64_t largest = divide_up(divide_up(samples, unit), options_.world);
+  if (options_.shares != nullptr) {
+    for (int64_t rank = 0; rank < options_.world; ++rank) {
+      largest = std::max(largest, divide_up(share(samples, rank).count, unit));
+    }
+  }
+  return divide_up(largest, options_.micro_batch / unit);
+}
+
 std::optional<BatchPlan> Plan::next() {
   if (epoch_ >= end_epoch_) return std::nullopt;
   const int64_t first = step_ * options_.global_batch;
   const int64_t samples = std::min(options_.global_batch, size_ - first);
-  const int64_t micro_batches = micro_batches_of(samples, options_);
+  const int64_t micro_batches = this->micro_batches(samples);
   const auto cut = options_.pairs ? split_pairs : split;
-  const Part share = cut(samples, options_.world, options_.rank);
+  const Part share = this->share(samples, options_.rank);
   const Part part = cut(share.count, micro_batches, micro_);
 
   BatchPlan plan = {.epoch = epoch_,
@@ -104,7 +105,8 @@ std::optional<BatchPlan> Plan::next() {
 int64_t Plan::largest_batch() const {
   const int64_t unit = options_.pairs ? 2 : 1;
   const int64_t samples = std::min(options_.global_batch, size_);
-  const int64_t share = divide_up(divide_up(samples, unit), options_.world) * unit;
+  int64_t share = divide_up(divide_up(samples, unit), options_.world) * unit;
+  if (options_.shares != nullptr) share = std::min(samples, Shares::kMost * share + unit);
   return std::min(options_.micro_batch, share);
 }
 

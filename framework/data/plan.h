@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "framework/data/order.h"
+#include "framework/data/shares.h"
 
 namespace brim::data {
 
@@ -30,28 +31,15 @@ struct LoaderOptions {
   bool drop_last = false;  // leave out an epoch's last step where it would be short
   int64_t rank = 0;
   int64_t world = 1;
-  int64_t epochs = 0;  // then next() gives null; 0: endless
-  bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
+  std::shared_ptr<const Shares> shares = nullptr;  // of the ranks in a step; null: even ones
+  int64_t epochs = 0;                    // then next() gives null; 0: endless
+  bool pairs = false;                    // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;  // samples; one more is an error
 };
 
 /// Optimizer steps of an epoch over `size` samples.
 int64_t steps_per_epoch(int64_t size, int64_t global_batch, bool drop_last);
-
-/// A run of consecutive positions.
-struct Part {
-  int64_t first = 0;
-  int64_t count = 0;
-};
-
-/// Part `index` of `count` positions cut into `parts` runs whose sizes differ by at most one, the
-/// larger ones first.
-Part split(int64_t count, int64_t parts, int64_t index);
-
-/// The same with positions 2j and 2j + 1 in the same part; an odd last position goes to the last
-/// part. Sizes differ by at most two.
-Part split_pairs(int64_t count, int64_t parts, int64_t index);
 
 /// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
 struct BatchPlan {
@@ -64,8 +52,8 @@ struct BatchPlan {
   bool ends_epoch = false;
 };
 
-/// Lists a rank's micro-batches in order. A step of k samples is split over the ranks, then into
-/// ceil(k / (world · micro)) micro-batches; every rank has the same number of them. With
+/// Lists a rank's micro-batches in order. A step's samples are split over the ranks, then into as
+/// few micro-batches as the largest share takes; every rank has the same number of them. With
 /// options.pairs the same is done with pairs.
 class Plan {
  public:
@@ -80,6 +68,9 @@ class Plan {
   int64_t largest_batch() const;
 
  private:
+  Part share(int64_t samples, int64_t rank) const;
+  int64_t micro_batches(int64_t samples) const;
+
   int64_t size_;
   LoaderOptions options_;
   int64_t steps_;

@@ -34,17 +34,16 @@ DevicePrefetcher::DevicePrefetcher(const Dataset& dataset, const LoaderOptions& 
       loader_(dataset, loading, start_epoch, start_step,
               pixels_for(input.normalizer.scale.device())) {
   const at::Device device = input_.normalizer.scale.device();
-  if (device.is_cpu()) return;
-  copies_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  if (!device.is_cpu()) copies_.emplace(device);
 }
 
 const DevicePrefetcher::Input* DevicePrefetcher::next() {
   current_ = std::exchange(is_ahead_, false) ? std::exchange(ahead_, std::nullopt) : load();
   if (!current_) return nullptr;
   if (copies_) {
-    const c10::Stream stream =
-        c10::impl::VirtualGuardImpl(copies_->device_type()).getStream(copies_->device());
-    copied_->block(stream);
+    const at::Device device = copies_->stream().device();
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    copies_->block(stream);
     // Memory that one stream allocates and another one uses is given back only after both.
     const DeviceBatch& batch = current_->tensors;
     for (const at::Tensor& tensor :
@@ -61,10 +60,14 @@ void DevicePrefetcher::prefetch() {
   is_ahead_ = true;
 }
 
+HiddenWork DevicePrefetcher::take_hidden() {
+  return {loader_.take_hidden_s(), copies_ ? copies_->take_hidden_s() : 0};
+}
+
 std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
   timeline_.enter(Phase::kDataWait);
   // The loader is about to write to the pixels of the batch before this one.
-  if (copied_) copied_->synchronize();
+  if (copies_) copies_->synchronize();
   const Batch* batch = loader_.next();
   timeline_.enter(Phase::kCopy);
   if (batch == nullptr) return std::nullopt;
@@ -73,13 +76,14 @@ std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
     changes = draw_changes(input_.mix, loading_.seed, batch->epoch, batch->first_position,
                            batch->count, input_.shape);
   }
-  const c10::OptionalStreamGuard on_copies(copies_);
+  c10::OptionalStreamGuard on_copies;
+  if (copies_) {
+    on_copies.reset_stream(copies_->stream());
+    copies_->begin();
+  }
   Input input = {*batch, to_device(*batch, input_.shape, input_.normalizer, input_.channels_last,
                                    input_.dtype, changes)};
-  if (copies_) {
-    copied_.emplace(copies_->device_type());
-    copied_->record(*copies_);
-  }
+  if (copies_) copies_->end();
   return input;
 }
 

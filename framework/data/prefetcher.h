@@ -3,14 +3,11 @@
 // on the CPU there is nothing to copy, and a batch is made when it is asked for.
 #pragma once
 
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
-
-#include <memory>
 #include <optional>
 
 #include "framework/base/timeline.h"
 #include "framework/data/augment/mix.h"
+#include "framework/data/copy_stream.h"
 #include "framework/data/loader.h"
 #include "framework/data/to_device.h"
 
@@ -23,6 +20,12 @@ struct InputOptions {
   bool channels_last = false;
   at::ScalarType dtype = at::kFloat;  // of images
   MixConfig mix = {};
+};
+
+/// Work on data that no step waited for, in seconds.
+struct HiddenWork {
+  double decode_s = 0;  // of the loader's threads together (Loader::take_hidden_s)
+  double copy_s = 0;    // of the device (CopyStream::take_hidden_s); 0 on the CPU
 };
 
 /// Belongs to the thread that drives the step.
@@ -45,6 +48,8 @@ class DevicePrefetcher {
   void prefetch();
 
   const Loader& loader() const { return loader_; }
+  /// Since the last call.
+  HiddenWork take_hidden();
 
  private:
   std::optional<Input> load();
@@ -53,10 +58,9 @@ class DevicePrefetcher {
   LoaderOptions loading_;
   Timeline& timeline_;
   Loader loader_;
-  std::optional<c10::Stream> copies_;  // none on the CPU
-  std::optional<c10::Event> copied_;   // of the last copy
-  std::optional<Input> ahead_;         // what next() will give
-  bool is_ahead_ = false;              // ahead_ is the next batch, or the end
+  std::optional<CopyStream> copies_;  // none on the CPU
+  std::optional<Input> ahead_;        // what next() will give
+  bool is_ahead_ = false;             // ahead_ is the next batch, or the end
   std::optional<Input> current_;
 };
 

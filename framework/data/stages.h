@@ -8,10 +8,11 @@
 
 namespace brim::data {
 
-enum class Stage { kRead, kDecode, kResize, kAugment };
-inline constexpr int kStageCount = 4;
-inline constexpr std::array<std::string_view, kStageCount> kStageNames = {"read", "decode",
-                                                                          "resize", "augment"};
+/// kCopy is no sample's but a batch's, on its way to the device (copy_stage.h).
+enum class Stage { kRead, kDecode, kResize, kAugment, kCopy };
+inline constexpr int kStageCount = 5;
+inline constexpr std::array<std::string_view, kStageCount> kStageNames = {
+    "read", "decode", "resize", "augment", "copy"};
 
 /// Measures the calling thread from construction to destruction; one at a time per thread.
 class StageClock {

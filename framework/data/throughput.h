@@ -20,7 +20,8 @@ struct Throughput {
 Throughput measure_loader(const Dataset& dataset, const LoaderOptions& options, int64_t warmup,
                           int64_t samples);
 
-/// Seconds a sample by Stage, on one thread, over `samples` samples in training's order.
+/// Seconds a sample by Stage, on one thread, over `samples` samples in training's order; none for
+/// kCopy.
 std::array<double, kStageCount> measure_stages(const Dataset& dataset, const LoaderOptions& options,
                                                int64_t samples);
 

@@ -73,9 +73,9 @@ DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normali
   }
   DeviceBatch result;
   const at::ScalarType augmented = dtype == at::kDouble ? at::kFloat : dtype;
-  result.images = augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last,
-                                 augmented)
-                      .to(dtype);
+  result.images =
+      augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last, augmented)
+          .to(dtype);
   result.labels = upload(batch.labels, {batch.count}, at::kLong, device);
   if (device.is_cpu()) result.labels = result.labels.clone();
   share_labels(batch, shape, changes, result);

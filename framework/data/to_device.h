@@ -29,10 +29,10 @@ struct DeviceBatch {
 };
 
 /// Copies to the normalizer's device, normalises, and applies `changes` (mix.h), one an image or
-/// none at all. images have `dtype` (float32, bfloat16 or float16; float64 holds float32 values) and lie channels last where
-/// asked. The tensors own their memory: on the CPU the batch may go. On CUDA the copies are
-/// enqueued on the current stream from pinned memory and nothing waits for them; pixels in pinned
-/// memory must stay until that is done.
+/// none at all. images have `dtype` (float32, bfloat16 or float16; float64 holds float32 values)
+/// and lie channels last where asked. The tensors own their memory: on the CPU the batch may go. On
+/// CUDA the copies are enqueued on the current stream from pinned memory and nothing waits for
+/// them; pixels in pinned memory must stay until that is done.
 DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
                       bool channels_last, at::ScalarType dtype = at::kFloat,
                       std::span<const ImageChange> changes = {});

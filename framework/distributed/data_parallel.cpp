@@ -2,15 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
 #include <utility>
 
-#include "framework/base/timeline.h"
 #include "framework/base/units.h"
+#include "framework/distributed/compute_timer.h"
 
 namespace brim::distributed {
+
+struct DataParallel::LastBucket {
+  explicit LastBucket(c10::Device device) : timer(device) {}
+  double host_s = 0;
+  ComputeTimer timer;
+};
+
 namespace {
 
 constexpr const char* kSum = "the sum of gradients";
@@ -19,11 +27,11 @@ constexpr const char* kSum = "the sum of gradients";
 class SumBuckets : public c10d::CommHookInterface {
  public:
   SumBuckets(c10::intrusive_ptr<c10d::ProcessGroup> group, Compress compress,
-             std::shared_ptr<double> last_bucket_s)
-      : group_(std::move(group)), compress_(compress), last_bucket_s_(std::move(last_bucket_s)) {}
+             std::function<void()> on_last_bucket)
+      : group_(std::move(group)), compress_(compress), on_last_bucket_(std::move(on_last_bucket)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    if (bucket.isLast()) *last_bucket_s_ = now_s();
+    if (bucket.isLast()) on_last_bucket_();
     const at::Tensor& gradients = bucket.getBuffer();
     if (compress_ == Compress::kNone) return sum(gradients);
     const at::ScalarType type = compress_ == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
@@ -48,7 +56,7 @@ class SumBuckets : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   Compress compress_;
-  std::shared_ptr<double> last_bucket_s_;
+  std::function<void()> on_last_bucket_;
 };
 
 struct Trained {
@@ -89,14 +97,18 @@ std::unique_ptr<c10d::Reducer> make_reducer(const Group& group, const Trained& t
 
 DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
                            const DataParallelOptions& options)
-    : group_(std::move(group)), options_(options), last_bucket_s_(std::make_shared<double>(0)) {
+    : group_(std::move(group)), options_(options) {
   if (group_->is_alone()) return;
   require_same_model(*group_, model);
   const Trained trained = trained_parameters(model);
   gradient_bytes_ = trained.bytes;
+  last_bucket_ = std::make_shared<LastBucket>(trained.parameters.at(0).device());
   reducer_ = make_reducer(*group_, trained, options_);
-  reducer_->register_comm_hook(
-      std::make_unique<SumBuckets>(group_->process_group(), options_.compress, last_bucket_s_));
+  reducer_->register_comm_hook(std::make_unique<SumBuckets>(
+      group_->process_group(), options_.compress, [last = last_bucket_] {
+        last->host_s = now_s();
+        last->timer.stop();
+      }));
   if (options_.static_graph) reducer_->set_static_graph();
 }
 
@@ -104,8 +116,12 @@ DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
 }
 
+double DataParallel::take_compute_s() { return reducer_ ? last_bucket_->timer.take_s() : 0; }
+
 void DataParallel::before_forward(bool sums) {
-  if (!reducer_ || !sums) return;
+  if (!reducer_) return;
+  if (!std::exchange(in_step_, !sums)) last_bucket_->timer.start();
+  if (!sums) return;
   // After the first backward the buckets are made anew, in the order in which gradients came.
   group_->run(kSum, [this] { reducer_->rebuild_buckets(); });
 }
@@ -121,7 +137,7 @@ void DataParallel::backward(const at::Tensor& loss, bool sums,
     backward();
     if (options_.static_graph && !std::exchange(knows_graph_, true)) reducer_->delay_all_reduce();
   });
-  exposed_s_ = std::max(0.0, now_s() - *last_bucket_s_);
+  exposed_s_ = std::max(0.0, now_s() - last_bucket_->host_s);
 }
 
 }  // namespace brim::distributed

@@ -47,17 +47,22 @@ class DataParallel {
 
   /// Seconds that the last backward() waited for other ranks after its own work was done.
   double exposed_s() const { return exposed_s_; }
+  /// Seconds of this rank's own work, from each step's first before_forward() to the last bucket
+  /// filled, of the steps that the device has done since the last call.
+  double take_compute_s();
   /// What a step sends and receives, over all buckets.
   int64_t gradient_bytes() const { return gradient_bytes_; }
 
  private:
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;
-  std::shared_ptr<double> last_bucket_s_;  // when backward had filled its last bucket
+  struct LastBucket;
+  std::shared_ptr<LastBucket> last_bucket_;  // when backward had filled it
   std::unique_ptr<c10d::Reducer> reducer_;
   int64_t gradient_bytes_ = 0;
   double exposed_s_ = 0;
   bool knows_graph_ = false;  // a static one
+  bool in_step_ = false;
 };
 
 /// Throws Error(kDistributed) unless the ranks' parameters and buffers have the same names, shapes,

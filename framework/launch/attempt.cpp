@@ -123,6 +123,7 @@ void Attempt::start_rank(int local_rank, int port, int store_fd) {
   const StartedWorker started =
       start_worker({options.command, worker_environment(options, place), place.cores, store_fd},
                    shared_.signals);
+  shared_.guard.add(started.pid);
   workers_.push_back({global_rank(options, local_rank), started.pid, place.error_file,
                       make_stream(started.stdout_fd, local_rank, true),
                       make_stream(started.stderr_fd, local_rank, false), std::nullopt});
@@ -234,6 +235,7 @@ void Attempt::reap() {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i].pid != pid || workers_[i].wait_status) continue;
       workers_[i].wait_status = status;
+      shared_.guard.remove(pid);
       if (phase_ < Phase::kEnding && is_failure(status)) failed_.push_back(i);
     }
   }

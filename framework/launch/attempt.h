@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/launch/binding.h"
+#include "framework/launch/guard.h"
 #include "framework/launch/options.h"
 #include "framework/launch/output.h"
 #include "framework/launch/root_cause.h"
@@ -27,6 +28,7 @@ struct Shared {
   const std::string& run_id;
   const RunFiles& files;
   const std::vector<Cores>& cores;  // of each local rank
+  Guard& guard;
   SignalPipe& signals;
   Sink& out;
   Sink& err;

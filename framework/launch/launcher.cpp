@@ -76,11 +76,12 @@ int launch(const LaunchOptions& given) {
       bind_ranks(options.bind, options.ranks_per_node,
                  options.bind == Bind::kNone ? Cores() : allowed_cores());
   const RunFiles files(options, run_id);
+  Guard guard;
   SignalPipe signals;
   Subreaper subreaper;
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const Shared shared = {options, run_id, files, cores, signals, out, err};
+  const Shared shared = {options, run_id, files, cores, guard, signals, out, err};
   for (int restarts = 0;; ++restarts) {
     const Outcome outcome = run_attempt(shared, restarts);
     if (!is_worth_another(outcome) || restarts == options.max_restarts) return report(outcome);

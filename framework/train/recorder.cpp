@@ -39,6 +39,8 @@ void Recorder::step(const StepRecord& record) {
   window_.steps += 1;
   window_.samples += record.samples;
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
+  window_.hidden.decode_s += record.hidden.decode_s;
+  window_.hidden.copy_s += record.hidden.copy_s;
   if (record.step % every_steps_ == 0) {
     pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
   }
@@ -70,11 +72,13 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
   }
+  const nlohmann::json hidden = {{"decode", window.hidden.decode_s / steps},
+                                 {"copy", window.hidden.copy_s / steps}};
   nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
                          {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
                          {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
                          {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
-                         {"phases_s", std::move(phases)}};
+                         {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
   if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
   metrics_.append(json);
   if (events_ == nullptr) return;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "framework/base/timeline.h"
+#include "framework/data/prefetcher.h"
 #include "framework/telemetry/event_file.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/progress.h"
@@ -28,6 +29,7 @@ struct StepRecord {
   int64_t samples;
   double learning_rate;
   std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
+  data::HiddenWork hidden;                  // beside it
 };
 
 /// What a step's device values mean, by position.
@@ -54,6 +56,7 @@ class Recorder {
     int64_t steps = 0;
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
+    data::HiddenWork hidden;
   };
   struct PendingLine {
     StepRecord record;

@@ -41,10 +41,12 @@ void Trainer::train_step() {
   if (inputs_ == nullptr) start_inputs();
   const double learning_rate = parts_.schedule->learning_rate(progress_.step);
   at::Tensor step_loss;  // mean over the global batch
+  int64_t own_samples = 0;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
     batch = inputs_->next();  // phases data_wait and copy
     const bool sums = batch->ends_step;
+    own_samples += batch->count;
 
     timeline_.enter(Phase::kCommunication);
     parts_.optimizer->finish_step();
@@ -88,15 +90,25 @@ void Trainer::train_step() {
   progress_.step += 1;
 
   timeline_.enter(Phase::kOther);
-  group_.step(progress_.step);
+  end_step(learning_rate, batch->step_samples, own_samples);
+}
+
+void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_samples) {
+  const std::array<double, kPhaseCount> phase_s = timeline_.take();
   if (recorder_) {
     recorder_->step({.step = progress_.step,
                      .epoch = (progress_.step - 1) / parts_.steps_per_epoch,
-                     .samples = batch->step_samples,
+                     .samples = samples,
                      .learning_rate = learning_rate,
-                     .phase_s = timeline_.take()});
+                     .phase_s = phase_s,
+                     .hidden = inputs_->take_hidden()});
   }
   take_arrived_values(/*wait=*/false);
+  group_.step(progress_.step);
+  if (balancer_) {
+    const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
+    balancer_->step(progress_.step, own_samples, data_parallel_.take_compute_s() + waited_s);
+  }
 }
 
 Exit Trainer::run() {
@@ -160,6 +172,10 @@ void Trainer::start_inputs() {
   options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
   options.seed = static_cast<uint64_t>(job_.run.seed);
   options.order = parts_.order;
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone()) {
+    balancer_.emplace(parts_.group, options.prefetch + 4);
+    options.shares = balancer_->shares();
+  }
   inputs_ = std::make_unique<data::DevicePrefetcher>(
       *parts_.train_data, options, input_options(), timeline_,
       progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);

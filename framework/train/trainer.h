@@ -13,6 +13,7 @@
 #include "framework/data/prefetcher.h"
 #include "framework/data/to_device.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/train/balancer.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
@@ -42,6 +43,7 @@ class Trainer {
   /// Sends the step's figures on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
   void take_arrived_values(bool wait);
+  void end_step(double learning_rate, int64_t samples, int64_t own_samples);
 
   data::LoaderOptions share(data::LoaderOptions options) const;
   void start_inputs();
@@ -62,6 +64,7 @@ class Trainer {
   TrainState progress_;
   distributed::DataParallel data_parallel_;
   Votes votes_;
+  std::optional<Balancer> balancer_;        // null: even shares
   Wishes wishes_;                           // what any rank asked for
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<Recorder> recorder_;        // rank 0's

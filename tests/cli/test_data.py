@@ -182,7 +182,8 @@ def test_bench_says_how_fast_and_what_bounds_it(tmp_path):
     assert [entry["workers"] for entry in found["workers"]] == [0, 2]
     assert all(entry["samples"] >= 48 and entry["samples_per_s"] > 0 for entry in found["workers"])
     stages = found["stages_s_per_sample"]
-    assert set(stages) == {"read", "decode", "resize", "augment"} and min(stages.values()) > 0
+    assert set(stages) == {"read", "decode", "resize", "augment", "copy"} and min(stages.values()) > 0
+    assert found["device"] == "cpu"
     text = trainer(*words)
     slowest = max(stages, key=stages.get)
     assert text.returncode == 0 and "bounded by " in text.stdout

@@ -42,6 +42,20 @@ def test_phases_of_every_line_sum_to_its_wall_time(digits):
         assert sum(line["phases_s"].values()) == pytest.approx(line["step_s"], rel=0.005)
 
 
+def test_work_on_data_beside_the_phases_is_shown(digits, tmp_path):
+    def hidden(run):
+        lines = [line["hidden_s"] for line in metrics(run) if "loss" in line]
+        assert lines and all(set(line) == {"decode", "copy"} for line in lines)
+        assert all(line["copy"] == 0 for line in lines)  # the CPU copies nothing ahead
+        return [line["decode"] for line in lines]
+
+    run, _ = digits
+    assert sum(hidden(run)) > 0
+    result = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(data__workers=0, train__steps=20))
+    assert result.returncode == 0, result.stderr
+    assert set(hidden(tmp_path / "run")) == {0}
+
+
 def test_tensorboard_reads_the_event_file(digits):
     run, _ = digits
     events = EventAccumulator(str(run))

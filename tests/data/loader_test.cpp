@@ -314,6 +314,16 @@ TEST(LoaderTest, MemoryForPixelsMayComeFromElsewhere) {
   EXPECT_THAT(asked, ::testing::ElementsAre(16, 16, 16));
 }
 
+TEST(LoaderTest, SaysHowLongItsThreadsWorkedWhileNobodyWaited) {
+  const CountingDataset dataset(1000);
+  Loader ahead(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 2});
+  while (dataset.reads < 3 * 4) std::this_thread::yield();
+  EXPECT_GT(ahead.take_hidden_s(), 0);
+  Loader at_once(dataset, {.global_batch = 4, .micro_batch = 4});
+  for (int i = 0; i < 3; ++i) ASSERT_NE(at_once.next(), nullptr);
+  EXPECT_EQ(at_once.take_hidden_s(), 0);
+}
+
 TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {
   const CountingDataset dataset(1000);
   {

@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import socket
+import ssl
 import subprocess
 import tarfile
 import threading
@@ -19,7 +20,7 @@ class Server:
     "drop:N" (close after N bytes of the body), "stall:N" (then say nothing more), "STATUS",
     "whole" (ignore Range), "move:URL", "" (behave)."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
         self.files, self.etags, self.plans, self.requests = {}, {}, {}, []
         self.done = threading.Event()
         owner = self
@@ -36,6 +37,11 @@ class Server:
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+            self.url = self.url.replace("http://", "https://")
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self):
@@ -102,9 +108,11 @@ def server():
     server.close()
 
 
-def start(*words):
-    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, env=environment)
+def start(*words, **variables):
+    """With "" an environment variable is as good as not set."""
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
+                   "CURL_CA_BUNDLE": "", "SSL_CERT_FILE": "", **variables}
+    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, env=environment, timeout=300)
 
 
 def shard(first, count):
@@ -318,3 +326,68 @@ def test_a_folder_that_cannot_be_written_is_a_resource_error(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = start("list", url, tmp_path / "file", 0)
     assert done.returncode == 5 and str(tmp_path / "file") in done.stderr
+
+
+def certificate(folder, name):
+    """A file with a new key and a certificate, which is its own authority, for a server of that name."""
+    file = folder / f"{name.replace(':', '_')}.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+         "2", "-subj", "/CN=brim test", "-addext", f"subjectAltName={name}", "-keyout", "-", "-out", "-"],
+        check=True, capture_output=True)
+    file.write_bytes(made.stdout)
+    return str(file)
+
+
+@pytest.fixture
+def secure(tmp_path):
+    """A server at https://127.0.0.1 and the file with its certificate."""
+    trusted = certificate(tmp_path, "IP:127.0.0.1")
+    server = Server(trusted)
+    yield server, trusted
+    server.close()
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "CURL_CA_BUNDLE"])
+def test_shards_come_over_tls(secure, tmp_path, variable):
+    server, trusted = secure
+    for i in range(3):
+        server.put(f"s-{i}.tar", shard(10 * i, 10))
+    server.plans["/s-1.tar"] = ["drop:20000"]
+    done = start("list", server.url + "/s-{0..2}.tar", tmp_path / "cache", 0, **{variable: trusted})
+    assert names(done) == expected(0, 30)
+    assert server.asked("s-1.tar") == [None, "bytes=20000-"]
+
+
+def test_a_server_that_nobody_vouches_for_is_refused(secure, tmp_path):
+    server, trusted = secure
+    url = server.put("a.bin", CONTENT)
+    other = certificate(tmp_path, "IP:127.0.0.2")
+    for authorities in "", other, str(tmp_path / "none.pem"):
+        done = start("download", url, tmp_path / "a", 8, CURL_CA_BUNDLE=authorities)
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"error[data]: {url}: not to be trusted: ")
+        assert "CURL_CA_BUNDLE" in done.stderr and "tries" not in done.stderr
+        assert (tmp_path / "a").read_bytes() == b""
+    assert server.requests == []
+
+
+def test_a_certificate_of_another_server_is_refused(tmp_path):
+    trusted = certificate(tmp_path, "DNS:elsewhere.example")
+    server = Server(trusted)
+    try:
+        url = server.put("a.bin", CONTENT)
+        done = start("download", url, tmp_path / "a", 8, SSL_CERT_FILE=trusted)
+        assert done.returncode == 3 and "not to be trusted" in done.stderr and "127.0.0.1" in done.stderr
+        assert server.requests == []
+    finally:
+        server.close()
+
+
+def test_a_redirect_may_not_leave_tls(secure, server, tmp_path):
+    behind, trusted = secure
+    server.put("a.bin", CONTENT)
+    behind.plans["/a.bin"] = [f"move:{server.url}/a.bin"]
+    done = start("download", behind.url + "/a.bin", tmp_path / "a", 3, SSL_CERT_FILE=trusted)
+    assert done.returncode == 3 and "rotocol" in done.stderr
+    assert server.requests == []

@@ -162,6 +162,20 @@ TEST_F(WebDataset, AShardThatWasReplacedIsNamed) {
               AllOf(HasSubstr("a.tar"), HasSubstr("changed")));
 }
 
+TEST_F(WebDataset, EvaluationHasTheClassesOfTrainingWhoseShardsAreListedOnce) {
+  WebDatasetConfig config;
+  config.train = shard("train.tar", 0, 9);
+  config.eval = shard("eval.tar", 0, 3);
+  EXPECT_EQ(config.open_eval()->classes(), 9);
+  config.open_train({});
+  fs::remove(config.train);
+  EXPECT_EQ(config.open_eval()->classes(), 9);
+  config.train = shard("other.tar", 0, 4);
+  EXPECT_EQ(config.open_eval()->classes(), 4);
+  config.classes = 6;
+  EXPECT_EQ(config.open_eval()->classes(), 6);
+}
+
 TEST_F(WebDataset, ManyShardsAreReadByManyThreadsWithFewFilesOpen) {
   for (int i = 0; i < 300; ++i) shard(fmt::format("{:03}.tar", i), i % 100, 1);
   const auto images = open(folder);

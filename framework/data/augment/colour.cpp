@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/data/augment/tone.h"
-#include "framework/data/augment/wide.h"
+#include "framework/data/wide.h"
 
 #define BRIM_INLINE __attribute__((always_inline))
 

@@ -1,7 +1,7 @@
 #include "framework/data/augment/sharpen.h"
 
 #include "framework/data/augment/scratch.h"
-#include "framework/data/augment/wide.h"
+#include "framework/data/wide.h"
 
 namespace brim::data {
 namespace {

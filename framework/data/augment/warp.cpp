@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "framework/data/augment/scratch.h"
-#include "framework/data/augment/wide.h"
+#include "framework/data/wide.h"
 
 #define BRIM_INLINE __attribute__((always_inline))
 

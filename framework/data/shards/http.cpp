@@ -308,6 +308,12 @@ class Transfer {
       case CURLE_HTTP2:
       case CURLE_HTTP2_STREAM:
         return Outcome::kRetry;
+      case CURLE_PEER_FAILED_VERIFICATION:
+      case CURLE_SSL_CACERT_BADFILE:
+        throw Error(Exit::kData,
+                    "{}: not to be trusted: {}; if it is, name the file with its authority's "
+                    "certificate in the variable CURL_CA_BUNDLE",
+                    shown_address(url_), problem_);
       default:
         throw Error(Exit::kData, "{}: cannot be fetched: {}", shown_address(url_), problem_);
     }

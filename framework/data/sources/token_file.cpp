@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/data/wide.h"
 
 namespace brim::data {
 namespace {
@@ -21,22 +22,33 @@ std::span<uint8_t> as_bytes(std::span<int32_t> tokens) {
 
 /// Whether each id is in [0, vocabulary): the loops below collect what tells in the highest bit,
 /// without a branch, so that the compiler vectorises them.
-uint32_t outside(uint32_t id, uint32_t vocabulary) { return id | (vocabulary - 1 - id); }
+__attribute__((always_inline)) inline uint32_t outside(uint32_t id, uint32_t vocabulary) {
+  return id | (vocabulary - 1 - id);
+}
 bool is_inside(uint32_t collected) { return collected >> 31 == 0; }
 
 bool all_inside(std::span<const int32_t> ids, uint32_t vocabulary) {
   uint32_t collected = 0;
-  for (const int32_t id : ids) collected |= outside(static_cast<uint32_t>(id), vocabulary);
+  run_wide([&]() __attribute__((always_inline)) {
+    uint32_t all = 0;
+    for (const int32_t id : ids) all |= outside(static_cast<uint32_t>(id), vocabulary);
+    collected = all;
+  });
   return is_inside(collected);
 }
 
 /// The same while ids are widened to `out`.
 bool widen(const uint16_t* ids, uint32_t vocabulary, std::span<int32_t> out) {
   uint32_t collected = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = ids[i];
-    collected |= outside(ids[i], vocabulary);
-  }
+  run_wide([&]() __attribute__((always_inline)) {
+    uint32_t all = 0;
+    int32_t* const to = out.data();
+    for (size_t i = 0, count = out.size(); i < count; ++i) {
+      to[i] = ids[i];
+      all |= outside(ids[i], vocabulary);
+    }
+    collected = all;
+  });
   return is_inside(collected);
 }
 

@@ -134,18 +134,21 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_train(const AugmentConfig& augment) const {
   options.check();
-  return make_image_dataset(open_shards(train.string(), classes, cache_options(*this)), options,
-                            augment);
+  auto images = open_shards(train.string(), classes, cache_options(*this));
+  found_ = {train, static_cast<int64_t>(images->class_names().size())};
+  return make_image_dataset(std::move(images), options, augment);
+}
+
+int64_t WebDatasetConfig::train_classes() const {
+  if (classes) return *classes;
+  if (found_ && found_->train == train) return found_->classes;
+  const auto images = open_shards(train.string(), {}, cache_options(*this));
+  return static_cast<int64_t>(images->class_names().size());
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
   if (eval.empty()) return nullptr;
-  auto expected = classes;
-  if (!expected) {
-    const auto images = open_shards(train.string(), {}, cache_options(*this));
-    expected = static_cast<int64_t>(images->class_names().size());
-  }
-  return make_image_dataset(open_shards(eval.string(), expected, cache_options(*this)),
+  return make_image_dataset(open_shards(eval.string(), train_classes(), cache_options(*this)),
                             options.for_evaluation(), {});
 }
 

@@ -25,6 +25,16 @@ struct WebDatasetConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+
+ private:
+  int64_t train_classes() const;
+
+  /// The classes that open_train() found, and where: open_eval() needn't list all shards again.
+  struct Found {
+    std::filesystem::path train;
+    int64_t classes;
+  };
+  mutable std::optional<Found> found_;
 };
 
 /// The images of the shards that `pattern` (shard_list.h) stands for. `classes`: nullopt: one more

@@ -1,5 +1,5 @@
-// Loops over pixels that are compiled twice, for any processor and for those with AVX2, from one
-// source. Neither way fuses multiply and add, so both give the same bytes.
+// Loops over pixels or tokens that are compiled twice, for any processor and for those with AVX2,
+// from one source. Neither way fuses multiply and add, so both give the same bytes.
 #pragma once
 
 namespace brim::data {

@@ -1,0 +1,28 @@
+#include "framework/data/copy_stage.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace brim::data {
+
+double measure_copy(const ImageSamples& dataset, LoaderOptions loading, const InputOptions& input,
+                    int64_t samples) {
+  const at::Device device = input.normalizer.scale.device();
+  loading.workers = 0;
+  Timeline timeline;
+  DevicePrefetcher inputs(dataset, loading, input, timeline);
+  const auto next = [&] {
+    const int64_t count = inputs.next()->count;  // ends in the phase copy
+    if (!device.is_cpu()) {
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    }
+    timeline.enter(Phase::kOther);
+    return count;
+  };
+  next();  // allocates what the others use again
+  timeline.take();
+  int64_t copied = 0;
+  while (copied < samples) copied += next();
+  return timeline.take()[static_cast<size_t>(Phase::kCopy)] / static_cast<double>(copied);
+}
+
+}  // namespace brim::data

@@ -1,0 +1,70 @@
+// Small JPEG and PNG files, made in memory.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+// clang-format off
+#include <jpeglib.h>
+#include <png.h>
+// clang-format on
+
+namespace brim::data {
+
+using Bytes = std::vector<uint8_t>;
+
+/// A picture with some structure.
+inline Bytes picture(int height, int width) {
+  Bytes pixels;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      pixels.insert(pixels.end(), {static_cast<uint8_t>(7 * x), static_cast<uint8_t>(5 * y),
+                                   static_cast<uint8_t>(x * y)});
+    }
+  }
+  return pixels;
+}
+
+inline Bytes jpeg(int height, int width, bool progressive = false) {
+  const Bytes pixels = picture(height, width);
+  jpeg_compress_struct encoder{};
+  jpeg_error_mgr errors{};
+  encoder.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&encoder);
+  unsigned char* data = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&encoder, &data, &size);
+  encoder.image_height = static_cast<JDIMENSION>(height);
+  encoder.image_width = static_cast<JDIMENSION>(width);
+  encoder.input_components = 3;
+  encoder.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&encoder);
+  if (progressive) jpeg_simple_progression(&encoder);
+  jpeg_start_compress(&encoder, TRUE);
+  while (encoder.next_scanline < encoder.image_height) {
+    auto* row = const_cast<JSAMPROW>(pixels.data() + encoder.next_scanline * width * 3);
+    jpeg_write_scanlines(&encoder, &row, 1);
+  }
+  jpeg_finish_compress(&encoder);
+  Bytes result(data, data + size);
+  jpeg_destroy_compress(&encoder);
+  std::free(data);
+  return result;
+}
+
+inline Bytes png(int height, int width) {
+  const Bytes pixels = picture(height, width);
+  png_image encoder{};
+  encoder.version = PNG_IMAGE_VERSION;
+  encoder.height = static_cast<png_uint_32>(height);
+  encoder.width = static_cast<png_uint_32>(width);
+  encoder.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&encoder, nullptr, &size, 0, pixels.data(), 0, nullptr);
+  Bytes result(size);
+  png_image_write_to_memory(&encoder, result.data(), &size, 0, pixels.data(), 0, nullptr);
+  return result;
+}
+
+}  // namespace brim::data

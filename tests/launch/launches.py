@@ -1,0 +1,84 @@
+"""Runs the real trainrun with small workers for the tests of the launcher.
+
+Every launch is marked in its environment, so that a test can see that no process of it is left.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+
+BIN = pathlib.Path(os.environ["BRIM_BIN_DIR"])
+TRAINRUN = BIN / "trainrun"
+LIMIT_S = 120  # only to catch a hang
+MARK = "BRIM_TEST_LAUNCH"
+
+
+def processes(mark):
+    """{pid: state} of the processes that carry the mark; zombies have no environment any more."""
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "comm").read_text().strip()
+        except OSError:  # gone, or another user's
+            continue
+    return found
+
+
+class Launch:
+    """A running trainrun; `with` it, nothing may be left at the end."""
+
+    def __init__(self, *args, env=None, cwd=None, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                 program=TRAINRUN):
+        self.mark = uuid.uuid4().hex
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("OMP_", "PET_", "TORCHELASTIC", "CUDA_VISIBLE"))}
+        self.process = subprocess.Popen([program, *map(str, args)], cwd=cwd, stdout=stdout,
+                                        stderr=stderr, stdin=subprocess.DEVNULL,
+                                        env={**clean, **(env or {}), MARK: self.mark})
+
+    def finish(self):
+        """Waits; returns the status, stdout and stderr, and asserts that no process is left."""
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.end()
+            pytest.fail("trainrun hangs")
+        left = processes(self.mark)
+        self.end()
+        assert not left, f"processes are left: {left}"
+        decode = lambda data: None if data is None else data.decode(errors="replace")
+        return self.process.returncode, decode(out), decode(err)
+
+    def end(self):
+        self.process.poll() is None and self.process.kill()
+        self.process.wait()
+        for pid in processes(self.mark):
+            os.kill(pid, signal.SIGKILL)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+
+def trainrun(*args, **options):
+    return Launch(*args, **options).finish()
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"still waiting: {what}"
+        time.sleep(0.01)
+
+
+def wait_for_files(folder, *names):
+    wait_until(lambda: all((folder / name).exists() for name in names), f"files {names}")
+
+
+def sh(text):
+    """The words that run a shell script as a worker; "$RANK" and the like are its variables."""
+    return ["sh", "-c", text]
