@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <gloo/common/error.h>
+#include <gloo/common/logging.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -88,13 +90,9 @@ void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
     body();
   } catch (const c10::DistError& error) {
     fail(error);
-  } catch (const c10::Error&) {
-    throw;
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {  // Gloo's own are std::runtime_errors
+  } catch (const gloo::Exception& error) {
+    fail(error);
+  } catch (const gloo::EnforceNotMet& error) {
     fail(error);
   }
 }
@@ -126,15 +124,9 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
   group->store_ = open.store;
-  try {
-    group->watchdog_ =
-        std::make_unique<Watchdog>(open.store->clone(), ranks.rank, ranks.world, limit);
-  } catch (const std::exception&) {
-    throw Error(Exit::kDistributed,
-                "rank {} of {} is here, but rank {} did not come within {} s: was it started, and "
-                "with the same number of ranks?",
-                ranks.rank, ranks.world, (ranks.rank + 1) % ranks.world, limit.count() / 1000);
-  }
+  const bool launcher_serves = ranks.meeting.kind == MeetingPoint::Kind::kAgent;
+  group->watchdog_ = std::make_unique<Watchdog>(open.store->clone(), ranks.rank, ranks.world, limit,
+                                                launcher_serves ? "the launcher" : "rank 0");
   guarded(*group->watchdog_, "the first meeting of the ranks",
           [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });
   group->barrier("the first meeting of the ranks");
@@ -247,7 +239,7 @@ void Group::step(int64_t finished_steps) {
 }
 
 void Group::say_farewell(int status, const std::string& why) {
-  if (watchdog_) watchdog_->say_farewell(fmt::format("{} ({})", status, why));
+  if (watchdog_) watchdog_->say_farewell(status, why);
 }
 
 void Group::finish() {

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -99,6 +100,24 @@ bool is_left_behind(const MeetingFile& file) {
   return file.host == this_host() && start_time(file.process) != file.started;
 }
 
+/// Connects and hangs up. What stood against it; empty: nothing.
+std::string try_to_connect(const addrinfo& item, std::chrono::milliseconds limit) {
+  const int socket = ::socket(item.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return errno_text(errno);
+  int code = ::connect(socket, item.ai_addr, item.ai_addrlen) == 0 ? 0 : errno;
+  if (code == EINPROGRESS) {
+    pollfd polled = {socket, POLLOUT, 0};
+    socklen_t size = sizeof code;
+    if (::poll(&polled, 1, static_cast<int>(std::max<int64_t>(limit.count(), 0))) == 0) {
+      code = ETIMEDOUT;
+    } else {
+      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &size);
+    }
+  }
+  ::close(socket);
+  return code == 0 ? std::string() : errno_text(code);
+}
+
 }  // namespace
 
 Listener listen_on(const std::string& address, uint16_t port) {
@@ -149,6 +168,28 @@ Address read_meeting_file(const fs::path& file, std::chrono::milliseconds limit)
               "rank 0 did not write where to meet into {} within {} s; did it start, and does this "
               "rank see the same file?",
               file.string(), limit.count() / 1000);
+}
+
+std::string wait_for_listener(const Address& address, std::chrono::milliseconds limit) {
+  using std::chrono::milliseconds;
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (milliseconds pause(10);; pause = std::min(pause * 2, milliseconds(500))) {
+    std::string obstacle;
+    const auto left = [&] {
+      return std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    };
+    try {
+      const AddressList list = resolve(address.host, address.port, SOCK_STREAM);
+      for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
+        obstacle = try_to_connect(*item, left());
+        if (obstacle.empty()) return obstacle;
+      }
+    } catch (const Error& error) {
+      obstacle = error.what();
+    }
+    if (left() <= pause) return obstacle;
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 std::optional<uint64_t> start_time(int64_t process) {

@@ -33,6 +33,10 @@ void write_meeting_file(const std::filesystem::path& file, const Address& addres
 /// behind when it died is no such file. Throws Error(kDistributed) after `limit`.
 Address read_meeting_file(const std::filesystem::path& file, std::chrono::milliseconds limit);
 
+/// Waits until somebody listens at the address, which may get its name and its listener late.
+/// Returns what stood against it after `limit`; empty: nothing.
+std::string wait_for_listener(const Address& address, std::chrono::milliseconds limit);
+
 /// When a process of this machine started, in the kernel's ticks; nullopt where there is none.
 std::optional<uint64_t> start_time(int64_t process);
 

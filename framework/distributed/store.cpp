@@ -69,15 +69,21 @@ c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& addre
   options.waitWorkers = false;
   options.timeout = limit;
   if (listener) options.masterListenFd = listener->socket;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(address.host, options);
-  } catch (const std::exception&) {
-    throw Error(Exit::kDistributed,
-                "rank {} could not reach {} at {}:{} within {} s: is it running, is that address "
-                "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
-                ranks.rank, ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0",
-                address.host, address.port, limit.count() / 1000);
+  // LibTorch's own waiting takes the limit once for each kind of address.
+  std::string obstacle = listener ? std::string() : wait_for_listener(address, limit);
+  if (obstacle.empty()) {
+    try {
+      return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+    } catch (const std::exception&) {
+      obstacle = "what listens there does not answer as a store does";
+    }
   }
+  throw Error(
+      Exit::kDistributed,
+      "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
+      "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
+      ranks.rank, ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0", address.host,
+      address.port, limit.count() / 1000, obstacle);
 }
 
 void check_world(c10d::Store& store, const Ranks& ranks) {

@@ -15,7 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kVerdict = "brim/verdict";
+constexpr const char* kFirstRank = "rank 0";
+constexpr const char* kVerdict = "brim/verdict";  // why all end, by the first rank that knows
+constexpr const char* kCome = "brim/come";        // how many ranks have
 
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -24,29 +26,29 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// A farewell starts with the status, so that a rank that ended because of another one is told from
-/// the one that began.
-bool is_secondary(const std::string& farewell) {
-  return farewell.starts_with(std::to_string(static_cast<int>(Exit::kDistributed)) + " ");
-}
+/// Whether a rank ended because of another one.
+bool is_secondary(int status) { return status == static_cast<int>(Exit::kDistributed); }
 
 }  // namespace
 
 Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
-                   milliseconds limit)
+                   milliseconds limit, std::string server)
     : store_(std::move(store)),
       rank_(rank),
       world_(world),
+      server_(std::move(server)),
       limit_(limit * 8 / 10),  // found within the limit, with time to say so
-      beat_(std::clamp(limit / 10, milliseconds(20), milliseconds(1000))),
+      beat_(std::clamp(limit / 10, milliseconds(20), milliseconds(500))),
       entered_(Clock::now()),
       heard_at_(Clock::now()) {
   store_->setTimeout(limit_);
-  // Every key is there before anybody asks: an answer then never waits for a rank.
-  store_->set(key("beat", rank_), bytes("0 0 0 "));
-  store_->set(key("farewell", rank_), bytes(""));
-  if (rank_ == 0) store_->set(kVerdict, bytes(""));
-  store_->wait({kVerdict, key("beat", (rank_ + 1) % world_)}, limit);
+  try {
+    meet(limit);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    throw Error(Exit::kDistributed, store_is_silent());
+  }
   answered_at_ = Clock::now().time_since_epoch().count();
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
@@ -56,6 +58,43 @@ Watchdog::~Watchdog() {
   close();
   thread_.request_stop();
   guard_.request_stop();
+}
+
+/// Every key is there before anybody asks for it: an answer then never waits for a rank.
+void Watchdog::meet(milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  store_->set(key("beat", rank_), bytes("0 0 0 "));
+  store_->set(key("farewell", rank_), bytes(""));
+  publish("");
+  store_->add(kCome, 1);
+  milliseconds pause(1);
+  while (store_->add(kCome, 0) < world_) {
+    std::string verdict = read_verdict();
+    if (verdict.empty() && Clock::now() > end) {
+      verdict =
+          publish(fmt::format("{} did not come within {:.0f} s, though rank {} of {} did: was "
+                              "it started, and with the same number of ranks?",
+                              missing_at_meeting(), seconds(limit), rank_, world_));
+    }
+    if (!verdict.empty()) {
+      linger();
+      throw Error(Exit::kDistributed, verdict);
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min({pause * 2, beat_, milliseconds(100)});
+  }
+}
+
+std::string Watchdog::missing_at_meeting() {
+  constexpr int kMostNames = 8;
+  std::string names;
+  int count = 0;
+  for (int64_t rank = 0; rank < world_; ++rank) {
+    if (store_->check({key("farewell", rank)})) continue;
+    if (++count <= kMostNames) names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
+  }
+  if (count > kMostNames) names += fmt::format(" and {} more", count - kMostNames);
+  return (count == 1 ? "rank " : "ranks ") + names;
 }
 
 std::string_view Watchdog::enter(std::string_view what) {
@@ -100,7 +139,7 @@ std::optional<Watchdog::Beat> Watchdog::read(int64_t rank) {
 }
 
 std::string Watchdog::describe(int64_t rank, const Beat& beat) const {
-  return fmt::format("rank {} (after step {}{})", rank, beat.step,
+  return fmt::format("rank {} (last heard of after step {}{})", rank, beat.step,
                      beat.what.empty() ? std::string() : ", in " + beat.what);
 }
 
@@ -108,10 +147,10 @@ void Watchdog::run(const std::stop_token& stop) {
   for (int64_t count = 1; !stop.stop_requested(); ++count) {
     try {
       send(count);
-      if (const auto verdict = judge()) end_process(*verdict, /*tells_others=*/true);
+      if (const auto verdict = judge()) end_process(publish(*verdict));
     } catch (const std::exception&) {
       if (is_closing_ || stop.stop_requested()) return;
-      end_process(store_is_silent(), /*tells_others=*/false);
+      end_process(store_is_silent());
     }
     answered_at_ = Clock::now().time_since_epoch().count();
     pause(stop);
@@ -122,7 +161,7 @@ void Watchdog::guard(const std::stop_token& stop) {
   for (; !stop.stop_requested(); pause(stop)) {
     const Clock::time_point answered{Clock::duration(answered_at_.load())};
     if (!is_closing_ && Clock::now() - answered > limit_) {
-      end_process(store_is_silent(), /*tells_others=*/false);
+      end_process(store_is_silent());
     }
   }
 }
@@ -134,19 +173,31 @@ void Watchdog::pause(const std::stop_token& stop) {
 
 std::string Watchdog::store_is_silent() const {
   return fmt::format(
-      "the store, which rank 0 or the launcher serves, does not answer: that process is stopped or "
-      "gone, or the network to it is (rank {}, after step {})",
-      rank_, step_.load());
+      "{}, which serves the store, does not answer: it is stopped or gone, or the network to it is "
+      "(rank {}, after step {})",
+      server_, rank_, step_.load());
+}
+
+std::string Watchdog::read_verdict() {
+  const std::lock_guard lock(store_mutex_);
+  return text(store_->multiGet({kVerdict}).at(0));
+}
+
+/// Tells the others to end because of `verdict`; an earlier one stands. Returns the one that does.
+std::string Watchdog::publish(const std::string& verdict) {
+  const std::lock_guard lock(store_mutex_);
+  return text(store_->compareSet(kVerdict, {}, bytes(verdict)));
+}
+
+/// The store must not end before every rank has read the verdict, which it does at each beat.
+void Watchdog::linger() const {
+  if (rank_ == 0 && server_ == kFirstRank) std::this_thread::sleep_for(beat_ * 2);
 }
 
 std::optional<std::string> Watchdog::judge() {
-  std::string verdict;
-  {
-    const std::lock_guard lock(store_mutex_);
-    verdict = text(store_->multiGet({kVerdict}).at(0));
-  }
+  std::string verdict = read_verdict();
   if (is_closing_) return std::nullopt;
-  if (!verdict.empty()) end_process(verdict, /*tells_others=*/false);
+  if (!verdict.empty()) return verdict;
 
   const int64_t neighbour = (rank_ + 1) % world_;
   const std::optional<Beat> beat = read(neighbour);
@@ -208,52 +259,58 @@ std::vector<int64_t> Watchdog::silent_ranks() {
 std::string Watchdog::explain(const std::string& error) {
   const std::string where = own().what;
   try {
-    const std::vector<int64_t> silent = silent_ranks();
-    std::string others;
-    for (const int64_t rank : silent) {
-      std::string farewell;
-      {
-        const std::lock_guard lock(store_mutex_);
-        farewell = text(store_->multiGet({key("farewell", rank)}).at(0));
-      }
-      if (is_secondary(farewell) && silent.size() > 1) continue;
-      others += others.empty() ? "" : "; ";
-      others += describe(rank, read(rank).value_or(Beat{}));
-      others += farewell.empty() ? " is gone" : " ended with status " + farewell;
-    }
-    if (!others.empty()) return fmt::format("{}; the others were in {}", others, where);
-    return fmt::format("{} failed, though every rank is alive: {}", where, error);
+    std::string verdict = read_verdict();
+    if (verdict.empty()) verdict = publish(find_gone(where, error));
+    is_closing_ = true;
+    linger();
+    return verdict;
   } catch (const std::exception&) {
-    return fmt::format(
-        "{} failed, and the store, which rank 0 or the launcher serves, does not answer: that "
-        "process is gone, or the network to it is ({})",
-        where, error);
+    return fmt::format("{}; {} failed with: {}", store_is_silent(), where, error);
   }
 }
 
-void Watchdog::say_farewell(const std::string& why) {
+std::string Watchdog::find_gone(const std::string& where, const std::string& error) {
+  const std::vector<int64_t> silent = silent_ranks();
+  std::string gone;
+  for (const int64_t rank : silent) {
+    std::string farewell;
+    {
+      const std::lock_guard lock(store_mutex_);
+      farewell = text(store_->multiGet({key("farewell", rank)}).at(0));
+    }
+    if (is_secondary(std::atoi(farewell.c_str())) && silent.size() > 1) continue;
+    gone += gone.empty() ? "" : "; ";
+    gone += describe(rank, read(rank).value_or(Beat{}));
+    gone += farewell.empty() ? " is gone" : " ended with status " + farewell;
+  }
+  if (!gone.empty()) return fmt::format("{}; the others were in {}", gone, where);
+  return fmt::format("{} failed on rank {}, though every rank is alive: {}", where, rank_, error);
+}
+
+void Watchdog::say_farewell(int status, const std::string& why) {
+  const bool tells_others = !is_closing_.exchange(true) && !is_secondary(status);
+  const std::string farewell = fmt::format("{} ({})", status, why);
   try {
-    const std::lock_guard lock(store_mutex_);
-    store_->set(key("farewell", rank_), bytes(why));
+    {
+      const std::lock_guard lock(store_mutex_);
+      store_->set(key("farewell", rank_), bytes(farewell));
+    }
+    if (!tells_others) return;
+    publish(
+        fmt::format("rank {} (after step {}) ended with status {}", rank_, step_.load(), farewell));
+    linger();
   } catch (const std::exception&) {
     // Nobody is left to tell.
   }
 }
 
-void Watchdog::end_process(const std::string& verdict, bool tells_others) {
-  if (tells_others) {
-    try {
-      const std::lock_guard lock(store_mutex_);
-      store_->compareSet(kVerdict, bytes(""), bytes(verdict));
-    } catch (const std::exception&) {
-      // The store is what is gone; the others find out by themselves.
-    }
-  }
+void Watchdog::end_process(const std::string& verdict) {
   const Error error(Exit::kDistributed, verdict);
   print_error(error);
   write_torchelastic_error(fmt::format("error[distributed]: {}", verdict),
                            static_cast<int>(error.status()));
   std::fflush(nullptr);
+  linger();
   std::_Exit(static_cast<int>(Exit::kDistributed));
 }
 

@@ -20,11 +20,12 @@ namespace brim::distributed {
 
 class Watchdog {
  public:
-  /// Starts the thread; `store` is a connection of its own. A rank that is silent for `limit`, or
-  /// keeps the others waiting that long in a collective, ends every rank with status 6 and a
-  /// message that names it.
+  /// Waits for the other ranks, then starts the thread; `store` is a connection of its own. A rank
+  /// that is silent for `limit`, or keeps the others waiting that long in a collective, ends every
+  /// rank with status 6 and a message that names it. `server` is who serves the store: "rank 0", or
+  /// "the launcher". Throws Error(kDistributed) naming the ranks that don't come within `limit`.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
-           std::chrono::milliseconds limit);
+           std::chrono::milliseconds limit, std::string server);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -36,12 +37,12 @@ class Watchdog {
   std::string_view enter(std::string_view what);
   void leave(std::string_view outer);
 
-  /// After a collective failed with `error`: finds out who is missing, which takes a few beats, and
-  /// gives the message that says so.
+  /// After a collective failed with `error`: finds out who is missing, which takes a few beats,
+  /// tells the others and gives the message that says so. This rank must end then.
   std::string explain(const std::string& error);
 
-  /// Tells the others why this rank ends, so that they can say so.
-  void say_farewell(const std::string& why);
+  /// Tells the others why this rank ends, so that they end too and say so.
+  void say_farewell(int status, const std::string& why);
 
   /// From here on ranks may leave: nobody's silence is a fault. Call before the last barrier.
   void close() { is_closing_ = true; }
@@ -55,6 +56,8 @@ class Watchdog {
   };
   using Clock = std::chrono::steady_clock;
 
+  void meet(std::chrono::milliseconds limit);
+  std::string missing_at_meeting();
   void run(const std::stop_token& stop);
   void guard(const std::stop_token& stop);
   void pause(const std::stop_token& stop);
@@ -66,12 +69,17 @@ class Watchdog {
   std::vector<int64_t> silent_ranks();
   std::string describe(int64_t rank, const Beat& beat) const;
   std::string key(std::string_view kind, int64_t rank) const;
+  std::string find_gone(const std::string& where, const std::string& error);
+  std::string read_verdict();
+  std::string publish(const std::string& verdict);
+  void linger() const;
   std::string store_is_silent() const;
-  [[noreturn]] void end_process(const std::string& verdict, bool tells_others);
+  [[noreturn]] void end_process(const std::string& verdict);
 
   c10::intrusive_ptr<c10d::Store> store_;  // guarded by store_mutex_
   std::mutex store_mutex_;
   const int64_t rank_, world_;
+  const std::string server_;  // of the store
   const std::chrono::milliseconds limit_, beat_;
 
   std::atomic<int64_t> step_ = 0;
