@@ -96,14 +96,14 @@ void print_json(const Report& report) {
 void print_text(const Report& report) {
   fmt::print("workers   samples/s   CPU per sample\n");
   for (size_t i = 0; i < report.workers.size(); ++i) {
-    fmt::print("{:>7}   {:>9.0f}   {:>11.3f} ms\n", report.workers[i],
+    fmt::print("{:>7}   {:>9.0f}   {:>11.3g} ms\n", report.workers[i],
                report.loaded[i].samples_per_s, 1e3 * report.loaded[i].cpu_s_per_sample);
   }
   double all = 0;
   for (const double s : report.stage_s) all += s;
   fmt::print("one thread, per sample, to {}:", report.device);
   for (size_t i = 0; i < report.stage_s.size(); ++i) {
-    fmt::print(" {} {:.3f} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
+    fmt::print(" {} {:.3g} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
                100 * report.stage_s[i] / all, i + 1 < report.stage_s.size() ? "," : "\n");
   }
   const auto slowest =
