@@ -32,8 +32,8 @@ struct LoaderOptions {
   int64_t rank = 0;
   int64_t world = 1;
   std::shared_ptr<const Shares> shares = nullptr;  // of the ranks in a step; null: even ones
-  int64_t epochs = 0;                    // then next() gives null; 0: endless
-  bool pairs = false;                    // positions 2j and 2j + 1 of an epoch stay in one Batch
+  int64_t epochs = 0;                              // then next() gives null; 0: endless
+  bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;  // samples; one more is an error
 };
