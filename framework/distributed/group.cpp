@@ -125,7 +125,7 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   const OpenStore open = open_store(ranks, limit);
   group->store_ = open.store;
   const bool launcher_serves = ranks.meeting.kind == MeetingPoint::Kind::kAgent;
-  group->watchdog_ = std::make_unique<Watchdog>(open.store->clone(), ranks.rank, ranks.world, limit,
+  group->watchdog_ = std::make_unique<Watchdog>(open.heartbeat, ranks.rank, ranks.world, limit,
                                                 launcher_serves ? "the launcher" : "rank 0");
   guarded(*group->watchdog_, "the first meeting of the ranks",
           [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });

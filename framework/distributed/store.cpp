@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "framework/base/error.h"
+#include "framework/distributed/deadline.h"
 #include "framework/distributed/meeting.h"
 
 namespace brim::distributed {
@@ -17,6 +18,7 @@ using Kind = MeetingPoint::Kind;
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kNoStore = "what listens there does not answer as a store does";
 
 std::string this_host() {
   std::array<char, 256> name{};
@@ -60,6 +62,19 @@ std::optional<Listener> listen(const Ranks& ranks) {
   return std::nullopt;
 }
 
+Error unreachable(const Ranks& ranks, const Address& address, milliseconds limit,
+                  const std::string& obstacle) {
+  return {Exit::kDistributed,
+          "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
+          "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
+          ranks.rank,
+          ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0",
+          address.host,
+          address.port,
+          limit.count() / 1000,
+          obstacle};
+}
+
 c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& address,
                                         const std::optional<Listener>& listener,
                                         milliseconds limit) {
@@ -69,21 +84,11 @@ c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& addre
   options.waitWorkers = false;
   options.timeout = limit;
   if (listener) options.masterListenFd = listener->socket;
-  // LibTorch's own waiting takes the limit once for each kind of address.
-  std::string obstacle = listener ? std::string() : wait_for_listener(address, limit);
-  if (obstacle.empty()) {
-    try {
-      return c10::make_intrusive<c10d::TCPStore>(address.host, options);
-    } catch (const std::exception&) {
-      obstacle = "what listens there does not answer as a store does";
-    }
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  } catch (const std::exception&) {
+    throw unreachable(ranks, address, limit, kNoStore);
   }
-  throw Error(
-      Exit::kDistributed,
-      "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
-      "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
-      ranks.rank, ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0", address.host,
-      address.port, limit.count() / 1000, obstacle);
 }
 
 void check_world(c10d::Store& store, const Ranks& ranks) {
@@ -110,11 +115,17 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   const std::optional<Listener> listener = listen(ranks);
   Address address = {ranks.meeting.address, ranks.meeting.port};
   if (ranks.meeting.kind == Kind::kFile) address = read_meeting_file(ranks.meeting.file, limit);
+  if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
+    const std::string obstacle = wait_for_listener(address, limit);
+    if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);
+  }
+  const Deadline deadline(limit, unreachable(ranks, address, limit, kNoStore).what());
   const auto store = connect(ranks, address, listener, limit);
   const auto own =
       c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
   check_world(*own, ranks);
-  return {own, ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
+  return {own, own->clone(),
+          ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
 }
 
 }  // namespace brim::distributed

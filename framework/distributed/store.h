@@ -10,8 +10,9 @@
 namespace brim::distributed {
 
 struct OpenStore {
-  c10::intrusive_ptr<c10d::Store> store;  // this run's keys only
-  std::string address;                    // of this machine, by which the ranks reach each other
+  c10::intrusive_ptr<c10d::Store> store;      // this run's keys only
+  c10::intrusive_ptr<c10d::Store> heartbeat;  // the same by a connection of its own
+  std::string address;  // of this machine, by which the ranks reach each other
 };
 
 /// Serves the store (rank 0, where the launcher doesn't) and connects to it. Throws

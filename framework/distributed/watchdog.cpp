@@ -1,14 +1,13 @@
 #include "framework/distributed/watchdog.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/base/torchelastic.h"
+#include "framework/distributed/deadline.h"
 
 namespace brim::distributed {
 namespace {
@@ -42,6 +41,8 @@ Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t 
       entered_(Clock::now()),
       heard_at_(Clock::now()) {
   store_->setTimeout(limit_);
+  answered_at_ = Clock::now().time_since_epoch().count();
+  guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
   try {
     meet(limit);
   } catch (const Error&) {
@@ -49,9 +50,7 @@ Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t 
   } catch (const std::exception&) {
     throw Error(Exit::kDistributed, store_is_silent());
   }
-  answered_at_ = Clock::now().time_since_epoch().count();
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-  guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
 }
 
 Watchdog::~Watchdog() {
@@ -70,6 +69,7 @@ void Watchdog::meet(milliseconds limit) {
   milliseconds pause(1);
   while (store_->add(kCome, 0) < world_) {
     std::string verdict = read_verdict();
+    answered_at_ = Clock::now().time_since_epoch().count();
     if (verdict.empty() && Clock::now() > end) {
       verdict =
           publish(fmt::format("{} did not come within {:.0f} s, though rank {} of {} did: was "
@@ -147,10 +147,10 @@ void Watchdog::run(const std::stop_token& stop) {
   for (int64_t count = 1; !stop.stop_requested(); ++count) {
     try {
       send(count);
-      if (const auto verdict = judge()) end_process(publish(*verdict));
+      if (const auto verdict = judge()) end_for(publish(*verdict));
     } catch (const std::exception&) {
       if (is_closing_ || stop.stop_requested()) return;
-      end_process(store_is_silent());
+      end_for(store_is_silent());
     }
     answered_at_ = Clock::now().time_since_epoch().count();
     pause(stop);
@@ -161,7 +161,7 @@ void Watchdog::guard(const std::stop_token& stop) {
   for (; !stop.stop_requested(); pause(stop)) {
     const Clock::time_point answered{Clock::duration(answered_at_.load())};
     if (!is_closing_ && Clock::now() - answered > limit_) {
-      end_process(store_is_silent());
+      end_for(store_is_silent());
     }
   }
 }
@@ -304,14 +304,9 @@ void Watchdog::say_farewell(int status, const std::string& why) {
   }
 }
 
-void Watchdog::end_process(const std::string& verdict) {
-  const Error error(Exit::kDistributed, verdict);
-  print_error(error);
-  write_torchelastic_error(fmt::format("error[distributed]: {}", verdict),
-                           static_cast<int>(error.status()));
-  std::fflush(nullptr);
+void Watchdog::end_for(const std::string& verdict) {
   linger();
-  std::_Exit(static_cast<int>(Exit::kDistributed));
+  end_process(Error(Exit::kDistributed, verdict));
 }
 
 }  // namespace brim::distributed

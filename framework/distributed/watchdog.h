@@ -74,7 +74,7 @@ class Watchdog {
   std::string publish(const std::string& verdict);
   void linger() const;
   std::string store_is_silent() const;
-  [[noreturn]] void end_process(const std::string& verdict);
+  [[noreturn]] void end_for(const std::string& verdict);
 
   c10::intrusive_ptr<c10d::Store> store_;  // guarded by store_mutex_
   std::mutex store_mutex_;

@@ -1,0 +1,130 @@
+// LD_PRELOADed into the trainer by the fault tests: one chosen rank breaks at a chosen call of a
+// LibTorch function that the trainer calls where the fault shall happen.
+//
+//   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0]"
+//
+// where: start (before main), forward, backward, evaluation, checkpoint
+// kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher
+// restart: only while the launcher has started the ranks again that often
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cross_entropy_loss_ops.h>
+#include <ATen/ops/isfinite_ops.h>
+#include <ATen/ops/topk_ops.h>
+#include <c10/core/GradMode.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+struct Fault {
+  std::string where, kind;
+  long call = 1;
+};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+/// This process's fault; its `where` is empty where it has none.
+Fault read_fault() {
+  Fault fault;
+  std::istringstream words(variable("BRIM_TEST_FAULT"));
+  for (std::string word; std::getline(words, word, ',');) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+    if (name == "where") fault.where = value;
+    if (name == "kind") fault.kind = value;
+    if (name == "call") fault.call = std::atol(value.c_str());
+    if (name == "rank" && value != variable("RANK")) return {};
+    if (name == "restart" && value != variable("TORCHELASTIC_RESTART_COUNT")) return {};
+  }
+  return fault;
+}
+
+void raise_fatal(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void commit(const std::string& kind) {
+  if (kind == "kill") raise_fatal(SIGKILL);
+  if (kind == "stop") raise_fatal(SIGSTOP);
+  if (kind == "segv") raise_fatal(SIGSEGV);
+  if (kind == "exit") ::_exit(1);
+  if (kind == "stop_launcher") ::kill(::getppid(), SIGTERM);
+  if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
+  if (kind == "throw") throw std::runtime_error("the injected fault");
+}
+
+/// Called by one thread: the one that drives the step.
+void reach(const char* where) {
+  static const Fault fault = read_fault();
+  static long calls = 0;
+  if (fault.where == where && ++calls == fault.call) commit(fault.kind);
+}
+
+/// LibTorch's own function of that mangled name.
+template <class Function>
+Function* own(const char* name) {
+  void* address = ::dlsym(RTLD_NEXT, name);
+  if (address == nullptr) {
+    std::fprintf(stderr, "fault.cpp: LibTorch has no %s\n", name);
+    std::abort();
+  }
+  return reinterpret_cast<Function*>(address);
+}
+
+__attribute__((constructor)) void start() { reach("start"); }
+
+}  // namespace
+
+// In at::_ops, `std` is an operator.
+namespace at::_ops {
+
+at::Tensor cross_entropy_loss::call(const at::Tensor& self, const at::Tensor& target,
+                                    const ::std::optional<at::Tensor>& weight, int64_t reduction,
+                                    c10::SymInt ignore_index, double label_smoothing) {
+  static auto* const next = own<schema>(
+      "_ZN2at4_ops18cross_entropy_loss4callERKNS_6TensorES4_RKSt8optionalIS2_ElN3c106SymIntEd");
+  if (c10::GradMode::is_enabled()) reach("forward");
+  return next(self, target, weight, reduction, ::std::move(ignore_index), label_smoothing);
+}
+
+::std::tuple<at::Tensor, at::Tensor> topk::call(const at::Tensor& self, c10::SymInt k, int64_t dim,
+                                                bool largest, bool sorted) {
+  static auto* const next = own<schema>("_ZN2at4_ops4topk4callERKNS_6TensorEN3c106SymIntElbb");
+  reach("evaluation");
+  return next(self, ::std::move(k), dim, largest, sorted);
+}
+
+at::Tensor isfinite::call(const at::Tensor& self) {
+  static auto* const next = own<schema>("_ZN2at4_ops8isfinite4callERKNS_6TensorE");
+  reach("checkpoint");
+  return next(self);
+}
+
+}  // namespace at::_ops
+
+namespace at {
+
+/// A member function is a plain one with `this` first.
+void Tensor::_backward(TensorList inputs, const std::optional<Tensor>& gradient,
+                       std::optional<bool> keep_graph, bool create_graph) const {
+  using Function =
+      void(const Tensor*, TensorList, const std::optional<Tensor>&, std::optional<bool>, bool);
+  static auto* const next =
+      own<Function>("_ZNK2at6Tensor9_backwardEN3c108ArrayRefIS0_EERKSt8optionalIS0_ES4_IbEb");
+  reach("backward");
+  next(this, inputs, gradient, keep_graph, create_graph);
+}
+
+}  // namespace at

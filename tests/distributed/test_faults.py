@@ -1,0 +1,68 @@
+"""A rank that dies, stops or throws, wherever it is: no other one hangs, and it is named."""
+import os
+import re
+import signal
+
+import pytest
+
+from runs import TRAINER, job, run, with_fault  # noqa: F401
+
+WORLD = 3
+WHERE = {"start": 1, "forward": 3, "backward": 3, "evaluation": 1, "checkpoint": 1}  # at which call
+KIND = ["kill", "stop", "segv", "exit", "throw"]
+# Every kind meets rank 0, which serves the store, and others.
+CASES = [(where, kind, (i + j) % WORLD) for i, where in enumerate(WHERE)
+         for j, kind in enumerate(KIND)]
+
+
+def fault(where, kind, rank):
+    return f"rank={rank},where={where},call={WHERE[where]},kind={kind}"
+
+
+def own_statuses(where, kind):
+    """How the broken rank itself ends."""
+    if kind == "throw":  # before main nobody catches it
+        return {-signal.SIGABRT} if where == "start" else {1}
+    return {{"kill": -signal.SIGKILL, "stop": -signal.SIGKILL, "segv": -signal.SIGSEGV,
+             "exit": 1}[kind]}
+
+
+@pytest.mark.parametrize("where, kind, rank", CASES)
+def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, run, tmp_path):
+    command = with_fault([TRAINER, *job(tmp_path / "run")], fault(where, kind, rank))
+    ranks = run.start_ranks(WORLD, command)
+    for other in set(range(WORLD)) - {rank}:
+        result = run.finish(ranks[other])
+        assert result.status == 6, result.stderr
+        assert re.search(rf"\brank {rank}\b", result.error), result.stderr
+    if kind == "stop":
+        os.kill(ranks[rank].pid, signal.SIGKILL)
+    assert run.finish(ranks[rank]).status in own_statuses(where, kind)
+
+
+@pytest.mark.parametrize("where, kind, rank, words", [
+    ("forward", "kill", 1, "was killed by signal 9 (SIGKILL)"),
+    ("backward", "segv", 0, "was killed by signal 11 (SIGSEGV)"),
+    ("checkpoint", "exit", 2, "exited with status 1"),
+    ("evaluation", "throw", 1, "exited with status 1; its error: error[bug]: the injected fault"),
+    ("start", "kill", 2, "was killed by signal 9 (SIGKILL)"),
+])
+def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run, tmp_path):
+    launcher = run.trainrun(WORLD, with_fault([TRAINER, *job(tmp_path / "run")],
+                                              fault(where, kind, rank)))
+    result = run.finish(launcher)
+    signals = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}
+    assert result.status == (128 + signals[kind] if kind in signals else 1), result.stderr
+    assert f"rank {rank} (pid " in result.error and words in result.error
+
+
+# Rank 0 that stops at the start leaves a socket, the launcher's, on which nobody answers.
+@pytest.mark.parametrize("where, rank", [("start", 0), ("start", 2), ("backward", 0),
+                                         ("evaluation", 1)])
+def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, run, tmp_path):
+    launcher = run.trainrun(WORLD, with_fault([TRAINER, *job(tmp_path / "run")],
+                                              fault(where, "stop", rank)))
+    result = run.finish(launcher)
+    assert result.status == 6, result.stderr
+    assert all(f"rank {rank}" in line for line in result.errors), result.stderr
+    assert "exited with status 6; its error: error[distributed]: " in result.error
