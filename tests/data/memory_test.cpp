@@ -73,7 +73,8 @@ class MemoryTest : public ::testing::Test {
 
   ImageOptions options(CacheKind cache) const {
     // Room for about half of the images.
-    const double bytes = kImages / 2 * (cache == CacheKind::kDecoded ? 60 * 80 * 3 : 3000);
+    constexpr int64_t kHalf = kImages / 2;
+    const double bytes = kHalf * (cache == CacheKind::kDecoded ? 60 * 80 * 3 : 3000);
     return {.image_size = 32,
             .resize = 36,
             .cache = cache,
