@@ -19,8 +19,10 @@ from trainer import DIGITS, TRAINER, environment, sets  # noqa: E402
 TRAINRUN = TRAINER.parent / "trainrun"
 FAULT_LIBRARY = TRAINER.parent / "libbrim_fault.so"
 MARK = "BRIM_TEST_RUN"
-LIMIT_S = 120  # only to catch a hang
-TIMEOUT_S = 5  # [distributed] timeout_s of the runs
+LIMIT_S = 300  # only to catch a hang
+# [distributed] timeout_s. Short where the test waits for it to run out; else so long that a busy
+# machine does not reach it.
+TIMEOUT_S, SHORT_TIMEOUT_S = 100, 10
 
 
 def job(output, **values):

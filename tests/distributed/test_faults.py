@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from runs import TRAINER, job, run, with_fault  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TIMEOUT_S, TRAINER, job, run, with_fault  # noqa: F401
 
 WORLD = 3
 WHERE = {"start": 1, "forward": 3, "backward": 3, "evaluation": 1, "checkpoint": 1}  # at which call
@@ -19,6 +19,13 @@ def fault(where, kind, rank):
     return f"rank={rank},where={where},call={WHERE[where]},kind={kind}"
 
 
+def broken_job(output, where, kind, rank):
+    """Only silence takes the time limit to be found."""
+    is_silent = kind == "stop" or where == "start"
+    return with_fault([TRAINER, *job(output, distributed__timeout_s=SHORT_TIMEOUT_S if is_silent
+                                     else TIMEOUT_S)], fault(where, kind, rank))
+
+
 def own_statuses(where, kind):
     """How the broken rank itself ends."""
     if kind == "throw":  # before main nobody catches it
@@ -29,8 +36,7 @@ def own_statuses(where, kind):
 
 @pytest.mark.parametrize("where, kind, rank", CASES)
 def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, run, tmp_path):
-    command = with_fault([TRAINER, *job(tmp_path / "run")], fault(where, kind, rank))
-    ranks = run.start_ranks(WORLD, command)
+    ranks = run.start_ranks(WORLD, broken_job(tmp_path / "run", where, kind, rank))
     for other in set(range(WORLD)) - {rank}:
         result = run.finish(ranks[other])
         assert result.status == 6, result.stderr
@@ -48,8 +54,7 @@ def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, 
     ("start", "kill", 2, "was killed by signal 9 (SIGKILL)"),
 ])
 def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run, tmp_path):
-    launcher = run.trainrun(WORLD, with_fault([TRAINER, *job(tmp_path / "run")],
-                                              fault(where, kind, rank)))
+    launcher = run.trainrun(WORLD, broken_job(tmp_path / "run", where, kind, rank))
     result = run.finish(launcher)
     signals = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}
     assert result.status == (128 + signals[kind] if kind in signals else 1), result.stderr
@@ -60,8 +65,7 @@ def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run,
 @pytest.mark.parametrize("where, rank", [("start", 0), ("start", 2), ("backward", 0),
                                          ("evaluation", 1)])
 def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, run, tmp_path):
-    launcher = run.trainrun(WORLD, with_fault([TRAINER, *job(tmp_path / "run")],
-                                              fault(where, "stop", rank)))
+    launcher = run.trainrun(WORLD, broken_job(tmp_path / "run", where, "stop", rank))
     result = run.finish(launcher)
     assert result.status == 6, result.stderr
     assert all(f"rank {rank}" in line for line in result.errors), result.stderr

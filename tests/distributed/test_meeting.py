@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from runs import TRAINER, by_file, by_port, job, run, wait_until  # noqa: F401
+from runs import (SHORT_TIMEOUT_S, TRAINER, by_file, by_port, job, run,  # noqa: F401
+                  wait_until)
 from trainer import metrics
 
 
@@ -17,13 +18,17 @@ def port():
         return probe.getsockname()[1]
 
 
+def hasty_job(output):
+    return job(output, distributed__timeout_s=SHORT_TIMEOUT_S)
+
+
 def statuses(results):
     return [result.status for result in results]
 
 
 def test_ranks_that_were_told_different_numbers_say_so(run, tmp_path):
     meeting = by_file(tmp_path)
-    command = [TRAINER, *job(tmp_path / "run")]
+    command = [TRAINER, *hasty_job(tmp_path / "run")]
     first = run.start_rank(0, 2, command, meeting)
     second = run.start_rank(1, 3, command, meeting)
     results = [run.finish(first), run.finish(second)]
@@ -31,30 +36,30 @@ def test_ranks_that_were_told_different_numbers_say_so(run, tmp_path):
     words = "told that there are [23] ranks, another one that there are [23]"
     assert any(re.search(words, result.stderr) for result in results), results[0].stderr
     # The one that was told so first waits for its other rank.
-    assert any("did not come within 5 s" in result.stderr or
+    assert any(f"did not come within {SHORT_TIMEOUT_S} s" in result.stderr or
                "rank 0, which serves the store, does not answer" in result.stderr
                for result in results)
 
 
 def test_a_rank_that_is_claimed_twice_is_named(run, tmp_path):
     meeting = by_file(tmp_path)
-    command = [TRAINER, *job(tmp_path / "run")]
+    command = [TRAINER, *hasty_job(tmp_path / "run")]
     ranks = [run.start_rank(rank, 3, command, meeting) for rank in (0, 1, 1)]
     results = [run.finish(rank) for rank in ranks]
     assert statuses(results) == [6, 6, 6]
     assert sum("two processes claim to be rank 1" in result.stderr for result in results) == 1
-    assert "rank 2 did not come within 5 s" in results[0].error
+    assert f"rank 2 did not come within {SHORT_TIMEOUT_S} s" in results[0].error
 
 
 def test_a_master_that_is_not_there_is_given_up_on(run, tmp_path, port):
-    rank = run.start_rank(1, 2, [TRAINER, *job(tmp_path / "run")], by_port(port))
+    rank = run.start_rank(1, 2, [TRAINER, *hasty_job(tmp_path / "run")], by_port(port))
     result = run.finish(rank)
     assert result.status == 6
-    assert f"rank 1 could not reach rank 0 at 127.0.0.1:{port} within 5 s (Connection refused)" in result.error
+    assert f"rank 1 could not reach rank 0 at 127.0.0.1:{port} within {SHORT_TIMEOUT_S} s (Connection refused)" in result.error
 
 
 def test_a_master_without_a_name_is_given_up_on(run, tmp_path, port):
-    rank = run.start_rank(1, 2, [TRAINER, *job(tmp_path / "run")],
+    rank = run.start_rank(1, 2, [TRAINER, *hasty_job(tmp_path / "run")],
                           by_port(port, host="nowhere.invalid"))
     result = run.finish(rank)
     assert result.status == 6
@@ -66,7 +71,7 @@ def test_a_stranger_at_the_master_s_port_is_given_up_on(run, tmp_path):
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
-        result = run.finish(run.start_rank(1, 2, [TRAINER, *job(tmp_path / "run")], by_port(port)))
+        result = run.finish(run.start_rank(1, 2, [TRAINER, *hasty_job(tmp_path / "run")], by_port(port)))
     assert result.status == 6
     assert f"rank 1 could not reach rank 0 at 127.0.0.1:{port}" in result.error
     assert "does not answer as a store does" in result.error
@@ -77,7 +82,7 @@ def test_a_port_that_is_taken_is_reported_by_rank_0(run, tmp_path):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        result = run.finish(run.start_rank(0, 2, [TRAINER, *job(tmp_path / "run")], by_port(port)))
+        result = run.finish(run.start_rank(0, 2, [TRAINER, *hasty_job(tmp_path / "run")], by_port(port)))
     assert result.status == 6
     assert f"rank 0 can't listen on 127.0.0.1:{port}: Address already in use" in result.error
     assert "choose another MASTER_PORT" in result.error

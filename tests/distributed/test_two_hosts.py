@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from runs import TRAINER, by_port, job, run, wait_until  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TRAINER, by_port, job, run, wait_until  # noqa: F401
 
 ADDRESSES = ["10.213.77.1", "10.213.77.2"]
 PORT = 29500  # nobody else is in these namespaces
@@ -52,6 +52,11 @@ def hosts():
         yield hosts
 
 
+def endless_job(output):
+    return [TRAINER, *job(output, train__steps=1000000, checkpoint__every_steps=1000,
+                          distributed__timeout_s=SHORT_TIMEOUT_S)]
+
+
 def start(run, hosts, command):
     """One rank a host."""
     return [run.start(hosts.command(rank, command),
@@ -67,7 +72,7 @@ def test_two_hosts_train_together(run, hosts, tmp_path):
 
 
 def test_a_cable_that_is_cut_ends_both_hosts_in_words(run, hosts, tmp_path):
-    command = [TRAINER, *job(tmp_path / "run", train__steps=1000000, checkpoint__every_steps=1000)]
+    command = endless_job(tmp_path / "run")
     ranks = start(run, hosts, command)
     wait_until((tmp_path / "run" / "metrics.jsonl").exists, "the first step")
     hosts.cut()
@@ -79,7 +84,7 @@ def test_a_cable_that_is_cut_ends_both_hosts_in_words(run, hosts, tmp_path):
 
 def test_trainrun_starts_both_hosts_and_ends_them_when_the_cable_is_cut(run, hosts, tmp_path):
     trainrun = TRAINER.parent / "trainrun"
-    command = [TRAINER, *job(tmp_path / "run", train__steps=1000000, checkpoint__every_steps=1000)]
+    command = endless_job(tmp_path / "run")
     launchers = [run.start(hosts.command(node, [
         trainrun, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2",
         f"--master-addr={ADDRESSES[0]}", f"--master-port={PORT}", *command])) for node in range(2)]
