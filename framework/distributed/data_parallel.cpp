@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
@@ -76,16 +77,37 @@ Trained trained_parameters(const nn::Model& model) {
   return trained;
 }
 
+/// The layout as places in the list of parameters; empty unless it names each of them once.
+std::vector<std::vector<size_t>> places(const BucketLayout& layout, const Trained& trained) {
+  std::map<std::string, size_t> left;
+  for (const auto& [place, name] : trained.names) left[name] = place;
+  std::vector<std::vector<size_t>> buckets;
+  for (const auto& bucket : layout) {
+    auto& list = buckets.emplace_back();
+    for (const std::string& name : bucket) {
+      const auto node = left.extract(name);
+      if (!node) return {};
+      list.push_back(node.mapped());
+    }
+    if (list.empty()) return {};
+  }
+  return left.empty() ? buckets : std::vector<std::vector<size_t>>{};
+}
+
 std::unique_ptr<c10d::Reducer> make_reducer(const Group& group, const Trained& trained,
-                                            const DataParallelOptions& options) {
+                                            const DataParallelOptions& options,
+                                            const BucketLayout& layout) {
   const auto cap = static_cast<size_t>(options.bucket_mib * (1 << 20));
   const std::vector<bool> is_sparse(trained.parameters.size(), false);
   // A small first bucket starts the overlap early.
   const size_t first_cap = std::min<size_t>(c10d::kDefaultFirstBucketBytes, cap);
-  auto buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(trained.parameters, {first_cap, cap}, is_sparse));
-  // Backward reaches the last parameters first.
-  std::reverse(buckets.begin(), buckets.end());
+  auto buckets = places(layout, trained);
+  if (buckets.empty()) {
+    buckets = std::get<0>(
+        c10d::compute_bucket_assignment_by_size(trained.parameters, {first_cap, cap}, is_sparse));
+    // Backward reaches the last parameters first.
+    std::reverse(buckets.begin(), buckets.end());
+  }
   return std::make_unique<c10d::Reducer>(
       trained.parameters, std::move(buckets), group.process_group(), is_sparse,
       static_cast<int64_t>(cap), options.unused_parameters, /*gradient_as_bucket_view=*/true,
@@ -96,14 +118,16 @@ std::unique_ptr<c10d::Reducer> make_reducer(const Group& group, const Trained& t
 }  // namespace
 
 DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
-                           const DataParallelOptions& options)
+                           const DataParallelOptions& options, const BucketLayout& layout)
     : group_(std::move(group)), options_(options) {
   if (group_->is_alone()) return;
   require_same_model(*group_, model);
   const Trained trained = trained_parameters(model);
   gradient_bytes_ = trained.bytes;
+  names_ = trained.names;
+  parameters_ = trained.parameters;
   last_bucket_ = std::make_shared<LastBucket>(trained.parameters.at(0).device());
-  reducer_ = make_reducer(*group_, trained, options_);
+  reducer_ = make_reducer(*group_, trained, options_, layout);
   reducer_->register_comm_hook(std::make_unique<SumBuckets>(
       group_->process_group(), options_.compress, [last = last_bucket_] {
         last->host_s = now_s();
@@ -114,6 +138,23 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
 
 DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
+}
+
+BucketLayout DataParallel::layout() {
+  if (!reducer_) return {};
+  group_->run(kSum, [this] { reducer_->rebuild_buckets(); });
+  std::unordered_map<const void*, std::string> by_tensor;
+  for (const auto& [place, name] : names_) {
+    by_tensor[parameters_[place].unsafeGetTensorImpl()] = name;
+  }
+  BucketLayout layout;
+  for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
+    auto& list = layout.emplace_back();
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      list.push_back(by_tensor.at(parameter.unsafeGetTensorImpl()));
+    }
+  }
+  return layout;
 }
 
 double DataParallel::take_compute_s() { return reducer_ ? last_bucket_->timer.take_s() : 0; }

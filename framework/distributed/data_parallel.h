@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "framework/distributed/group.h"
@@ -31,12 +32,17 @@ struct DataParallelOptions {
   bool operator==(const DataParallelOptions&) const = default;
 };
 
+/// The names of the parameters in each bucket, in the order in which buckets are summed.
+using BucketLayout = std::vector<std::vector<std::string>>;
+
 class DataParallel {
  public:
-  /// Throws Error(kDistributed) naming rank and parameter where models differ between ranks. Every
-  /// parameter that requires a gradient is in a bucket from here on, and its gradient a view of it.
+  /// `layout` is what an earlier part of the run ended with, so that sums go on in the same order;
+  /// empty, or not this model's: by size. Throws Error(kDistributed) naming rank and parameter
+  /// where models differ between ranks. Every parameter that requires a gradient is in a bucket
+  /// from here on, and its gradient a view of it.
   DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
-               const DataParallelOptions& options);
+               const DataParallelOptions& options, const BucketLayout& layout = {});
   ~DataParallel();
 
   /// Runs `backward`, which calls backward() on `loss`. Where `sums`, the gradients that have
@@ -50,6 +56,8 @@ class DataParallel {
   /// Seconds of this rank's own work, from each step's first before_forward() to the last bucket
   /// filled, of the steps that the device has done since the last call.
   double take_compute_s();
+  /// What the next sum uses; empty for a rank alone. Every rank calls it, between steps.
+  BucketLayout layout();
   /// What a step sends and receives, over all buckets.
   int64_t gradient_bytes() const { return gradient_bytes_; }
 
@@ -59,6 +67,8 @@ class DataParallel {
   struct LastBucket;
   std::shared_ptr<LastBucket> last_bucket_;  // when backward had filled it
   std::unique_ptr<c10d::Reducer> reducer_;
+  std::unordered_map<size_t, std::string> names_;  // by place in the reducer's list
+  std::vector<at::Tensor> parameters_;             // that list
   int64_t gradient_bytes_ = 0;
   double exposed_s_ = 0;
   bool knows_graph_ = false;  // a static one

@@ -85,7 +85,8 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const Tr
                   {"step", state.step},
                   {"evaluation_due", state.evaluation_due},
                   {"order", order(job, parts)},
-                  {"schedule", parts.schedule->state()}};
+                  {"schedule", parts.schedule->state()},
+                  {"buckets", state.buckets}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
 }
@@ -138,6 +139,7 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
     result.step = state.at("step").get<int64_t>();
     result.evaluation_due = state.at("evaluation_due").get<bool>();
     if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
+    if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
     if (result.step < 0) throw Error(Exit::kCheckpoint, "{}: negative step", path.string());
     return result;
   } catch (const nlohmann::json::exception& problem) {

@@ -8,15 +8,17 @@
 #include <optional>
 
 #include "framework/checkpoint/store.h"
+#include "framework/distributed/data_parallel.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 
 namespace brim::train {
 
 struct TrainState {
-  int64_t step = 0;             // finished steps, skipped ones included
-  bool evaluation_due = false;  // the evaluation after this step has not been done
-  std::optional<double> best;   // best evaluation so far, by Task::best_by()
+  int64_t step = 0;                        // finished steps, skipped ones included
+  bool evaluation_due = false;             // the evaluation after this step has not been done
+  std::optional<double> best;              // best evaluation so far, by Task::best_by()
+  distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a rank alone
 };
 
 /// The state as tensors and JSON; the tensors are the live ones where one rank has them all. Every

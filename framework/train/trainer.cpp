@@ -22,7 +22,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       group_(*parts_.group),
       folder_(folder),
       progress_(state),
-      data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients),
+      data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
       normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
                                         parts_.device)),
@@ -293,6 +293,7 @@ void Trainer::save(bool is_best) {
   parts_.optimizer->finish_step();
   distributed::broadcast_buffers(group_, *parts_.model);
   require_finite_weights(*parts_.model, folder_.checkpoints());
+  progress_.buckets = data_parallel_.layout();
   const checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
   if (recorder_) recorder_->flush();
   if (store_) store_->save(state, is_best);

@@ -4,7 +4,7 @@ import pytest
 from runs import TRAINER, Run, job, processes, run, wait_until, with_fault  # noqa: F401
 from trainer import assert_same_tensors, latest_checkpoint, metrics
 
-WORLD = 2
+WORLD = 3
 STEPS = 40
 
 
