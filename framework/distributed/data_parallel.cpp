@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
@@ -15,9 +16,8 @@
 namespace brim::distributed {
 
 struct DataParallel::LastBucket {
-  explicit LastBucket(c10::Device device) : timer(device) {}
   double host_s = 0;
-  ComputeTimer timer;
+  std::optional<ComputeTimer> timer;  // from the first take_compute_s() on
 };
 
 namespace {
@@ -126,12 +126,12 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
   gradient_bytes_ = trained.bytes;
   names_ = trained.names;
   parameters_ = trained.parameters;
-  last_bucket_ = std::make_shared<LastBucket>(trained.parameters.at(0).device());
+  last_bucket_ = std::make_shared<LastBucket>();
   reducer_ = make_reducer(*group_, trained, options_, layout);
   reducer_->register_comm_hook(std::make_unique<SumBuckets>(
       group_->process_group(), options_.compress, [last = last_bucket_] {
         last->host_s = now_s();
-        last->timer.stop();
+        if (last->timer) last->timer->stop();
       }));
   if (options_.static_graph) reducer_->set_static_graph();
 }
@@ -157,11 +157,16 @@ BucketLayout DataParallel::layout() {
   return layout;
 }
 
-double DataParallel::take_compute_s() { return reducer_ ? last_bucket_->timer.take_s() : 0; }
+double DataParallel::take_compute_s() {
+  if (!reducer_) return 0;
+  if (!last_bucket_->timer) last_bucket_->timer.emplace(parameters_.at(0).device());
+  return last_bucket_->timer->take_s();
+}
 
 void DataParallel::before_forward(bool sums) {
   if (!reducer_) return;
-  if (!std::exchange(in_step_, !sums)) last_bucket_->timer.start();
+  const bool is_first = !std::exchange(in_step_, !sums);
+  if (is_first && last_bucket_->timer) last_bucket_->timer->start();
   if (!sums) return;
   // After the first backward the buckets are made anew, in the order in which gradients came.
   group_->run(kSum, [this] { reducer_->rebuild_buckets(); });

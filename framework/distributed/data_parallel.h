@@ -54,7 +54,8 @@ class DataParallel {
   /// Seconds that the last backward() waited for other ranks after its own work was done.
   double exposed_s() const { return exposed_s_; }
   /// Seconds of this rank's own work, from each step's first before_forward() to the last bucket
-  /// filled, of the steps that the device has done since the last call.
+  /// filled, of the steps that the device has done since the last call. Measured from the first
+  /// call on: who never asks pays nothing.
   double take_compute_s();
   /// What the next sum uses; empty for a rank alone. Every rank calls it, between steps.
   BucketLayout layout();
