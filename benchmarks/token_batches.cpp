@@ -22,12 +22,12 @@
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/machine.h"
 #include "framework/base/random.h"
 #include "framework/base/units.h"
 #include "framework/data/loader.h"
 #include "framework/data/samplers/shuffled.h"
 #include "framework/data/sources/tokens.h"
-#include "framework/data/worker_count.h"
 
 namespace brim::data {
 namespace {

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/data/copy_stage.h"
 #include "framework/data/throughput.h"
 #include "framework/data/to_device.h"
-#include "framework/data/worker_count.h"
 #include "framework/device/allocator.h"
 #include "framework/device/choice.h"
 #include "framework/train/job.h"
@@ -46,7 +46,7 @@ std::vector<int64_t> worker_counts(std::string_view text) {
 /// 0, 1, 2, 4, … up to the cores.
 std::vector<int64_t> usual_worker_counts() {
   std::vector<int64_t> counts = {0};
-  const int64_t cores = data::usable_cores();
+  const int64_t cores = usable_cores();
   for (int64_t count = 1; count < cores; count *= 2) counts.push_back(count);
   counts.push_back(cores);
   return counts;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/data/worker_count.h"
+#include "framework/base/machine.h"
 
 namespace brim::cli {
 
@@ -29,7 +29,7 @@ void add_image_work_options(cxxopts::Options& options) {
 
 int64_t threads_option(const cxxopts::ParseResult& options) {
   return options.count("threads") != 0 ? integer_option(options, "threads", 1, 1024)
-                                       : data::usable_cores();
+                                       : usable_cores();
 }
 
 cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv) {

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
-#include "framework/data/worker_count.h"
+#include "framework/base/machine.h"
 
 namespace brim::data {
 namespace {

@@ -1,7 +1,5 @@
 #include "framework/data/worker_count.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,13 +12,6 @@ constexpr double kFullyBusy = 0.8;  // of the threads' time
 constexpr double kReserve = 1.25;
 
 }  // namespace
-
-int64_t usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  // Fails only on machines with more cores than cpu_set_t holds.
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : CPU_SETSIZE;
-}
 
 int64_t next_worker_count(const LoaderPace& pace, int64_t active, int64_t limit) {
   const double busy_threads = pace.busy_s / pace.wall_s;

@@ -4,7 +4,11 @@
 
 #include <cstdint>
 
+#include "framework/base/machine.h"
+
 namespace brim::data {
+
+using brim::usable_cores;
 
 /// What happened between two moments, in seconds.
 struct LoaderPace {
@@ -12,9 +16,6 @@ struct LoaderPace {
   double wait_s = 0;  // of that, the consumer waited for a batch or decoded by itself
   double busy_s = 0;  // decoding, summed over the threads
 };
-
-/// Cores that this process may use.
-int64_t usable_cores();
 
 /// The number of threads for the next stretch, from 1 to `limit`, when `active` were at work.
 /// Grows while the consumer waits for them, doubling where it waits much; shrinks to what the

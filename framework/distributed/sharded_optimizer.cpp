@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 
 namespace brim::distributed {
 namespace {
@@ -18,6 +19,9 @@ constexpr const char* kGather = "the gathering of the optimizer's state";
 at::Tensor flat_view(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
+
+/// What all views of a tensor have in common.
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 int64_t rows_of(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(0); }
 
@@ -116,24 +120,25 @@ ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
 }
 
 void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
-  std::vector<size_t> order(shards_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return shards_[a].owner < shards_[b].owner; });
-  int64_t filled = 0;
-  for (const size_t i : order) {
+  struct Open {
+    size_t bucket = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::pair<int64_t, at::ScalarType>, Open> open;  // by owner and type
+  for (size_t i = 0; i < shards_.size(); ++i) {
     const at::Tensor& tensor = tensors_[i];
     if (tensor.numel() == 0) continue;
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
-    const bool fits = !buckets_.empty() && buckets_.back().owner == shards_[i].owner &&
-                      buckets_.back().shards.front().scalar_type() == tensor.scalar_type() &&
-                      filled + bytes <= bucket_bytes;
-    if (!fits) {
+    const auto [found, is_new] = open.try_emplace({shards_[i].owner, tensor.scalar_type()});
+    Open& into = found->second;
+    if (is_new || into.bytes + bytes > bucket_bytes) {
+      into = {.bucket = buckets_.size(), .bytes = 0};
       buckets_.push_back({.owner = shards_[i].owner, .shards = {}, .flat = {}, .pending = {}});
-      filled = 0;
     }
-    buckets_.back().shards.push_back(tensor);
-    filled += bytes;
+    buckets_[into.bucket].shards.push_back(tensor);
+    into.bytes += bytes;
+    std::vector<size_t>& of_storage = buckets_of_[storage_of(tensor)];
+    if (of_storage.empty() || of_storage.back() != into.bucket) of_storage.push_back(into.bucket);
   }
   for (Bucket& bucket : buckets_) {
     if (bucket.shards.size() == 1) {
@@ -164,18 +169,44 @@ void ShardedOptimizer::step(double learning_rate, const optim::StepScale& scale)
   }
 }
 
-void ShardedOptimizer::finish_step() {
+void ShardedOptimizer::receive(Bucket& bucket) {
+  if (!bucket.pending.is_under_way()) return;
+  const double start_s = now_s();
+  bucket.pending.wait();
+  waited_s_ += now_s() - start_s;
+  if (bucket.owner == group_->rank() || bucket.shards.size() == 1) return;
   const at::NoGradGuard no_grad;
-  for (Bucket& bucket : buckets_) {
-    if (!bucket.pending.is_under_way()) continue;
-    bucket.pending.wait();
-    if (bucket.owner == group_->rank() || bucket.shards.size() == 1) continue;
-    int64_t first = 0;
-    for (const at::Tensor& shard : bucket.shards) {
-      flat_view(shard).copy_(bucket.flat.narrow(0, first, shard.numel()));
-      first += shard.numel();
-    }
+  int64_t first = 0;
+  for (const at::Tensor& shard : bucket.shards) {
+    flat_view(shard).copy_(bucket.flat.narrow(0, first, shard.numel()));
+    first += shard.numel();
   }
+}
+
+void ShardedOptimizer::receive_for(const at::Tensor& tensor) noexcept {
+  if (failure_ != nullptr || !tensor.has_storage()) return;
+  const auto found = buckets_of_.find(storage_of(tensor));
+  if (found == buckets_of_.end()) return;
+  try {
+    for (const size_t i : found->second) receive(buckets_[i]);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void ShardedOptimizer::begin_forward() {
+  waited_s_ = 0;
+  const bool all_here = std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
+    return bucket.pending.is_under_way();
+  });
+  if (all_here || gate_) return;
+  gate_.emplace([this](const at::Tensor& tensor) { receive_for(tensor); });
+}
+
+void ShardedOptimizer::finish_step() {
+  gate_.reset();
+  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  for (Bucket& bucket : buckets_) receive(bucket);
 }
 
 void ShardedOptimizer::zero_grad() {

@@ -2,11 +2,15 @@
 // gives it to the others (stage 1 of Rajbhandari et al., "ZeRO", SC 2020).
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "framework/distributed/before_use.h"
 #include "framework/distributed/group.h"
 #include "framework/optim/optimizer.h"
 
@@ -38,13 +42,16 @@ class ShardedOptimizer : public optim::Optimizer {
       std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
 
   /// `build` makes the optimizer of this rank's part. Updated parameters travel in buckets of at
-  /// most `bucket_bytes`.
+  /// most `bucket_bytes`, those first that the list of parameters, and so most forward passes,
+  /// begin with.
   ShardedOptimizer(std::shared_ptr<Group> group, std::vector<optim::ParameterGroup> groups,
                    bool cuts_rows, int64_t bucket_bytes, const Build& build);
 
   /// Returns while the updated parameters are still on their way: see finish_step().
   void step(double learning_rate, const optim::StepScale& scale) override;
   void finish_step() override;
+  void begin_forward() override;
+  double waited_s() const override { return waited_s_; }
   void zero_grad() override;
   optim::State state() override { return inner_->state(); }
   optim::State whole_state() override;
@@ -59,6 +66,10 @@ class ShardedOptimizer : public optim::Optimizer {
     Pending pending;
   };
   void make_buckets(int64_t bucket_bytes);
+  /// Waits for a bucket, and puts its rows where they belong.
+  void receive(Bucket& bucket);
+  /// Before an operator reads the tensor; a failure is kept for finish_step().
+  void receive_for(const at::Tensor& tensor) noexcept;
 
   std::shared_ptr<Group> group_;
   std::vector<std::pair<std::string, at::Tensor>> parameters_;  // of all groups
@@ -66,6 +77,10 @@ class ShardedOptimizer : public optim::Optimizer {
   std::vector<std::string> names_;   // of shards_: the parameter's, with rows where it is cut
   std::vector<at::Tensor> tensors_;  // views of the parameters
   std::vector<Bucket> buckets_;
+  std::unordered_map<const void*, std::vector<size_t>> buckets_of_;  // by a parameter's storage
+  std::optional<BeforeUse> gate_;                                    // while a forward pass runs
+  std::exception_ptr failure_;
+  double waited_s_ = 0;
   std::unique_ptr<optim::Optimizer> inner_;
 };
 

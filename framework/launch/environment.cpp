@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "framework/launch/machine.h"
+#include "framework/base/machine.h"
 
 namespace brim::launch {
 namespace {

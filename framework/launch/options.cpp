@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "framework/base/error.h"
+#include "framework/base/machine.h"
 #include "framework/base/nearest.h"
 #include "framework/launch/machine.h"
 #include "framework/launch/program.h"

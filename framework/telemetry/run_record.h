@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -32,9 +31,5 @@ struct RunRecord {
 /// "started", "environment" (the variables that steer threads, devices and ranks, where set),
 /// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
-
-/// The memory limit of the process's cgroup (v2 or v1) or of one above it, the smallest of them;
-/// -1 without one. `root` is "/" except in tests.
-int64_t cgroup_memory_limit_bytes(const std::filesystem::path& root = "/");
 
 }  // namespace brim::telemetry

@@ -17,6 +17,9 @@ void RunConfig::fields(recipe::Fields& f) {
   f.value("name", name, "names the run's folder under runs/; empty: the model's name");
   f.value("seed", seed, "seeds initialisation, sample order, augmentation and dropout",
           at_least(0));
+  f.value("deterministic", deterministic,
+          "the same weights to the bit in every run on the same hardware; refuses what can't "
+          "promise it");
 }
 
 void ModelSection::fields(recipe::Fields& f) { f.part("name", model, "which model to train"); }
@@ -107,6 +110,11 @@ JobConfig read_job(const recipe::Value& document) {
     throw Error(Exit::kRecipe,
                 "[run] name = \"{}\": expected a plain folder name without '/' or a leading dot",
                 job.run.name);
+  }
+  if (job.run.deterministic && job.distributed.balance == distributed::Balance::kThroughput) {
+    throw Error(Exit::kRecipe,
+                "[run] deterministic = true can't hold with [distributed] balance = "
+                "\"throughput\", whose shares follow measured times; use \"even\" or \"cost\"");
   }
   if (job.batch.micro && *job.batch.micro > job.batch.global) {
     throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",

@@ -24,6 +24,7 @@ namespace brim::train {
 struct RunConfig {
   std::string name;
   int64_t seed = 0;
+  bool deterministic = false;
   void fields(recipe::Fields& f);
 };
 

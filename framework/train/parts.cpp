@@ -29,6 +29,15 @@ void share_cores(const distributed::Ranks& ranks) {
   at::set_num_threads(static_cast<int>(std::max<int64_t>(1, cores)));
 }
 
+/// LibTorch then takes only algorithms that give the same bits each time, and throws where an
+/// operator has none.
+void require_determinism() {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS asks for it
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
 /// 90 for compute capability 9.0; what the CPU can do.
 amp::Abilities abilities(c10::Device device) {
   amp::Abilities result = amp::cpu_abilities();
@@ -160,6 +169,7 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.group = std::move(group);
   parts.device = device;
   share_cores(parts.group->ranks());
+  if (job.run.deterministic) require_determinism();
   if (parts.device.is_cpu()) device::install_cpu_allocator();
   parts.precision = amp::resolve(job.precision.mode, parts.device.type(), abilities(parts.device));
   amp::apply_tf32(parts.precision);

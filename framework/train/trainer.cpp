@@ -49,15 +49,17 @@ void Trainer::train_step() {
     own_samples += batch->count;
 
     timeline_.enter(Phase::kCommunication);
-    parts_.optimizer->finish_step();
     data_parallel_.before_forward(sums);
 
     timeline_.enter(Phase::kForward);
+    parts_.optimizer->begin_forward();
     at::Tensor loss;
     {
       const amp::Autocast autocast(parts_.device.type(), parts_.precision);
       loss = parts_.task->loss(*parts_.model, batch->tensors);
     }
+    parts_.optimizer->finish_step();
+    timeline_.move(Phase::kForward, Phase::kCommunication, parts_.optimizer->waited_s());
     if (batch->count < batch->step_samples) {
       loss = loss * (static_cast<double>(batch->count) / static_cast<double>(batch->step_samples));
     }

@@ -31,6 +31,8 @@ RECIPES = {
     "no model": (VALID.replace('name = "mlp"\n', "").encode(), "name"),
     "unknown model": (VALID.replace('"mlp"', '"mpl"').encode(), "did you mean \"mlp\"?"),
     "micro over global": (VALID.encode() + b"[batch]\nglobal = 4\nmicro = 8\n", "micro"),
+    "measured shares in a deterministic run": (
+        VALID.encode() + b'[run]\ndeterministic = true\n[distributed]\nbalance = "throughput"\n', "throughput"),
     "a path as name": (VALID.encode() + b'[run]\nname = "../up"\n', "name"),
 }
 

@@ -64,6 +64,9 @@ def one_rank(tmp_path_factory):
     (2, sets(batch__global=61, distributed__unused_parameters=True)),
     (2, sets(batch__global=60, distributed__bucket_mib=0.05)),
     (2, sets(batch__global=60, train__ema=0.9, distributed__zero=True)),
+    # Updated parameters arrive in many buckets, while the next forward pass waits for each.
+    (3, sets(batch__global=64, batch__micro=5, distributed__zero=True,
+             distributed__bucket_mib=0.002)),
 ])
 def test_ranks_learn_what_one_learns(one_rank, tmp_path, ranks, args):
     alone = one_rank(*without_distributed(args))

@@ -14,14 +14,14 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
-class Machine : public ::testing::Test {
+class MadeUpMachine : public ::testing::Test {
  protected:
-  Machine() {
+  MadeUpMachine() {
     fs::remove_all(root_);
     fs::create_directories(root_);
     ::unsetenv("CUDA_VISIBLE_DEVICES");
   }
-  ~Machine() override {
+  ~MadeUpMachine() override {
     fs::remove_all(root_);
     ::unsetenv("CUDA_VISIBLE_DEVICES");
   }
@@ -42,28 +42,7 @@ class Machine : public ::testing::Test {
                    ::testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
-TEST_F(Machine, WithoutQuotaAllAllowedCoresCount) {
-  EXPECT_EQ(usable_cores(root_), static_cast<int>(allowed_cores().size()));
-  add("proc/self/cgroup", "0::/job");
-  add("sys/fs/cgroup/job/cpu.max", "max 100000");
-  EXPECT_EQ(usable_cores(root_), static_cast<int>(allowed_cores().size()));
-}
-
-TEST_F(Machine, TheSmallestQuotaOnTheWayUpCounts) {
-  add("proc/self/cgroup", "0::/job/step");
-  add("sys/fs/cgroup/job/cpu.max", "150000 100000");
-  add("sys/fs/cgroup/job/step/cpu.max", "9900000 100000");
-  EXPECT_EQ(usable_cores(root_), 1);
-}
-
-TEST_F(Machine, QuotaOfTheFirstKindOfCgroups) {
-  add("proc/self/cgroup", "5:memory:/x\n3:cpu,cpuacct:/docker/abc");
-  add("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000");
-  add("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000");
-  EXPECT_EQ(usable_cores(root_), 1);  // half a core is one
-}
-
-TEST_F(Machine, GpusAreThoseWithADeviceFile) {
+TEST_F(MadeUpMachine, GpusAreThoseWithADeviceFile) {
   EXPECT_EQ(visible_gpus(root_), 0);
   for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia"}) {
     add(std::string("dev/") + name, "");
@@ -71,7 +50,7 @@ TEST_F(Machine, GpusAreThoseWithADeviceFile) {
   EXPECT_EQ(visible_gpus(root_), 3);
 }
 
-TEST_F(Machine, CudaVisibleDevicesChoosesAmongThem) {
+TEST_F(MadeUpMachine, CudaVisibleDevicesChoosesAmongThem) {
   for (const char* name : {"nvidia0", "nvidia1", "nvidia2"}) add(std::string("dev/") + name, "");
   const std::vector<std::pair<std::string, int>> cases = {
       {"", 0},       {"0", 1},  {"2, 0", 2},         {"0,1,2,3", 3},
@@ -82,7 +61,7 @@ TEST_F(Machine, CudaVisibleDevicesChoosesAmongThem) {
   }
 }
 
-TEST_F(Machine, ASliceHoldsWholeCores) {
+TEST_F(MadeUpMachine, ASliceHoldsWholeCores) {
   // Two cores of two hardware threads each, numbered as most machines do.
   add_core(0, 0, 0);
   add_core(1, 0, 1);
@@ -92,12 +71,12 @@ TEST_F(Machine, ASliceHoldsWholeCores) {
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
-TEST_F(Machine, CoresLeftOverGoToTheFirstRanks) {
+TEST_F(MadeUpMachine, CoresLeftOverGoToTheFirstRanks) {
   EXPECT_THAT(bind_ranks(Bind::kCores, 2, {4, 5, 6}, root_),
               ElementsAre(ElementsAre(4, 5), ElementsAre(6)));
 }
 
-TEST_F(Machine, NumaKeepsARankOnOneNode) {
+TEST_F(MadeUpMachine, NumaKeepsARankOnOneNode) {
   add("sys/devices/system/node/node0/cpulist", "0-2,6");
   add("sys/devices/system/node/node1/cpulist", "3-5,7");
   add("sys/devices/system/node/node2/cpulist", "");

@@ -7,13 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/telemetry/temporary_folder.h"
-
 namespace brim::telemetry {
 namespace {
 
-using brim::testing::put_content;
-using brim::testing::TemporaryFolder;
 using nlohmann::json;
 
 TEST(RunRecord, HoldsWhatMakesARunUnderstandable) {
@@ -44,41 +40,6 @@ TEST(RunRecord, DescribesTheMachine) {
     EXPECT_THAT(machine[key].get<std::string>(), ::testing::Not(::testing::IsEmpty())) << key;
   }
   EXPECT_THAT(machine["kernel"].get<std::string>(), ::testing::StartsWith("Linux "));
-}
-
-class CgroupLimit : public ::testing::Test {
- protected:
-  void put(const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((root_ / file).parent_path());
-    put_content(root_ / file, text);
-  }
-  int64_t limit() const { return cgroup_memory_limit_bytes(root_.path()); }
-  TemporaryFolder root_;
-};
-
-TEST_F(CgroupLimit, IsTheSmallestOnTheWayUp) {
-  put("proc/self/cgroup", "0::/jobs/mine\n");
-  put("sys/fs/cgroup/jobs/mine/memory.max", "max\n");
-  EXPECT_EQ(limit(), -1);
-  put("sys/fs/cgroup/jobs/memory.max", "8000000000\n");
-  EXPECT_EQ(limit(), 8'000'000'000);
-  put("sys/fs/cgroup/memory.max", "4000000000\n");
-  EXPECT_EQ(limit(), 4'000'000'000);
-}
-
-TEST_F(CgroupLimit, IsReadFromVersionOneToo) {
-  put("proc/self/cgroup", "12:cpu,cpuacct:/x\n9:memory:/docker/abc\n0::/\n");
-  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n");  // a container's own group
-  EXPECT_EQ(limit(), int64_t{1} << 31);
-  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // "no limit"
-  EXPECT_EQ(limit(), -1);
-}
-
-TEST_F(CgroupLimit, IsAbsentWithoutCgroupsAndInNonsense) {
-  EXPECT_EQ(limit(), -1);
-  put("proc/self/cgroup", "nonsense\n0::\n");
-  put("sys/fs/cgroup/memory.max", "-5\n");
-  EXPECT_EQ(limit(), -1);
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/machine.h"
 #include "framework/data/parallel.h"
-#include "framework/data/worker_count.h"
 
 namespace brim::data {
 namespace {
