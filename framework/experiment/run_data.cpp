@@ -1,0 +1,217 @@
+#include "framework/experiment/run_data.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <system_error>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+
+namespace brim::experiment {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kTextLimitBytes = 16 << 20;    // of run.json and recipe.toml
+constexpr size_t kBlockBytes = size_t{1} << 20;  // read at once
+constexpr size_t kLongestLineBytes = size_t{1} << 22;
+constexpr size_t kMostFigures = 256;
+constexpr size_t kLongestName = 128;
+constexpr double kLastStep = 9e15;  // steps are whole numbers that a double holds exactly
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error) throw Error(Exit::kResource, "{}: {}", path.string(), error.message());
+  return found;
+}
+
+std::string text_of(const fs::path& path) {
+  return is_there(path) ? read_file(path, Exit::kResource, kTextLimitBytes) : std::string();
+}
+
+std::string name_of(const fs::path& folder) {
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(folder, error);
+  const fs::path& path = error ? folder : whole;
+  return path.filename().empty() ? path.string() : path.filename().string();
+}
+
+}  // namespace
+
+const Series* RunData::figure(std::string_view name) const {
+  const auto found = figures.find(name);
+  return found == figures.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+int64_t RunData::last_step() const {
+  int64_t last = 0;
+  for (const auto& [name, series] : figures) last = std::max(last, series.last_step());
+  return last;
+}
+
+std::vector<std::string> RunData::remarks() const {
+  std::vector<std::string> words = notices;
+  if (lines == 0) words.emplace_back("metrics.jsonl holds no step yet");
+  if (damaged_lines > 0) {
+    words.push_back(
+        fmt::format("{} lines of metrics.jsonl are damaged and were left out", damaged_lines));
+  }
+  if (torn_bytes > 0) {
+    words.push_back(fmt::format(
+        "the last line of metrics.jsonl is torn after {} bytes and was left out", torn_bytes));
+  }
+  if (left_out_figures > 0) {
+    words.push_back(
+        fmt::format("only the first {} kinds of figures were read; {} values of others "
+                    "were left out",
+                    kMostFigures, left_out_figures));
+  }
+  return words;
+}
+
+RunReader::RunReader(const fs::path& folder) : file_(nullptr, &std::fclose) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found) {
+    throw Error(Exit::kData, "{}: expected the folder of a run, found nothing there",
+                folder.string());
+  }
+  if (error) throw Error(Exit::kResource, "{}: {}", folder.string(), error.message());
+  if (status.type() != fs::file_type::directory) {
+    throw Error(Exit::kData, "{}: expected the folder of a run, found a file", folder.string());
+  }
+  if (!is_there(folder / "run.json") && !is_there(folder / "metrics.jsonl")) {
+    throw Error(Exit::kData,
+                "{}: expected the folder of a run (as trainer --output makes it), found neither "
+                "run.json nor metrics.jsonl in it",
+                folder.string());
+  }
+  data_.folder = folder;
+  data_.name = name_of(folder);
+  data_.recipe = text_of(folder / "recipe.toml");
+  if (data_.recipe.empty()) data_.notices.emplace_back("recipe.toml is missing or empty");
+  read_record();
+}
+
+void RunReader::read_record() {
+  const std::string text = text_of(data_.folder / "run.json");
+  data_.record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (data_.record.is_object()) return;
+  data_.record = nlohmann::json::object();
+  data_.notices.emplace_back(text.empty() ? "run.json is missing or empty"
+                                          : "run.json is damaged and was left out");
+}
+
+/// From the start of the file, with nothing taken in.
+void RunReader::open() {
+  data_.figures.clear();
+  data_.lines = data_.damaged_lines = data_.left_out_figures = data_.torn_bytes = 0;
+  expected_.clear();
+  unfinished_.clear();
+  is_too_long_ = false;
+  read_bytes_ = 0;
+  const fs::path path = data_.folder / "metrics.jsonl";
+  file_.reset(std::fopen(path.c_str(), "re"));
+  if (file_ == nullptr && errno != ENOENT) {
+    throw Error(Exit::kResource, "{}: cannot open: {}", path.string(), errno_text(errno));
+  }
+}
+
+bool RunReader::update() {
+  const fs::path path = data_.folder / "metrics.jsonl";
+  struct stat now = {};
+  const bool is_found = ::stat(path.c_str(), &now) == 0;
+  if (file_ == nullptr || !is_found || now.st_ino != file_number_ || now.st_size < read_bytes_) {
+    open();
+    file_number_ = now.st_ino;
+    if (file_ == nullptr) return false;
+  }
+  std::clearerr(file_.get());
+  std::string block(kBlockBytes, '\0');
+  bool is_new = false;
+  while (const size_t got = std::fread(block.data(), 1, block.size(), file_.get())) {
+    read_bytes_ += static_cast<int64_t>(got);
+    take_block(std::string_view(block).substr(0, got));
+    is_new = true;
+  }
+  if (std::ferror(file_.get()) != 0) {
+    throw Error(Exit::kResource, "{}: cannot read: {}", path.string(), errno_text(errno));
+  }
+  data_.torn_bytes = static_cast<int64_t>(unfinished_.size());
+  return is_new;
+}
+
+void RunReader::take_block(std::string_view block) {
+  while (!block.empty()) {
+    const size_t end = block.find('\n');
+    const std::string_view piece = block.substr(0, end);
+    if (end != std::string_view::npos && unfinished_.empty()) {
+      take_line(piece);
+    } else {
+      if (unfinished_.size() + piece.size() > kLongestLineBytes) is_too_long_ = true;
+      if (!is_too_long_) unfinished_ += piece;
+      if (end == std::string_view::npos) return;
+      is_too_long_ ? void(++data_.damaged_lines) : take_line(unfinished_);
+      unfinished_.clear();
+      is_too_long_ = false;
+    }
+    block.remove_prefix(end + 1);
+  }
+}
+
+void RunReader::take_line(std::string_view line) {
+  if (!read_metrics_line(line, line_)) {
+    ++data_.damaged_lines;
+    return;
+  }
+  const auto step = std::ranges::find_if(line_, [](const LineFigure& figure) {
+    return figure.section.empty() && figure.key == "step";
+  });
+  if (step == line_.end()) return;
+  if (!(step->value >= 0 && step->value <= kLastStep)) {
+    ++data_.damaged_lines;
+    return;
+  }
+  ++data_.lines;
+  const auto at = static_cast<int64_t>(step->value);
+  for (size_t i = 0; i < line_.size(); ++i) {
+    if (i == static_cast<size_t>(step - line_.begin())) continue;
+    const LineFigure& figure = line_[i];
+    // Most lines have the figures of the one before, in the same order.
+    if (i >= expected_.size()) expected_.resize(i + 1);
+    Expected& expected = expected_[i];
+    if (expected.series == nullptr || expected.key != figure.key ||
+        expected.section != figure.section) {
+      expected = {std::string(figure.section), std::string(figure.key), find(figure)};
+    }
+    if (expected.series != nullptr) {
+      expected.series->add(at, figure.value);
+    } else {
+      ++data_.left_out_figures;
+    }
+  }
+}
+
+/// Null where there are too many already.
+Series* RunReader::find(const LineFigure& figure) {
+  if (figure.section.size() + figure.key.size() > kLongestName) return nullptr;
+  std::string name(figure.section);
+  if (!name.empty()) name += '/';
+  name += figure.key;
+  const auto found = data_.figures.find(name);
+  if (found != data_.figures.end()) return &found->second;
+  if (data_.figures.size() >= kMostFigures) return nullptr;
+  return &data_.figures[name];
+}
+
+RunData read_run(const fs::path& folder) {
+  RunReader reader(folder);
+  reader.update();
+  return reader.data();
+}
+
+}  // namespace brim::experiment

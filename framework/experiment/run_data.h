@@ -1,0 +1,77 @@
+// A run's folder as reports and diagnoses see it: run.json, recipe.toml and the figures of
+// metrics.jsonl, which are read line by line in bounded memory, also while the run is still going.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/experiment/metrics_line.h"
+#include "framework/experiment/series.h"
+
+namespace brim::experiment {
+
+struct RunData {
+  std::filesystem::path folder;
+  std::string name;       // the folder's
+  nlohmann::json record;  // run.json; an empty object where there is none
+  std::string recipe;     // recipe.toml as it stands; "" where there is none
+  /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
+  std::map<std::string, Series, std::less<>> figures;
+  int64_t lines = 0;  // with a step
+  int64_t damaged_lines = 0;
+  int64_t left_out_figures = 0;  // over the number that is kept
+  int64_t torn_bytes = 0;        // of a last line without its end: being written, or cut off
+  std::vector<std::string> notices;
+
+  /// Null where the run has no such figure.
+  const Series* figure(std::string_view name) const;
+  int64_t last_step() const;
+  /// What a reader should know of what is missing or was left out, in words.
+  std::vector<std::string> remarks() const;
+};
+
+/// Reads a run and follows it. Not thread-safe.
+class RunReader {
+ public:
+  /// Throws Error: kData where the folder is not a run's, kResource where it can't be read.
+  explicit RunReader(const std::filesystem::path& folder);
+
+  /// Takes in what the run has written since the last call; all of it again where the file was cut
+  /// back, as by a resumed run. Throws Error(kResource). True where there was something new.
+  bool update();
+
+  const RunData& data() const { return data_; }
+
+ private:
+  struct Expected {
+    std::string section;
+    std::string key;
+    Series* series;
+  };
+  void read_record();
+  void open();
+  void take_block(std::string_view block);
+  void take_line(std::string_view line);
+  Series* find(const LineFigure& figure);
+
+  RunData data_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  uint64_t file_number_ = 0;  // its inode
+  int64_t read_bytes_ = 0;
+  std::string unfinished_;  // the bytes after the last line's end
+  bool is_too_long_ = false;
+  std::vector<LineFigure> line_;
+  std::vector<Expected> expected_;  // the figures of the line before, in its order
+};
+
+/// A whole run at once.
+RunData read_run(const std::filesystem::path& folder);
+
+}  // namespace brim::experiment

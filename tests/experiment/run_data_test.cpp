@@ -1,0 +1,145 @@
+#include "framework/experiment/run_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "framework/base/error.h"
+#include "tests/telemetry/temporary_folder.h"
+
+namespace brim::experiment {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::put_content;
+using testing::TemporaryFolder;
+
+std::string line(int64_t step, double loss) {
+  return fmt::format(R"({{"step":{},"loss":{},"phases_s":{{"forward":0.5}}}})"
+                     "\n",
+                     step, loss);
+}
+
+void append(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::app) << text;
+}
+
+void make_run(const TemporaryFolder& folder, const std::string& metrics) {
+  put_content(folder / "run.json", R"({"device":"cpu"})");
+  put_content(folder / "recipe.toml", "[run]\nname = \"x\"\n");
+  put_content(folder / "metrics.jsonl", metrics);
+}
+
+Exit status_of(const std::filesystem::path& folder) {
+  try {
+    read_run(folder);
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder.string()));
+    return error.status();
+  }
+  return Exit::kDone;
+}
+
+TEST(RunData, FiguresOfAllLinesAreRead) {
+  const TemporaryFolder folder;
+  make_run(folder, line(10, 2.0) + line(20, 1.0) + R"({"step":20,"eval_top1":98})" + "\n");
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.lines, 3);
+  EXPECT_EQ(run.figure("loss")->mean(), 1.5);
+  EXPECT_EQ(run.figure("phases_s/forward")->count(), 2);
+  EXPECT_EQ(run.figure("eval_top1")->last(), 98);
+  EXPECT_EQ(run.figure("step"), nullptr);
+  EXPECT_EQ(run.figure("gone"), nullptr);
+  EXPECT_EQ(run.last_step(), 20);
+  EXPECT_EQ(run.record["device"], "cpu");
+  EXPECT_EQ(run.name, folder.path().filename());
+  EXPECT_THAT(run.remarks(), IsEmpty());
+}
+
+TEST(RunData, DamageIsLeftOutAndSaid) {
+  const TemporaryFolder folder;
+  make_run(folder, line(1, 1) + "{\"step\":\n\x01\xff\n" + line(2, 2) +
+                       "{\"step\":-4,\"loss\":9}\n" + "{\"note\":1}\n" + R"({"step":3,"loss":)");
+  put_content(folder / "run.json", "{");
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.lines, 2);
+  EXPECT_EQ(run.figure("loss")->high(), 2);
+  EXPECT_TRUE(run.record.is_object());
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("3 lines of metrics.jsonl are damaged")));
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("is torn after 17 bytes")));
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("run.json is damaged")));
+}
+
+TEST(RunData, ARunThatHasJustStartedIsARun) {
+  const TemporaryFolder folder;
+  put_content(folder / "run.json", "{}");
+  const RunData run = read_run(folder.path());
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("holds no step yet")));
+}
+
+TEST(RunData, WhatIsNoRunIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(status_of(folder.path()), Exit::kData);
+  EXPECT_EQ(status_of(folder / "gone"), Exit::kData);
+  put_content(folder / "file", "");
+  EXPECT_EQ(status_of(folder / "file"), Exit::kData);
+}
+
+TEST(RunData, WhatCannotBeReadIsAMatterOfResources) {
+  const TemporaryFolder folder;
+  make_run(folder, "");
+  std::filesystem::remove(folder / "metrics.jsonl");
+  std::filesystem::create_directory(folder / "metrics.jsonl");  // root may read any file
+  EXPECT_EQ(status_of(folder.path()), Exit::kResource);
+}
+
+TEST(RunData, MemoryIsBoundedWhateverTheFileHolds) {
+  const TemporaryFolder folder;
+  make_run(folder, "");
+  std::ofstream file(folder / "metrics.jsonl");
+  for (int i = 0; i < 1000; ++i) file << "{\"step\":1,\"figure" << i << "\":1}\n";
+  file << "{\"step\":1,\"" << std::string(1000, 'x') << "\":1}\n";
+  file << "{\"step\":1,\"a\":\"" << std::string(10 << 20, 'x') << "\"}\n" << line(2, 5);
+  file.close();
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.figures.size(), 256U);
+  EXPECT_EQ(run.damaged_lines, 1);
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("only the first 256 kinds of figures")));
+}
+
+TEST(RunReader, FollowsARunThatIsStillWriting) {
+  const TemporaryFolder folder;
+  make_run(folder, line(1, 1));
+  RunReader reader(folder.path());
+  EXPECT_TRUE(reader.update());
+  EXPECT_FALSE(reader.update());
+  append(folder / "metrics.jsonl", R"({"step":2,)");
+  EXPECT_TRUE(reader.update());
+  EXPECT_EQ(reader.data().lines, 1);
+  EXPECT_EQ(reader.data().torn_bytes, 10);
+  append(folder / "metrics.jsonl", "\"loss\":7}\n" + line(3, 8));
+  EXPECT_TRUE(reader.update());
+  EXPECT_EQ(reader.data().lines, 3);
+  EXPECT_EQ(reader.data().figure("loss")->high(), 8);
+  EXPECT_THAT(reader.data().remarks(), IsEmpty());
+}
+
+TEST(RunReader, BeginsAgainWhereARunWasCutBack) {
+  const TemporaryFolder folder;
+  make_run(folder, line(1, 1) + line(2, 2) + line(3, 3));
+  RunReader reader(folder.path());
+  reader.update();
+  put_content(folder / "metrics.new", line(1, 1) + line(2, 4) + line(3, 5) + line(4, 6));
+  std::filesystem::rename(folder / "metrics.new", folder / "metrics.jsonl");
+  EXPECT_TRUE(reader.update());
+  EXPECT_EQ(reader.data().lines, 4);
+  EXPECT_EQ(reader.data().figure("loss")->mean(), 4.0);
+}
+
+}  // namespace
+}  // namespace brim::experiment
