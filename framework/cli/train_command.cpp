@@ -33,6 +33,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer recipe check|show|schema|reference\n"
+    "  trainer report RUN…\n"
     "  trainer version\n";
 
 cxxopts::Options train_options() {
