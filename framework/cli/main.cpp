@@ -27,8 +27,10 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 3> kCommands = {
-    {{"data", data_command}, {"recipe", recipe_command}, {"version", version_command}}};
+constexpr std::array<Command, 4> kCommands = {{{"data", data_command},
+                                               {"devices", devices_command},
+                                               {"recipe", recipe_command},
+                                               {"version", version_command}}};
 
 void register_parts() {
   models::register_all();

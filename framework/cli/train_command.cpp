@@ -32,6 +32,7 @@ namespace {
 constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
+    "  trainer devices [--watch]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer report RUN…\n"
     "  trainer version\n";

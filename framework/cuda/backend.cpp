@@ -66,6 +66,7 @@ class Backend final : public device::CudaBackend {
     return {.allocated_bytes = stats.allocated_bytes[aggregate()].current,
             .reserved_bytes = stats.reserved_bytes[aggregate()].current,
             .peak_bytes = stats.allocated_bytes[aggregate()].peak,
+            .peak_reserved_bytes = stats.reserved_bytes[aggregate()].peak,
             .free_bytes = static_cast<int64_t>(free),
             .total_bytes = static_cast<int64_t>(total)};
   }

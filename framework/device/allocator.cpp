@@ -4,6 +4,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <limits>
+#include <string>
+
 #include "framework/base/units.h"
 
 namespace brim::device {
@@ -45,7 +48,10 @@ class CpuAllocator final : public c10::Allocator {
                                      static_cast<size_t>(now.reserved_bytes), c10::kCPU);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory on the host: a tensor asked for ",
                      format_bytes(static_cast<int64_t>(bytes)), "; tensors hold ",
-                     format_bytes(now.allocated_bytes), " already");
+                     format_bytes(now.allocated_bytes), " already",
+                     now.cap_bytes < std::numeric_limits<int64_t>::max() / 4
+                         ? ", and may hold " + format_bytes(now.cap_bytes)
+                         : std::string());
     std::abort();  // not reached; the macro's author doesn't say so to the compiler
   }
 };

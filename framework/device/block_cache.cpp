@@ -258,7 +258,16 @@ MemoryStats cpu_memory() {
   std::lock_guard lock(all.mutex);
   return {.allocated_bytes = allocated_bytes.load(std::memory_order_relaxed),
           .reserved_bytes = static_cast<int64_t>(all.extents.reserved_bytes()),
-          .peak_bytes = peak_bytes.load(std::memory_order_relaxed)};
+          .peak_bytes = peak_bytes.load(std::memory_order_relaxed),
+          .peak_reserved_bytes = static_cast<int64_t>(all.extents.most_reserved_bytes()),
+          .cap_bytes = static_cast<int64_t>(std::min(all.extents.cap_bytes(), kFree / 2))};
+}
+
+void set_cpu_cap(int64_t bytes) {
+  Shared& all = shared();
+  std::lock_guard lock(all.mutex);
+  all.extents.set_cap(static_cast<size_t>(std::max<int64_t>(bytes, 0)));
+  if (all.extents.reserved_bytes() > all.extents.cap_bytes()) all.extents.release();
 }
 
 void reset_cpu_peak() {

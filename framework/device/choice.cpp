@@ -23,6 +23,11 @@ std::optional<int> cuda_index(std::string_view select) {
 
 void DeviceConfig::fields(recipe::Fields& f) {
   f.value("select", select, "\"auto\", \"cpu\", or a GPU as \"cuda:0\" or \"0\"");
+  f.value("memory_fraction", memory_fraction,
+          "share of the device's memory that the job may take; 1: what is free at its start",
+          {.low = 0, .high = 1, .low_open = true});
+  f.value("memory_gib", memory_gib, "GiB that the job may take; 0: as memory_fraction says",
+          recipe::at_least(0));
 }
 
 c10::Device choose_device(const std::string& select, int64_t local_rank, int64_t local_world) {

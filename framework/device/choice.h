@@ -12,6 +12,8 @@ namespace brim::device {
 
 struct DeviceConfig {
   std::string select = "auto";
+  double memory_fraction = 1;  // of the device; 1: what is free
+  double memory_gib = 0;       // 0: as memory_fraction says
   void fields(recipe::Fields& f);
 };
 

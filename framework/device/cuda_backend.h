@@ -19,7 +19,8 @@ struct CudaMemory {
   int64_t allocated_bytes = 0;  // by tensors
   int64_t reserved_bytes = 0;   // by LibTorch's caching allocator
   int64_t peak_bytes = 0;       // most allocated since the last reset
-  int64_t free_bytes = 0;       // on the device, for any process
+  int64_t peak_reserved_bytes = 0;
+  int64_t free_bytes = 0;  // on the device, for any process
   int64_t total_bytes = 0;
 };
 

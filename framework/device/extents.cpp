@@ -3,6 +3,7 @@
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <iterator>
 #include <vector>
 
@@ -45,6 +46,7 @@ void Extents::give(std::byte* start, size_t bytes) {
 /// Maps room for `bytes` in whole huge pages, which become free.
 bool Extents::grow(size_t bytes) {
   const size_t size = round_up(bytes, kHugePage);
+  if (reserved_bytes_ >= cap_bytes_ || size > cap_bytes_ - reserved_bytes_) return false;
   void* mapped =
       ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return false;
@@ -57,6 +59,7 @@ bool Extents::grow(size_t bytes) {
   // Refused where the kernel has no huge pages; small ones do.
   ::madvise(reinterpret_cast<void*>(end - size), size, MADV_HUGEPAGE);
   reserved_bytes_ += size;
+  most_reserved_bytes_ = std::max(most_reserved_bytes_, reserved_bytes_);
   add_free(end - size, size);
   return true;
 }

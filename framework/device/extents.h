@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -12,7 +13,7 @@
 namespace brim::device {
 
 /// Best fit over address-ordered free extents. Not thread-safe. Never throws: a null result means
-/// that the kernel has no more.
+/// that the kernel has no more, or that the cap is reached.
 class Extents {
  public:
   static constexpr size_t kPage = size_t{1} << 12;
@@ -29,8 +30,14 @@ class Extents {
   /// Returns all free huge pages to the kernel.
   void release();
 
+  /// take() maps no more than this in all.
+  void set_cap(size_t bytes) { cap_bytes_ = bytes; }
+  size_t cap_bytes() const { return cap_bytes_; }
+
   /// Taken and free together: what the kernel has mapped for us.
   size_t reserved_bytes() const { return reserved_bytes_; }
+  /// The most that it ever was.
+  size_t most_reserved_bytes() const { return most_reserved_bytes_; }
 
  private:
   bool grow(size_t bytes);
@@ -40,6 +47,8 @@ class Extents {
   std::map<uintptr_t, size_t> free_;                     // by address; no two touch
   std::set<std::pair<size_t, uintptr_t>> free_by_size_;  // the same
   size_t reserved_bytes_ = 0;
+  size_t most_reserved_bytes_ = 0;
+  size_t cap_bytes_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace brim::device

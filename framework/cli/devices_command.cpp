@@ -1,0 +1,137 @@
+// trainer devices: the GPUs and the CPU as this process finds them, once or again and again.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/machine.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/device/nvml.h"
+#include "framework/device/report.h"
+#include "framework/telemetry/run_record.h"
+
+namespace brim::cli {
+namespace {
+
+using device::GpuReading;
+using device::Nvml;
+using nlohmann::json;
+
+/// GPM's counters need 100 ms between two readings.
+constexpr double kCounterInterval_s = 0.15;
+
+/// Sleeps in small pieces; false once a stop was asked for.
+bool wait(double seconds) {
+  const double end = now_s() + seconds;
+  while (!stop_requested() && now_s() < end) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.05, end - now_s())));
+  }
+  return !stop_requested();
+}
+
+/// With activities, where a GPU has the counters.
+std::vector<GpuReading> first_reading(Nvml& nvml) {
+  std::vector<GpuReading> gpus = nvml.read();
+  if (!nvml.has_counters() || !wait(kCounterInterval_s)) return gpus;
+  return nvml.read();
+}
+
+json cpu_record() {
+  const Machine machine;
+  const std::optional<double> quota = machine.core_quota();
+  const std::optional<int64_t> limit = machine.memory_limit_bytes();
+  return {{"name", telemetry::machine_record()["cpu"]},
+          {"cores", machine.allowed_cores()},
+          {"usable_cores", machine.usable_cores()},
+          {"core_quota", quota ? json(*quota) : json(nullptr)},
+          {"memory_total_bytes", machine.memory_bytes()},
+          {"memory_limit_bytes", limit ? json(*limit) : json(nullptr)},
+          {"memory_free_bytes", machine.free_memory_bytes()}};
+}
+
+json record(const Nvml& nvml, const std::vector<GpuReading>& gpus) {
+  const auto driver = nvml.driver_version();
+  json list = json::array();
+  for (const GpuReading& gpu : gpus) list.push_back(device::to_json(gpu));
+  return {{"time", timestamp()},
+          {"driver", driver ? json(*driver) : json(nullptr)},
+          {"no_gpus_because", nvml.is_there() ? json(nullptr) : json(nvml.why_not())},
+          {"gpus", list},
+          {"cpu", cpu_record()}};
+}
+
+std::string describe_cpu() {
+  const json cpu = cpu_record();
+  std::string text =
+      fmt::format("CPU    {}\n       {} of {} cores usable", cpu["name"].get<std::string>(),
+                  cpu["usable_cores"].get<int>(), cpu["cores"].get<int>());
+  if (!cpu["core_quota"].is_null()) {
+    text += fmt::format(" (the cgroup's quota: {:.1f})", cpu["core_quota"].get<double>());
+  }
+  text +=
+      fmt::format(", memory: {} free of {}", format_bytes(cpu["memory_free_bytes"].get<int64_t>()),
+                  format_bytes(cpu["memory_total_bytes"].get<int64_t>()));
+  if (!cpu["memory_limit_bytes"].is_null()) {
+    text += fmt::format(" (the cgroup's limit: {})",
+                        format_bytes(cpu["memory_limit_bytes"].get<int64_t>()));
+  }
+  return text + "\n";
+}
+
+std::string describe_all(const Nvml& nvml, const std::vector<GpuReading>& gpus) {
+  std::string text;
+  for (const GpuReading& gpu : gpus) text += device::describe(gpu);
+  if (!nvml.is_there()) text += fmt::format("no NVIDIA GPU: {}\n", nvml.why_not());
+  if (nvml.is_there() && gpus.empty()) text += "no NVIDIA GPU: the driver shows none\n";
+  return text + describe_cpu();
+}
+
+}  // namespace
+
+int devices_command(int argc, char** argv) {
+  cxxopts::Options options("trainer devices", "The GPUs and the CPU: memory, activity, health.");
+  options.add_options()("watch", "again and again until Ctrl-C")(
+      "every", "seconds between two readings, with --watch",
+      cxxopts::value<double>()->default_value("2"),
+      "SECONDS")("json", "print JSON, a line a reading")("h,help", "show this help");
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  const auto every_s = parsed["every"].as<double>();
+  if (!(every_s >= kCounterInterval_s && every_s <= 86400)) {
+    throw Error(Exit::kRecipe, "--every: expected seconds from {} to 86400, found {}",
+                kCounterInterval_s, every_s);
+  }
+  const bool is_watch = parsed.count("watch") != 0;
+  Nvml nvml;
+  std::vector<GpuReading> gpus = first_reading(nvml);
+  do {
+    if (parsed.count("json") != 0) {
+      fmt::print("{}\n", record(nvml, gpus).dump(-1, ' ', false, json::error_handler_t::replace));
+    } else {
+      // Over the reading before, on a terminal.
+      if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
+      fmt::print("{}{}", is_watch ? timestamp() + "\n" : "", describe_all(nvml, gpus));
+    }
+    std::fflush(stdout);
+    if (!is_watch || !wait(every_s)) break;
+    gpus = nvml.read();
+  } while (std::ferror(stdout) == 0);
+  return 0;
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,128 @@
+#include "framework/device/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "framework/base/error.h"
+#include "framework/base/machine.h"
+#include "framework/base/units.h"
+#include "framework/device/allocator.h"
+#include "framework/device/cuda_loader.h"
+
+namespace brim::device {
+namespace {
+
+constexpr double kGib = 1 << 30;
+
+/// A line of /proc/self/status that counts kilobytes, as VmHWM; 0 where there is none.
+int64_t status_bytes(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return std::atoll(line.c_str() + name.size() + 1) * 1024;
+  }
+  return 0;
+}
+
+/// What the config allows of a device that has `total` bytes, `free` of them free.
+int64_t limit(const DeviceConfig& config, int64_t total, int64_t free) {
+  double bytes = static_cast<double>(free);
+  if (config.memory_gib > 0) {
+    bytes = config.memory_gib * kGib;
+  } else if (config.memory_fraction < 1) {
+    bytes = config.memory_fraction * static_cast<double>(total);
+  }
+  if (bytes > static_cast<double>(total)) {
+    throw Error(Exit::kResource,
+                "[device] memory_gib = {} is more than there is: {}; lower it, or leave it out for "
+                "what is free",
+                config.memory_gib, format_bytes(total));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+class CpuMemory final : public Memory {
+ public:
+  explicit CpuMemory(const DeviceConfig& config)
+      : Memory(machine_limit(config)), start_bytes_(status_bytes("VmRSS")) {
+    install_cpu_allocator();
+  }
+
+  MemoryStats stats() const override { return cpu_memory(); }
+  void reset_peak() override { reset_cpu_peak(); }
+  void release_cached() override { release_cached_cpu_memory(); }
+  int64_t outside_bytes() const override {
+    // The most that the process ever held, less the most that tensors did: both peak together.
+    const MemoryStats now = stats();
+    most_reserved_ = std::max(most_reserved_, now.peak_reserved_bytes);
+    return std::max<int64_t>(0, status_bytes("VmHWM") - start_bytes_ - most_reserved_);
+  }
+  void synchronize() const override {}
+
+ private:
+  static int64_t machine_limit(const DeviceConfig& config) {
+    const Machine machine;
+    const int64_t total =
+        std::min(machine.memory_bytes(),
+                 machine.memory_limit_bytes().value_or(std::numeric_limits<int64_t>::max()));
+    return limit(config, total, std::min(total, machine.free_memory_bytes()));
+  }
+  void set_cap(int64_t bytes) override { set_cpu_cap(bytes); }
+
+  int64_t start_bytes_;
+  mutable int64_t most_reserved_ = 0;
+};
+
+class GpuMemory final : public Memory {
+ public:
+  GpuMemory(int device, const DeviceConfig& config)
+      : Memory(limit(config, memory(device).total_bytes, memory(device).free_bytes)),
+        device_(device),
+        total_bytes_(memory(device).total_bytes) {}
+
+  MemoryStats stats() const override {
+    const CudaMemory now = memory(device_);
+    return {.allocated_bytes = now.allocated_bytes,
+            .reserved_bytes = now.reserved_bytes,
+            .peak_bytes = now.peak_bytes,
+            .peak_reserved_bytes = now.peak_reserved_bytes,
+            .cap_bytes = cap_bytes_};
+  }
+  void reset_peak() override { cuda().backend->reset_peak(device_); }
+  void release_cached() override { cuda().backend->release_cached(); }
+  /// The context and NCCL's buffers are taken before the limit is read, where it is what is free.
+  int64_t outside_bytes() const override { return 0; }
+  void synchronize() const override { cuda().backend->synchronize(device_); }
+
+ private:
+  static CudaMemory memory(int device) { return cuda().backend->memory(device); }
+  void set_cap(int64_t bytes) override {
+    cap_bytes_ = bytes;
+    const double share = static_cast<double>(bytes) / static_cast<double>(total_bytes_);
+    cuda().backend->set_memory_fraction(std::clamp(share, 1e-6, 1.0), device_);
+  }
+
+  int device_;
+  int64_t total_bytes_;
+  int64_t cap_bytes_ = 0;
+};
+
+}  // namespace
+
+void Memory::leave_for_tensors(int64_t outside) {
+  set_cap(std::max<int64_t>(0, limit_bytes_ - std::max(outside, outside_bytes())));
+}
+
+std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config) {
+  std::unique_ptr<Memory> memory;
+  if (device.is_cpu()) {
+    memory = std::make_unique<CpuMemory>(config);
+  } else {
+    memory = std::make_unique<GpuMemory>(device.index(), config);
+  }
+  memory->leave_for_tensors();
+  return memory;
+}
+
+}  // namespace brim::device

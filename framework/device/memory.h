@@ -1,0 +1,48 @@
+// The memory of the device that a job trains on: how much it holds, and how much it may take. The
+// same for the CPU, whose tensors Brim's allocator serves, and for a GPU under LibTorch's.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "framework/device/block_cache.h"
+#include "framework/device/choice.h"
+
+namespace brim::device {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  /// `cap_bytes` is what tensors may hold in all, cached memory included.
+  virtual MemoryStats stats() const = 0;
+  /// From now on the peak counts from what is allocated now.
+  virtual void reset_peak() = 0;
+  virtual void release_cached() = 0;
+  /// What the job holds beside tensors: on the CPU all that the process has grown by since this was
+  /// made, batches being loaded included.
+  virtual int64_t outside_bytes() const = 0;
+  /// Waits for what the device has been given to do.
+  virtual void synchronize() const = 0;
+
+  /// What the job may take in all.
+  int64_t limit_bytes() const { return limit_bytes_; }
+  /// Leaves tensors what the limit leaves beside `outside` and what the job holds outside already.
+  void leave_for_tensors(int64_t outside = 0);
+
+ protected:
+  explicit Memory(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  virtual void set_cap(int64_t bytes) = 0;
+
+ private:
+  int64_t limit_bytes_;
+};
+
+/// The limit is the config's; where it gives none, what is free on the device now. On the CPU this
+/// installs Brim's allocator: call it before tensors are made, once. Throws Error(kResource) for a
+/// limit over what the device has.
+std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config);
+
+}  // namespace brim::device

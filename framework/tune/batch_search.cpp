@@ -1,0 +1,153 @@
+#include "framework/tune/batch_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace brim::tune {
+namespace {
+
+constexpr int64_t kFirst = 8;
+constexpr int64_t kSecond = 32;
+constexpr int64_t kFarthest = 32;  // a prediction is trusted up to this many times the last size
+constexpr int64_t kStep = 8;       // between sizes over kStep
+
+int64_t free_bytes(const Probe& probe) { return probe.cap_bytes - probe.peak_bytes; }
+
+class Search {
+ public:
+  Search(const SearchOptions& options, const RunProbe& run_probe)
+      : options_(options), run_probe_(run_probe) {}
+
+  SearchResult run() {
+    for (int64_t i = 0; i < options_.most_probes; ++i) {
+      const std::optional<int64_t> size = next();
+      if (!size) break;
+      take(*size);
+    }
+    result_.size = safe_;
+    return std::move(result_);
+  }
+
+ private:
+  /// Rounded down to what may be asked for.
+  int64_t allowed(int64_t size) const {
+    if (size >= options_.largest) return options_.largest;
+    const int64_t step = size > kStep ? kStep : options_.unit;
+    return std::max(options_.unit, size / step * step);
+  }
+  int64_t step_from(int64_t size) const { return size >= kStep ? kStep : options_.unit; }
+
+  std::optional<int64_t> next() const {
+    if (result_.probes.empty()) return allowed(kFirst);
+    if (safe_ == 0) {
+      if (unsafe_ <= options_.unit) return std::nullopt;
+      return allowed(unsafe_ / 2);
+    }
+    if (safe_ >= options_.largest) return std::nullopt;
+    const int64_t one_more = std::min(options_.largest, allowed(safe_ + step_from(safe_)));
+    if (unsafe_ != 0 && one_more >= unsafe_) return std::nullopt;
+    if (measured_.size() < 2) {
+      const int64_t wanted = unsafe_ == 0 ? std::max(kSecond, 4 * safe_) : (safe_ + unsafe_) / 2;
+      return std::clamp(allowed(wanted), one_more, before_unsafe());
+    }
+    const int64_t predicted = allowed(prediction());
+    if (predicted <= safe_) return std::nullopt;  // one more would not fit
+    if (unsafe_ != 0 && predicted >= unsafe_) {   // the last prediction was wrong
+      return std::clamp(allowed((safe_ + unsafe_) / 2), one_more, before_unsafe());
+    }
+    return std::clamp(predicted, one_more, std::max(one_more, before_unsafe()));
+  }
+
+  int64_t before_unsafe() const {
+    return unsafe_ == 0 ? options_.largest : allowed(unsafe_ - step_from(unsafe_ - 1));
+  }
+
+  /// Bytes a sample takes, by the two largest measured sizes.
+  double slope() const {
+    const Probe& high = measured_.back();
+    const Probe& low = measured_[measured_.size() - 2];
+    return static_cast<double>(free_bytes(low) - free_bytes(high)) /
+           static_cast<double>(high.size - low.size);
+  }
+
+  /// The largest size that leaves the margin.
+  int64_t prediction() const {
+    const Probe& last = measured_.back();
+    const double room = static_cast<double>(free_bytes(last)) -
+                        options_.margin * static_cast<double>(last.cap_bytes);
+    const double farthest = static_cast<double>(kFarthest * safe_);
+    const double per_sample = slope();
+    const double size =
+        per_sample <= 0 ? farthest : static_cast<double>(last.size) + room / per_sample;
+    return static_cast<int64_t>(std::floor(std::clamp(size, 0.0, farthest)));
+  }
+
+  void take(int64_t size) {
+    Probe probe = run_probe_(size);
+    probe.size = size;
+    if (measured_.size() >= 2) {
+      const Probe& last = measured_.back();
+      const double more = slope() * static_cast<double>(size - last.size);
+      probe.predicted_bytes = last.peak_bytes + static_cast<int64_t>(more);
+    }
+    if (probe.fits) {
+      measured_.push_back(probe);
+      std::sort(measured_.begin(), measured_.end(),
+                [](const Probe& a, const Probe& b) { return a.size < b.size; });
+    }
+    const bool is_safe = probe.fits && static_cast<double>(free_bytes(probe)) >=
+                                           options_.margin * static_cast<double>(probe.cap_bytes);
+    if (is_safe) {
+      safe_ = std::max(safe_, size);
+    } else if (unsafe_ == 0 || size < unsafe_) {
+      unsafe_ = size;
+    }
+    result_.probes.push_back(probe);
+  }
+
+  const SearchOptions& options_;
+  const RunProbe& run_probe_;
+  SearchResult result_;
+  std::vector<Probe> measured_;  // those that fit, by size
+  int64_t safe_ = 0;             // the largest that fits with the margin
+  int64_t unsafe_ = 0;           // the smallest that doesn't; 0: none yet
+};
+
+}  // namespace
+
+SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe) {
+  return Search(options, run_probe).run();
+}
+
+double samples_per_s(const Probe& probe) {
+  return probe.step_s > 0 ? static_cast<double>(probe.size) / probe.step_s : 0.0;
+}
+
+std::optional<Probe> probe_of(const SearchResult& result, int64_t size) {
+  for (const Probe& probe : result.probes) {
+    if (probe.size == size) return probe;
+  }
+  return std::nullopt;
+}
+
+int64_t smallest_fast_size(SearchResult& found, const SearchOptions& options,
+                           const RunProbe& run_probe, double tolerance) {
+  for (int64_t size = kFirst; size < found.size; size *= 2) {
+    if (size % options.unit != 0 || probe_of(found, size)) continue;
+    Probe probe = run_probe(size);
+    probe.size = size;
+    found.probes.push_back(probe);
+  }
+  double best = 0;
+  for (const Probe& probe : found.probes) {
+    if (probe.fits && probe.size <= found.size) best = std::max(best, samples_per_s(probe));
+  }
+  int64_t smallest = found.size;
+  for (const Probe& probe : found.probes) {
+    const bool is_fast = probe.fits && samples_per_s(probe) >= (1 - tolerance) * best;
+    if (is_fast && probe.size < smallest) smallest = probe.size;
+  }
+  return smallest;
+}
+
+}  // namespace brim::tune
