@@ -27,9 +27,10 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 4> kCommands = {{{"data", data_command},
+constexpr std::array<Command, 5> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
                                                {"recipe", recipe_command},
+                                               {"report", report_command},
                                                {"version", version_command}}};
 
 void register_parts() {

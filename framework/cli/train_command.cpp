@@ -36,6 +36,7 @@ constexpr const char* kOtherCommands =
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
     "  trainer recipe check|show|schema|reference\n"
+    "  trainer report RUN…\n"
     "  trainer version\n";
 
 cxxopts::Options train_options() {
