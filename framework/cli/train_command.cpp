@@ -36,6 +36,7 @@ constexpr const char* kOtherCommands =
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
     "  trainer recipe check|show|schema|reference\n"
+    "  trainer tune\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
 
@@ -91,10 +92,11 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device);
+  std::optional<train::Tuning> tuning;
   if (!job.batch.micro && !is_dry_run) {
-    const train::Tuning tuning = train::tune_batch(job, device, group, *memory);
-    job.batch.micro = tuning.micro;
-    log::info("{}", train::report(tuning, job, group->world()));
+    tuning = train::tune_batch(job, device, group, *memory);
+    job.batch.micro = tuning->micro;
+    log::info("{}", train::report(*tuning, job, group->world()));
   }
   train::Parts parts;
   train::TrainState state;
@@ -103,13 +105,14 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;
-    folder = train::create_run_folder(folder, recipe::print(job),
-                                      telemetry::run_record({.command = std::move(command),
-                                                             .libtorch = TORCH_VERSION,
-                                                             .device = device.str(),
-                                                             .seed = job.run.seed,
-                                                             .ranks = group->world(),
-                                                             .launch = group->ranks().launch}));
+    nlohmann::json record = telemetry::run_record({.command = std::move(command),
+                                                   .libtorch = TORCH_VERSION,
+                                                   .device = device.str(),
+                                                   .seed = job.run.seed,
+                                                   .ranks = group->world(),
+                                                   .launch = group->ranks().launch});
+    if (tuning) record["tuning"] = train::to_json(*tuning);
+    folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });
   folder.path = group->broadcast(folder.path.string(), "the name of the run's folder");
   if (is_dry_run) {
