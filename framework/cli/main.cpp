@@ -27,8 +27,9 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 4> kCommands = {{{"data", data_command},
+constexpr std::array<Command, 5> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
+                                               {"doctor", doctor_command},
                                                {"recipe", recipe_command},
                                                {"version", version_command}}};
 

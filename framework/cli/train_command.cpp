@@ -34,6 +34,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
+    "  trainer doctor\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer version\n";
 
