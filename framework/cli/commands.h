@@ -17,6 +17,8 @@ int devices_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
+/// trainer report RUN…: runs as one HTML file
+int report_command(int argc, char** argv);
 /// trainer version [--json]
 int version_command(int argc, char** argv);
 

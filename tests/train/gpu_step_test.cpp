@@ -67,7 +67,9 @@ TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
   const auto group = distributed::Group::alone();
   device::DeviceConfig gpu;
   gpu.select = "cuda:0";
-  Trainer trainer(job, build_parts(job, device::choose_device(gpu), group), TrainState{}, run);
+  const c10::Device device = device::choose_device(gpu);
+  const auto memory = device::memory_of(device, job.device);
+  Trainer trainer(job, build_parts(job, device, group), TrainState{}, run, *memory);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);
   for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
 }

@@ -1,0 +1,26 @@
+// One HTML file that shows one run or several over each other: curves, where the time went, what
+// they ran on. It needs no network and no other file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/experiment/run_data.h"
+
+namespace brim::experiment {
+
+struct ReportRun {
+  RunData data;
+  /// What a diagnosis found, a sentence each; nullopt: none was made.
+  std::optional<std::vector<std::string>> findings = {};
+};
+
+/// The page; at least one run. `made_at` is shown at its end.
+std::string make_report(const std::vector<ReportRun>& runs, const std::string& made_at);
+
+/// What runs are called where several are shown: their folders' names, with the folder above or a
+/// number where two are the same.
+std::vector<std::string> labels_of(const std::vector<ReportRun>& runs);
+
+}  // namespace brim::experiment

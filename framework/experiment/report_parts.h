@@ -1,0 +1,37 @@
+// The sections of a report, each as HTML; "" where the runs have nothing for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "framework/experiment/report.h"
+
+namespace brim::experiment {
+
+/// The runs of a report with the names they are shown by.
+struct Shown {
+  const std::vector<ReportRun>& runs;
+  std::vector<std::string> labels;
+
+  bool is_one() const { return runs.size() == 1; }
+  /// The class of the page's style for a run.
+  static std::string colour(size_t run) { return "r" + std::to_string(run % 8); }
+  /// There are eight colours.
+  static bool is_dashed(size_t run) { return run / 8 % 2 == 1; }
+};
+
+/// Figures of merit: tiles for one run, a table for several.
+std::string summary(const Shown& shown);
+std::string findings(const Shown& shown);
+/// Loss, accuracy, learning rate and what else concerns learning.
+std::string learning_charts(const Shown& shown);
+/// Throughput, step time, memory, utilisation, batch tuning.
+std::string speed_charts(const Shown& shown);
+/// For each run the shares of its phases over the steps, and a table of them.
+std::string time_section(const Shown& shown);
+std::string recipe_section(const Shown& shown);
+std::string environment_section(const Shown& shown);
+/// "memory, utilisation": what no run has recorded.
+std::string not_recorded(const Shown& shown);
+
+}  // namespace brim::experiment

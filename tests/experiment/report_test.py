@@ -1,0 +1,248 @@
+"""Reports in a real browser: what is shown, light and dark, wide and narrow, and what is not run."""
+import html.parser
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+from PIL import Image
+
+BIN = pathlib.Path(os.environ["BRIM_BIN_DIR"])
+PHASES = ["data_wait", "copy", "forward", "backward", "communication", "optimizer", "checkpoint",
+          "evaluation", "other"]
+# Debian's name, the full browser's, and what Ubuntu's snap and others install.
+BROWSER = next(filter(None, map(shutil.which, ["chromium-headless-shell", "chromium",
+                                               "google-chrome"])), None)
+
+
+def write_run(folder, steps=500, every=10, name="run", recipe='[batch]\nglobal = 64\n', record=None,
+              slow=1.0, **more):
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"device": "cpu", "seed": 1, **(record or {})}))
+    (folder / "recipe.toml").write_text(f'[run]\nname = "{name}"\n{recipe}')
+    with open(folder / "metrics.jsonl", "w") as file:
+        for step in range(every, steps + 1, every):
+            step_s = slow * (0.1 + 0.01 * math.sin(step))
+            file.write(json.dumps({
+                "step": step, "loss": 2 / (1 + step / 100), "learning_rate": 0.1 * (1 - step / steps),
+                "step_s": step_s, "samples_per_s": 64 / step_s, "scale": 1.0,
+                "phases_s": {phase: step_s / 9 for phase in PHASES}, **more}) + "\n")
+            if step % 100 == 0:
+                file.write(json.dumps({"step": step, "eval_loss": 1.0, "eval_top1": step / steps * 90,
+                                       "eval_top5": 99.0, "eval_s": 0.1}) + "\n")
+    return folder
+
+
+def report(page, *runs):
+    done = subprocess.run([BIN / "report_tool", page, *runs], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stderr
+    return page.read_text(encoding="utf-8")
+
+
+def browser(page, *options, width=1280, height=1000):
+    """What the browser prints."""
+    if BROWSER is None:
+        pytest.skip("no chromium on this system; scripts/setup --tests installs it where packaged")
+    done = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         "--virtual-time-budget=5000", f"--user-data-dir={page.parent / 'profile'}",
+         f"--window-size={width},{height}", *options, page.as_uri()],
+        capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_in(page, script, **size):
+    """The value of a script that runs in a copy of the page."""
+    copy = page.with_name("probed.html")
+    probe = ("<pre id=probe></pre><script>document.getElementById('probe').textContent = "
+             f"JSON.stringify((() => {{ {script} }})())</script>")
+    copy.write_text(page.read_text(encoding="utf-8") + probe, encoding="utf-8")
+    dom = browser(copy, "--dump-dom", **size)
+    found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.S)
+    assert found, dom[-2000:]
+    return json.loads(html.unescape(found.group(1)))
+
+
+def screenshot(page, *options, **size):
+    path = page.with_suffix(".png")
+    browser(page, f"--screenshot={path}", *options, **size)
+    return Image.open(path).convert("RGB")
+
+
+@pytest.fixture
+def two(tmp_path):
+    a = write_run(tmp_path / "plain", record={"tuning": {"curve": [
+        {"micro": m, "samples_per_s": 100.0 * m, "peak_bytes": m << 28} for m in (8, 16, 32)]}},
+        memory={"peak_bytes": 3 << 30}, utilisation={"gpu": 70.0})
+    b = write_run(tmp_path / "slower", slow=2.0, recipe='[batch]\nglobal = 128\n')
+    page = tmp_path / "two.html"
+    return page, report(page, a, b)
+
+
+def test_all_charts_of_several_runs_are_drawn(two):
+    page, text = two
+    titles = run_in(page, "return [...document.querySelectorAll('.chart h3')].map(e => e.textContent)")
+    assert titles == ["Loss", "Accuracy of evaluations", "Learning rate", "Throughput", "Step time",
+                      "Memory", "Utilisation", "Batch tuning: speed", "Batch tuning: peak memory",
+                      "plain", "slower"]
+    # Every line has a size on the screen, and each run a colour of its own.
+    boxes = run_in(page, "return [...document.querySelectorAll('svg .line, svg .area')].map(e => "
+                         "{ const b = e.getBoundingClientRect(); return [b.width, b.height]; })")
+    assert len(boxes) > 10 and all(width > 100 or height > 1 for width, height in boxes)
+    legend = run_in(page, "return [...document.querySelector('.legend').children].map(e => e.textContent)")
+    assert legend == ["plain, training", "slower, training", "plain, evaluation", "slower, evaluation"]
+    assert "batch.global" in text and "Peaks" not in text
+
+
+def test_axes_have_their_values_and_the_pointer_shows_figures(two):
+    page, _ = two
+    ticks = run_in(page, "return [...document.querySelector('.ys').children].map(e => e.textContent)")
+    assert [float(tick) for tick in ticks] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    shown = run_in(page, """
+        const area = document.querySelectorAll('.plot > .area')[3];
+        const box = area.getBoundingClientRect();
+        area.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width / 2, clientY: box.top + 5}));
+        const tip = document.getElementById('tip');
+        return [getComputedStyle(tip).display, [...tip.children].map(e => e.textContent)];""")
+    assert shown[0] == "block"
+    assert shown[1][0] == "step 250"
+    speeds = [float(re.search(r"([\d.,]+) samples/s", row).group(1).replace(",", "")) for row in shown[1][1:]]
+    assert speeds[0] == pytest.approx(2 * speeds[1], rel=0.01)
+
+
+def test_the_faster_run_is_marked_and_differences_are_named(two):
+    page, _ = two
+    cells = run_in(page, "return [...document.querySelectorAll('td.best')].map(e => e.textContent)")
+    assert len(cells) == 2 and cells[0] == "644"  # speed and step time; all else is equal or unknown
+    rows = run_in(page, "return [...document.querySelectorAll('section:nth-of-type(4) tbody tr')].map(e => e.textContent)")
+    assert rows == ["batch.global64128"]
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(two, width):
+    page, _ = two
+    wide = run_in(page, "return [innerWidth, document.documentElement.scrollWidth]", width=width)
+    assert wide[1] <= wide[0] == width
+    columns = run_in(page, "return getComputedStyle(document.querySelector('.grid2')).gridTemplateColumns",
+                     width=width)
+    assert len(columns.split()) == (1 if width < 760 else 2)
+    smallest = run_in(page, """return Math.min(...[...document.querySelectorAll('.ys span, .xs span, td, th')]
+        .map(e => parseFloat(getComputedStyle(e).fontSize)))""", width=width)
+    assert smallest >= 11
+
+
+def test_texts_do_not_lie_on_each_other_on_a_phone(tmp_path):
+    run = write_run(tmp_path / "long", steps=1_234_560, every=1000)
+    page = tmp_path / "page.html"
+    report(page, run)
+    overlaps = run_in(page, """
+        let count = 0;
+        for (const row of document.querySelectorAll('.xs')) {
+          let before = -1;
+          for (const tick of row.children) {
+            const box = tick.getBoundingClientRect();
+            if (box.left < before) ++count;
+            before = box.right;
+          }
+        }
+        return count;""", width=360)
+    assert overlaps == 0
+
+
+def test_light_and_dark_follow_the_reader(two):
+    page, _ = two
+    light = screenshot(page, "--blink-settings=preferredColorScheme=1", height=3000)
+    dark = screenshot(page, "--blink-settings=preferredColorScheme=0", height=3000)
+
+    def mean(image):
+        return sum(image.resize((1, 1)).getpixel((0, 0))) / 3
+
+    def colours(image):
+        return {colour for _, colour in image.getcolors(image.width * image.height)}
+
+    assert mean(light) > 200 and mean(dark) < 60
+    # The first run's blue is on both, in the shade made for each.
+    assert (37, 99, 235) in colours(light)
+    assert (96, 165, 250) in colours(dark)
+
+
+def test_nothing_that_a_run_says_becomes_part_of_the_page(tmp_path):
+    evil = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'&"
+    run = write_run(tmp_path / "<b onclick=x>&amp;", name="x", recipe=f"# {evil}\n[a]\nb = '''{evil}'''\n",
+                    record={"device": evil, "machine": {"cpu": evil, evil: evil}},
+                    memory={evil.replace('"', "") + "_bytes": 1.0}, **{"eval_" + evil.replace('"', ""): 1})
+    other = write_run(tmp_path / "two" / "<b onclick=x>&amp;")
+    page = tmp_path / "page.html"
+    report(page, run, other)
+    title, images, scripts, bold = run_in(page, """return [document.title, document.images.length,
+        document.scripts.length, document.querySelectorAll('b[onclick]').length]""")
+    assert "owned" not in title and "<b onclick=x>&amp;" in title
+    assert images == 0 and bold == 0
+    charts = run_in(page, "return document.querySelectorAll('.chart').length")
+    assert scripts == charts + 2  # one a chart, the page's own, and the probe
+    assert evil in run_in(page, "return document.querySelector('pre').textContent")
+
+
+def test_bytes_that_are_no_text_are_replaced(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "recipe.toml").write_bytes(b"# \xff\xfe\x00\xed\xa0\x80 \xc3\xa9\n")
+    page = tmp_path / "page.html"
+    assert "# \ufffd\ufffd\ufffd\ufffd\ufffd\ufffd \u00e9" in report(page, run)
+
+
+class Links(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [(tag, name, value) for name, value in attributes
+                       if name in ("src", "href", "srcset", "action", "data", "poster")]
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(two):
+    page, text = two
+    links = Links()
+    links.feed(text)
+    assert links.found == []
+    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttpRequest", text)
+    assert "default-src 'none'" in text
+    assert run_in(page, "return performance.getEntriesByType('resource').length") == 0
+
+
+def test_a_run_without_much_still_has_a_page(tmp_path):
+    run = tmp_path / "empty"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    page = tmp_path / "page.html"
+    text = report(page, run)
+    assert "metrics.jsonl holds no step yet" in text and "recipe.toml is missing" in text
+    assert "Not recorded by this run: evaluations, memory, utilisation, batch tuning" in text
+    assert run_in(page, "return document.querySelectorAll('.chart').length") == 0
+
+
+def test_a_long_run_stays_small_and_keeps_its_extremes(tmp_path):
+    run = write_run(tmp_path / "long", steps=20)
+    with open(run / "metrics.jsonl", "w") as file:
+        for step in range(1, 100_001):
+            loss = 97.53 if step == 61_234 else 1 + 0.1 * math.sin(step)
+            file.write(f'{{"step":{step},"loss":{loss},"step_s":0.01}}\n')
+    page = tmp_path / "page.html"
+    text = report(page, run)
+    assert len(text) < 200_000
+    ticks = run_in(page, "return [...document.querySelector('.ys').children].map(e => e.textContent)")
+    assert float(ticks[-1]) >= 50  # without the one high loss it would be near 1
+
+
+def test_what_is_no_run_is_refused_in_words(tmp_path):
+    done = subprocess.run([BIN / "report_tool", tmp_path / "page.html", tmp_path], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 3
+    assert "error[data]" in done.stderr and "expected the folder of a run" in done.stderr
+    assert not (tmp_path / "page.html").exists()
