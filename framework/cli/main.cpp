@@ -29,6 +29,7 @@ struct Command {
 
 constexpr std::array<Command, 6> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
+                                               {"doctor", doctor_command},
                                                {"recipe", recipe_command},
                                                {"report", report_command},
                                                {"tune", tune_command},
