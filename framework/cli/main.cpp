@@ -27,7 +27,7 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 6> kCommands = {{{"data", data_command},
+constexpr std::array<Command, 7> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
                                                {"doctor", doctor_command},
                                                {"recipe", recipe_command},
