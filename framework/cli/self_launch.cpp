@@ -35,8 +35,12 @@ std::vector<std::string> command(int argc, char** argv, const std::string& devic
 
 device::Selection place(device::DeviceConfig& config) {
   using Where = device::Selection::Where;
+  // A run on the CPU need not wait for the driver.
+  const bool is_cpu =
+      device::parse_device_list(config.select).kind == device::DeviceList::Kind::kCpu;
   device::Selection selection =
-      device::select_devices(config, device::take_census(), std::getenv("CUDA_VISIBLE_DEVICES"));
+      device::select_devices(config, is_cpu ? device::Census{} : device::take_census(),
+                             std::getenv("CUDA_VISIBLE_DEVICES"));
   for (const std::string& line : selection.warnings) log::warning("{}", line);
   for (const std::string& line : selection.notes) log::info("{}", line);
   if (!selection.visible.empty()) {

@@ -89,7 +89,7 @@ def test_an_interval_that_makes_no_sense(every):
     (["--devices", "auto"], {}, "GPU-1aaa-bbb"),
     (["--devices", "0,1"], {}, "GPU-0aaa-bbb,GPU-1aaa-bbb"),
     (["--devices", "0"], {"CUDA_VISIBLE_DEVICES": "GPU-1"}, "GPU-1aaa-bbb"),
-    (["--recipe", DIGITS, "--set", "device.idle_utilisation=1"], {}, "GPU-0aaa-bbb"),
+    (["--recipe", DIGITS, "--set", "device.idle_utilisation=1"], {"CUDA_VISIBLE_DEVICES": "0"}, "GPU-0aaa-bbb"),
     (["--recipe", DIGITS], {"CUDA_VISIBLE_DEVICES": ""}, ""),
 ])
 def test_what_a_run_would_take(args, more, visible, gpus):
