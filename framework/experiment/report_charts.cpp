@@ -114,8 +114,9 @@ std::string memory_chart(const Shown& shown) {
 
 std::string utilisation_chart(const Shown& shown) {
   Chart chart{.title = "Utilisation", .unit = "%", .from_zero = true};
-  for (const std::string& name : figures_with(shown, "utilisation/")) {
-    add_lines(chart, shown, {"utilisation/" + name, name});
+  for (const std::string& name : figures_with(shown, "device/")) {
+    if (!name.ends_with("_percent")) continue;
+    add_lines(chart, shown, {"device/" + name, name.substr(0, name.size() - 8)});
   }
   return draw(chart);
 }
