@@ -151,7 +151,7 @@ int data_bench(int argc, char** argv) {
   data::LoaderOptions loading = job.data.train_options();
   loading.seed = static_cast<uint64_t>(job.run.seed);
   loading.global_batch = job.batch.global;
-  loading.micro_batch = job.batch.micro.value_or(job.batch.global);
+  loading.micro_batch = job.batch.micro_or_all();
   loading.order = job.data.order(*dataset, {loading.seed, loading.global_batch});
   loading.adapt_workers = false;
   const int64_t warmup = std::min(samples, int64_t{8} * loading.micro_batch);

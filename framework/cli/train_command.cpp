@@ -18,9 +18,11 @@
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
 #include "framework/device/choice.h"
+#include "framework/device/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
@@ -88,6 +90,12 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                std::vector<std::string> command) {
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
+  const auto memory = device::memory_of(device, job.device);
+  if (!job.batch.micro && !is_dry_run) {
+    const train::Tuning tuning = train::tune_batch(job, device, group, *memory);
+    job.batch.micro = tuning.micro;
+    log::info("{}", train::report(tuning, job, group->world()));
+  }
   train::Parts parts;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
@@ -108,7 +116,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     group->finish();
     return 0;
   }
-  train::Trainer trainer(job, std::move(parts), state, folder);
+  train::Trainer trainer(job, std::move(parts), state, folder, *memory);
   return static_cast<int>(trainer.run());
 }
 

@@ -15,24 +15,27 @@
 
 namespace brim::distributed {
 
-struct DataParallel::LastBucket {
-  double host_s = 0;
+struct DataParallel::Round {
+  size_t started = 0;                 // sums of buckets
+  double last_filled_s = 0;           // when backward had filled the last one, on the host
   std::optional<ComputeTimer> timer;  // from the first take_compute_s() on
 };
 
 namespace {
 
 constexpr const char* kSum = "the sum of gradients";
+constexpr const char* kVote = "the vote on the step";
 
 /// Sums a bucket over the ranks as soon as backward has filled it.
 class SumBuckets : public c10d::CommHookInterface {
  public:
+  /// `on_bucket` is told whether the bucket is the last one.
   SumBuckets(c10::intrusive_ptr<c10d::ProcessGroup> group, Compress compress,
-             std::function<void()> on_last_bucket)
-      : group_(std::move(group)), compress_(compress), on_last_bucket_(std::move(on_last_bucket)) {}
+             std::function<void(bool)> on_bucket)
+      : group_(std::move(group)), compress_(compress), on_bucket_(std::move(on_bucket)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    if (bucket.isLast()) on_last_bucket_();
+    on_bucket_(bucket.isLast());
     const at::Tensor& gradients = bucket.getBuffer();
     if (compress_ == Compress::kNone) return sum(gradients);
     const at::ScalarType type = compress_ == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
@@ -57,13 +60,18 @@ class SumBuckets : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   Compress compress_;
-  std::function<void()> on_last_bucket_;
+  std::function<void(bool)> on_bucket_;
 };
+
+/// The type in which gradients travel.
+at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
+  if (compress == Compress::kNone) return gradients.scalar_type();
+  return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
+}
 
 struct Trained {
   std::vector<at::Tensor> parameters;
   std::unordered_map<size_t, std::string> names;
-  int64_t bytes = 0;
 };
 
 Trained trained_parameters(const nn::Model& model) {
@@ -72,7 +80,6 @@ Trained trained_parameters(const nn::Model& model) {
     if (!item.value().requires_grad()) continue;
     trained.names[trained.parameters.size()] = item.key();
     trained.parameters.push_back(item.value());
-    trained.bytes += static_cast<int64_t>(item.value().nbytes());
   }
   return trained;
 }
@@ -94,9 +101,9 @@ std::vector<std::vector<size_t>> places(const BucketLayout& layout, const Traine
   return left.empty() ? buckets : std::vector<std::vector<size_t>>{};
 }
 
-std::unique_ptr<c10d::Reducer> make_reducer(const Group& group, const Trained& trained,
-                                            const DataParallelOptions& options,
-                                            const BucketLayout& layout) {
+std::unique_ptr<c10d::Reducer> build_reducer(const Group& group, const Trained& trained,
+                                             const DataParallelOptions& options,
+                                             const BucketLayout& layout) {
   const auto cap = static_cast<size_t>(options.bucket_mib * (1 << 20));
   const std::vector<bool> is_sparse(trained.parameters.size(), false);
   // A small first bucket starts the overlap early.
@@ -122,60 +129,80 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
     : group_(std::move(group)), options_(options) {
   if (group_->is_alone()) return;
   require_same_model(*group_, model);
-  const Trained trained = trained_parameters(model);
-  gradient_bytes_ = trained.bytes;
-  names_ = trained.names;
-  parameters_ = trained.parameters;
-  last_bucket_ = std::make_shared<LastBucket>();
-  reducer_ = make_reducer(*group_, trained, options_, layout);
+  Trained trained = trained_parameters(model);
+  names_ = std::move(trained.names);
+  parameters_ = std::move(trained.parameters);
+  round_ = std::make_shared<Round>();
+  make_reducer(layout);
+}
+
+void DataParallel::make_reducer(const BucketLayout& layout) {
+  reducer_ = build_reducer(*group_, {parameters_, names_}, options_, layout);
   reducer_->register_comm_hook(std::make_unique<SumBuckets>(
-      group_->process_group(), options_.compress, [last = last_bucket_] {
-        last->host_s = now_s();
-        if (last->timer) last->timer->stop();
+      group_->process_group(), options_.compress, [round = round_](bool is_last) {
+        // Whoever fails from here on takes part in the other sums without this bucket.
+        round->started += 1;
+        if (!is_last) return;
+        round->last_filled_s = now_s();
+        if (round->timer) round->timer->stop();
       }));
   if (options_.static_graph) reducer_->set_static_graph();
+  knows_graph_ = false;
 }
 
 DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
 }
 
-BucketLayout DataParallel::layout() {
-  if (!reducer_) return {};
-  group_->run(kSum, [this] { reducer_->rebuild_buckets(); });
+/// After the first backward the buckets are made anew, in the order in which gradients came.
+void DataParallel::settle_buckets() {
+  bool is_new = layout_.empty();
+  group_->run(kSum, [&] { is_new |= reducer_->rebuild_buckets(); });
+  if (!is_new) return;
+  layout_.clear();
   std::unordered_map<const void*, std::string> by_tensor;
   for (const auto& [place, name] : names_) {
     by_tensor[parameters_[place].unsafeGetTensorImpl()] = name;
   }
-  BucketLayout layout;
   for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
-    auto& list = layout.emplace_back();
+    auto& list = layout_.emplace_back();
     for (const at::Tensor& parameter : bucket.getParameters()) {
       list.push_back(by_tensor.at(parameter.unsafeGetTensorImpl()));
     }
   }
-  return layout;
+}
+
+BucketLayout DataParallel::layout() {
+  if (reducer_) settle_buckets();
+  return layout_;
 }
 
 double DataParallel::take_compute_s() {
   if (!reducer_) return 0;
-  if (!last_bucket_->timer) last_bucket_->timer.emplace(parameters_.at(0).device());
-  return last_bucket_->timer->take_s();
+  if (!round_->timer) round_->timer.emplace(parameters_.at(0).device());
+  return round_->timer->take_s();
 }
 
 void DataParallel::before_forward(bool sums) {
   if (!reducer_) return;
   const bool is_first = !std::exchange(in_step_, !sums);
-  if (is_first && last_bucket_->timer) last_bucket_->timer->start();
+  if (is_first) {
+    if (round_->timer) round_->timer->start();
+    round_->started = 0;
+    is_ready_to_sum_ = false;
+  }
   if (!sums) return;
-  // After the first backward the buckets are made anew, in the order in which gradients came.
-  group_->run(kSum, [this] { reducer_->rebuild_buckets(); });
+  is_ready_to_sum_ = true;
+  settle_buckets();
 }
 
-void DataParallel::backward(const at::Tensor& loss, bool sums,
+bool DataParallel::backward(const at::Tensor& loss, bool sums,
                             const std::function<void()>& backward) {
   exposed_s_ = 0;
-  if (!reducer_ || !sums) return backward();
+  if (!reducer_ || !sums) {
+    backward();
+    return true;
+  }
   const bool searches = options_.unused_parameters && !options_.static_graph;
   reducer_->prepare_for_backward(searches ? std::vector<at::Tensor>{loss}
                                           : std::vector<at::Tensor>{});
@@ -183,7 +210,51 @@ void DataParallel::backward(const at::Tensor& loss, bool sums,
     backward();
     if (options_.static_graph && !std::exchange(knows_graph_, true)) reducer_->delay_all_reduce();
   });
-  exposed_s_ = std::max(0.0, now_s() - last_bucket_->host_s);
+  const bool all_came = everybody_came(true);
+  exposed_s_ = std::max(0.0, now_s() - round_->last_filled_s);
+  return all_came;
+}
+
+bool DataParallel::everybody_came(bool did_own) {
+  in_step_ = false;
+  const at::Tensor missing = at::full({1}, did_own ? 0 : 1, at::kInt);
+  group_->all_reduce(missing, Reduce::kMax, kVote);
+  return missing.item<int>() == 0;
+}
+
+void DataParallel::give_up() {
+  if (!reducer_) return;
+  if (!is_ready_to_sum_) {
+    if (!in_step_) round_->started = 0;  // not even the first forward pass has begun
+    settle_buckets();
+  }
+  const at::NoGradGuard no_grad;
+  group_->run(kSum, [this] {
+    const auto take_part = [&](at::Tensor values) {
+      std::vector<at::Tensor> tensors = {std::move(values)};
+      group_->process_group()->allreduce(tensors)->wait();
+    };
+    const auto buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/false);
+    for (size_t i = round_->started; i < buckets.size(); ++i) {
+      const at::Tensor& gradients = buckets[i].getBuffer();
+      // Whatever lies there: the sum is of no use. There may be no memory for another tensor.
+      take_part(gradients.to(travelling(gradients, options_.compress)));
+    }
+    // The reducer's own sum of which parameters were used.
+    if (options_.unused_parameters && !options_.static_graph) {
+      take_part(at::zeros({static_cast<int64_t>(parameters_.size())},
+                          parameters_.front().options().dtype(at::kInt)));
+    }
+  });
+  everybody_came(false);
+}
+
+void DataParallel::reset() {
+  if (!reducer_) return;
+  reducer_->remove_autograd_hooks();
+  reducer_.reset();
+  for (const at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+  make_reducer(layout_);
 }
 
 }  // namespace brim::distributed

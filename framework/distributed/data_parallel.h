@@ -48,8 +48,17 @@ class DataParallel {
   /// Runs `backward`, which calls backward() on `loss`. Where `sums`, the gradients that have
   /// accumulated since the last sum are added up over the ranks; the loss is this rank's part of
   /// theirs. Every rank sums in the same calls. Call before_forward(sums) first.
-  void backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward);
+  ///
+  /// Returns whether every rank came as far: false where one gave the step up. Then no gradient of
+  /// the step is of use, and every rank calls reset() before the step is taken again.
+  bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward);
   void before_forward(bool sums);
+
+  /// For a rank that can't go on with its step, whatever it was doing, and in place of backward():
+  /// takes part in the sums that the others wait for, and lets them know.
+  void give_up();
+  /// Begins afresh between steps.
+  void reset();
 
   /// Seconds that the last backward() waited for other ranks after its own work was done.
   double exposed_s() const { return exposed_s_; }
@@ -59,21 +68,24 @@ class DataParallel {
   double take_compute_s();
   /// What the next sum uses; empty for a rank alone. Every rank calls it, between steps.
   BucketLayout layout();
-  /// What a step sends and receives, over all buckets.
-  int64_t gradient_bytes() const { return gradient_bytes_; }
 
  private:
+  void make_reducer(const BucketLayout& layout);
+  void settle_buckets();
+  bool everybody_came(bool did_own);
+
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;
-  struct LastBucket;
-  std::shared_ptr<LastBucket> last_bucket_;  // when backward had filled it
+  struct Round;
+  std::shared_ptr<Round> round_;  // the buckets summed in this step
   std::unique_ptr<c10d::Reducer> reducer_;
   std::unordered_map<size_t, std::string> names_;  // by place in the reducer's list
   std::vector<at::Tensor> parameters_;             // that list
-  int64_t gradient_bytes_ = 0;
+  BucketLayout layout_;  // what the next sum uses; empty before the first one
   double exposed_s_ = 0;
   bool knows_graph_ = false;  // a static one
   bool in_step_ = false;
+  bool is_ready_to_sum_ = false;  // before_forward(true) has been called in this step
 };
 
 /// Throws Error(kDistributed) unless the ranks' parameters and buffers have the same names, shapes,

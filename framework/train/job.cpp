@@ -29,8 +29,11 @@ void BatchConfig::fields(recipe::Fields& f) {
           at_least(1));
   f.auto_or("micro", micro,
             "samples per forward and backward pass; gradients accumulate up to the global batch; "
-            "auto: the global batch in one pass",
-            at_least(1));
+            "0: the global batch in one pass; auto: the largest that memory holds",
+            at_least(0));
+  static constexpr std::array<std::string_view, 2> kObjectives = {"memory", "throughput"};
+  f.choice("objective", objective, kObjectives,
+           "of micro = \"auto\": the largest that fits, or the smallest that is as fast as any");
 }
 
 void PrecisionConfig::fields(recipe::Fields& f) {
@@ -116,17 +119,16 @@ JobConfig read_job(const recipe::Value& document) {
                 "[run] deterministic = true can't hold with [distributed] balance = "
                 "\"throughput\", whose shares follow measured times; use \"even\" or \"cost\"");
   }
-  if (job.batch.micro && *job.batch.micro > job.batch.global) {
+  if (job.batch.micro_or_all() > job.batch.global) {
     throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",
                 *job.batch.micro, job.batch.global);
   }
-  if (job.data.augment.mix.mixes() &&
-      (job.batch.global % 2 != 0 || job.batch.micro.value_or(job.batch.global) < 2)) {
+  if (job.data.augment.mix.mixes() && (job.batch.global % 2 != 0 || job.batch.micro_or_all() < 2)) {
     throw Error(
         Exit::kRecipe,
         "[data.augment] mixup and cutmix mix pairs of samples: expected [batch] global to be "
         "even and micro to be at least 2, found {} and {}",
-        job.batch.global, job.batch.micro.value_or(job.batch.global));
+        job.batch.global, job.batch.micro_or_all());
   }
   return job;
 }

@@ -18,6 +18,7 @@
 #include "framework/optim/schedule.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/part.h"
+#include "framework/tune/batch_search.h"
 
 namespace brim::train {
 
@@ -35,7 +36,10 @@ struct ModelSection {
 
 struct BatchConfig {
   int64_t global = 64;
-  std::optional<int64_t> micro;  // nullopt: the global batch in one piece
+  std::optional<int64_t> micro = 0;  // 0: the global batch in one piece; nullopt: tuned
+  tune::Objective objective = tune::Objective::kMemory;
+  /// Samples of one forward and backward pass, at most.
+  int64_t micro_or_all() const { return micro.value_or(0) > 0 ? *micro : global; }
   void fields(recipe::Fields& f);
 };
 

@@ -12,7 +12,6 @@
 #include "framework/data/cost_balanced.h"
 #include "framework/data/plan.h"
 #include "framework/data/worker_count.h"
-#include "framework/device/allocator.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
@@ -170,7 +169,6 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.device = device;
   share_cores(parts.group->ranks());
   if (job.run.deterministic) require_determinism();
-  if (parts.device.is_cpu()) device::install_cpu_allocator();
   parts.precision = amp::resolve(job.precision.mode, parts.device.type(), abilities(parts.device));
   amp::apply_tf32(parts.precision);
 
@@ -201,7 +199,7 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
                               format_count(parts.eval_data ? parts.eval_data->size() : 0),
                               shape.height, shape.width, shape.channels,
                               parts.train_data->classes()));
-  const int64_t micro = job.batch.micro.value_or(job.batch.global);
+  const int64_t micro = job.batch.micro_or_all();
   lines.push_back(fmt::format("plan: {} steps of {} samples{}, {} steps an epoch",
                               format_count(parts.total_steps), job.batch.global,
                               micro < job.batch.global

@@ -17,16 +17,6 @@ using checkpoint::TensorMap;
 
 constexpr int kFormat = 1;
 
-/// The generators that a step draws from, by their state's name.
-std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts) {
-  std::vector<std::pair<std::string, at::Generator>> result = {
-      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
-  if (!parts.device.is_cpu()) {
-    result.emplace_back("device", at::globalContext().defaultGenerator(parts.device));
-  }
-  return result;
-}
-
 /// "cpu" of rank 0, "cpu.3" of rank 3.
 std::string of_rank(const std::string& name, int64_t rank) {
   return rank == 0 ? name : fmt::format("{}.{}", name, rank);
@@ -71,6 +61,15 @@ void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts) {
+  std::vector<std::pair<std::string, at::Generator>> result = {
+      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
+  if (!parts.device.is_cpu()) {
+    result.emplace_back("device", at::globalContext().defaultGenerator(parts.device));
+  }
+  return result;
+}
 
 checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state) {
   checkpoint::Snapshot result;

@@ -3,9 +3,14 @@
 // step. Restored on the same device, a run goes on as if it had never stopped.
 #pragma once
 
+#include <ATen/core/Generator.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/checkpoint/store.h"
 #include "framework/distributed/data_parallel.h"
@@ -20,6 +25,9 @@ struct TrainState {
   std::optional<double> best;              // best evaluation so far, by Task::best_by()
   distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a rank alone
 };
+
+/// The generators that a step draws from, by their state's name.
+std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts);
 
 /// The state as tensors and JSON; the tensors are the live ones where one rank has them all. Every
 /// rank calls it; rank 0's is complete.

@@ -1,6 +1,7 @@
 #include "framework/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
@@ -12,11 +13,18 @@
 #include "framework/base/units.h"
 #include "framework/data/worker_count.h"
 #include "framework/optim/clip.h"
+#include "framework/train/memory_account.h"
 
 namespace brim::train {
+namespace {
+
+constexpr const char* kElsewhere = "another rank is out of memory";
+constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
+
+}  // namespace
 
 Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
-                 const RunFolder& folder)
+                 const RunFolder& folder, device::Memory& memory)
     : job_(job),
       parts_(std::move(parts)),
       group_(*parts_.group),
@@ -26,27 +34,56 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       votes_(parts_.group),
       normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
                                         parts_.device)),
+      memory_(memory),
+      micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
+      step_start_(parts_),
+      shortage_(kElsewhere),
       saved_at_s_(now_s()) {
   for (const auto& parameter : parts_.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
   parts_.model->train();
-  if (!group_.is_first()) return;
+  if (!group_.is_first() || folder_.path.empty()) return;
   store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
 }
 
-// Reads top to bottom, in the order in which things happen.
 void Trainer::train_step() {
+  if (micro_batch_.grow(progress_.step)) {
+    log::info("trying micro-batches of {} again", micro_batch_.size());
+    inputs_.reset();
+  }
+  while (!try_step()) make_room();
+}
+
+bool Trainer::try_step() {
+  step_start_.remember();
+  const std::optional<Gradients> gradients = compute_gradients();
+  if (gradients) update(*gradients);
+  return gradients.has_value();
+}
+
+std::optional<Trainer::Gradients> Trainer::compute_gradients() {
+  try {
+    return accumulate();
+  } catch (const c10::OutOfMemoryError& error) {
+    // Synchronized batch norms wait for this rank in the middle of the pass: there is no way on.
+    if (job_.distributed.sync_batch_norm && !group_.is_alone()) throw;
+    shortage_ = error.what_without_backtrace();
+  }
+  data_parallel_.give_up();  // here the pass has let go of its memory
+  return std::nullopt;
+}
+
+// Reads top to bottom, in the order in which things happen.
+std::optional<Trainer::Gradients> Trainer::accumulate() {
   if (inputs_ == nullptr) start_inputs();
-  const double learning_rate = parts_.schedule->learning_rate(progress_.step);
-  at::Tensor step_loss;  // mean over the global batch
-  int64_t own_samples = 0;
+  Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
     batch = inputs_->next();  // phases data_wait and copy
     const bool sums = batch->ends_step;
-    own_samples += batch->count;
+    result.own_samples += batch->count;
 
     timeline_.enter(Phase::kCommunication);
     data_parallel_.before_forward(sums);
@@ -66,12 +103,17 @@ void Trainer::train_step() {
 
     timeline_.enter(Phase::kBackward);
     const at::Tensor scaled = parts_.scaler->scale(loss);
-    data_parallel_.backward(scaled, sums, [&] { scaled.backward(); });
+    if (!data_parallel_.backward(scaled, sums, [&] { scaled.backward(); })) return std::nullopt;
     timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
-    step_loss = step_loss.defined() ? step_loss + loss.detach() : loss.detach();
+    result.loss = result.loss.defined() ? result.loss + loss.detach() : loss.detach();
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
+  result.samples = batch->step_samples;
+  return result;
+}
 
+void Trainer::update(const Gradients& step) {
+  const double learning_rate = parts_.schedule->learning_rate(progress_.step);
   timeline_.enter(Phase::kOptimizer);
   const std::vector<at::Tensor> gradients = defined_gradients();
   at::Tensor gradient_norm;
@@ -86,13 +128,39 @@ void Trainer::train_step() {
     parts_.optimizer->finish_step();
     parts_.ema->update(parts_.scaler->found_inf());
   }
-  push_values(step_loss, gradient_norm);
+  push_values(step.loss, gradient_norm);
   parts_.scaler->update();
   parts_.optimizer->zero_grad();
   progress_.step += 1;
 
   timeline_.enter(Phase::kOther);
-  end_step(learning_rate, batch->step_samples, own_samples);
+  end_step(learning_rate, step.samples, step.own_samples);
+}
+
+/// A rank's part of the global batch, where it is the largest.
+int64_t Trainer::rank_share() const {
+  return (job_.batch.global + group_.world() - 1) / group_.world();
+}
+
+void Trainer::make_room() {
+  timeline_.enter(Phase::kOther);
+  const int64_t size = std::min(micro_batch_.size(), rank_share());
+  step_start_.restore();
+  parts_.optimizer->zero_grad();
+  data_parallel_.reset();
+  inputs_.reset();  // it starts again before the same samples
+  memory_.release_cached();
+  if (!micro_batch_.halve(progress_.step, size)) {
+    throw Error(Exit::kResource,
+                "out of memory at step {}, with micro-batches of {}: {}. Choose a smaller model or "
+                "smaller samples, or give the job more memory (device.memory_gib)",
+                progress_.step + 1, size, memory_account(parts_, memory_).text());
+  }
+  log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
+               progress_.step + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
+               step_start_.has_statistics()
+                   ? "batch norms now see fewer samples at a time, which changes what is learned"
+                   : "what is learned stays the same");
 }
 
 void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_samples) {
@@ -106,6 +174,7 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
                      .hidden = inputs_->take_hidden()});
   }
   take_arrived_values(/*wait=*/false);
+  if (progress_.step % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(progress_.step);
   if (balancer_) {
     const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
@@ -171,11 +240,11 @@ data::LoaderOptions Trainer::share(data::LoaderOptions options) const {
 void Trainer::start_inputs() {
   data::LoaderOptions options = share(job_.data.train_options());
   options.global_batch = job_.batch.global;
-  options.micro_batch = job_.batch.micro.value_or(job_.batch.global);
+  options.micro_batch = micro_batch_.size();
   options.seed = static_cast<uint64_t>(job_.run.seed);
   options.order = parts_.order;
   if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone()) {
-    balancer_.emplace(parts_.group, options.prefetch + 4);
+    if (!balancer_) balancer_.emplace(parts_.group, options.prefetch + 4);
     options.shares = balancer_->shares();
   }
   inputs_ = std::make_unique<data::DevicePrefetcher>(
@@ -261,11 +330,19 @@ std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
   parts_.optimizer->finish_step();
   distributed::broadcast_buffers(group_, *parts_.model);
+  const at::Tensor sums = evaluation_sums();
+  if (is_stopped_anywhere()) return std::nullopt;
+  group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
+  return parts_.task->metrics(sums.cpu());
+}
+
+at::Tensor Trainer::evaluation_sums() {
+  const at::NoGradGuard no_grad;
   std::optional<optim::Ema::Swap> averaged;
   if (parts_.ema) averaged.emplace(*parts_.ema);
   parts_.model->eval();
   data::LoaderOptions options = share(job_.data.eval_options());
-  options.micro_batch = job_.eval.batch.value_or(job_.batch.micro.value_or(job_.batch.global));
+  options.micro_batch = job_.eval.batch.value_or(micro_batch_.size());
   options.global_batch = options.micro_batch * options.world;
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
   data::DevicePrefetcher inputs(*parts_.eval_data, options, input_options(), timeline);
@@ -277,9 +354,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();
-  if (is_stopped_anywhere()) return std::nullopt;
-  group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
-  return parts_.task->metrics(sums.cpu());
+  return sums;
 }
 
 bool Trainer::checkpoint_falls_due() const {

@@ -12,14 +12,17 @@
 #include "framework/checkpoint/store.h"
 #include "framework/data/prefetcher.h"
 #include "framework/data/to_device.h"
+#include "framework/device/memory.h"
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/balancer.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
+#include "framework/train/micro_batch.h"
 #include "framework/train/parts.h"
 #include "framework/train/recorder.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
+#include "framework/train/step_start.h"
 #include "framework/train/votes.h"
 
 namespace brim::train {
@@ -27,17 +30,37 @@ namespace brim::train {
 class Trainer {
  public:
   /// Goes on from `state`, which `parts` are in. The folder exists (create_run_folder); its records
-  /// are cut back to the state's step.
-  Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder);
+  /// are cut back to the state's step. A folder without a path: nothing is recorded.
+  Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder,
+          device::Memory& memory);
 
   /// Trains to the end (kDone), or until a stop is asked for (kStopped, state saved). Throws Error:
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
   Exit run();
 
   /// One optimizer step over one global batch. Never waits for the device. run() is made of these.
+  /// Where memory runs out on any rank, the step is taken again in smaller micro-batches. Throws
+  /// Error(kResource) with the account of memory where a single sample is too much.
   void train_step();
 
+  /// The same, but false where memory runs out on any rank, which leaves weights as they were.
+  bool try_step();
+  /// Sums over the evaluation data, as this rank sees them; undefined after a stop was asked for.
+  at::Tensor evaluation_sums();
+
  private:
+  struct Gradients {
+    at::Tensor loss;  // mean over the global batch: this rank's part
+    int64_t samples = 0;
+    int64_t own_samples = 0;
+  };
+  /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
+  std::optional<Gradients> compute_gradients();
+  std::optional<Gradients> accumulate();
+  void update(const Gradients& gradients);
+  void make_room();
+  int64_t rank_share() const;
+
   data::InputOptions input_options() const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
@@ -73,6 +96,10 @@ class Trainer {
   data::Normalizer normalizer_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;
   std::vector<at::Tensor> parameters_;  // those that are trained
+  device::Memory& memory_;
+  MicroBatch micro_batch_;
+  StepStart step_start_;
+  std::string shortage_;  // what a step that ran out of memory said
 
   int64_t saved_step_ = -1;
   bool saved_evaluation_due_ = false;

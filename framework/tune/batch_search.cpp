@@ -43,7 +43,7 @@ class Search {
       if (unsafe_ <= options_.unit) return std::nullopt;
       return allowed(unsafe_ / 2);
     }
-    if (safe_ >= options_.largest) return std::nullopt;
+    if (safe_ >= options_.largest || is_full_) return std::nullopt;
     const int64_t one_more = std::min(options_.largest, allowed(safe_ + step_from(safe_)));
     if (unsafe_ != 0 && one_more >= unsafe_) return std::nullopt;
     if (measured_.size() < 2) {
@@ -53,7 +53,9 @@ class Search {
     const int64_t predicted = allowed(prediction());
     if (predicted <= safe_) return std::nullopt;  // one more would not fit
     if (unsafe_ != 0 && predicted >= unsafe_) {   // the last prediction was wrong
-      return std::clamp(allowed((safe_ + unsafe_) / 2), one_more, before_unsafe());
+      // Probably not by much, the first time.
+      const int64_t back = (unsafe_ - safe_) / (failures_ == 1 ? 4 : 2);
+      return std::clamp(allowed(unsafe_ - back), one_more, before_unsafe());
     }
     return std::clamp(predicted, one_more, std::max(one_more, before_unsafe()));
   }
@@ -62,11 +64,12 @@ class Search {
     return unsafe_ == 0 ? options_.largest : allowed(unsafe_ - step_from(unsafe_ - 1));
   }
 
-  /// Bytes a sample takes, by the two largest measured sizes.
-  double slope() const {
+  /// What a sample more takes of `bytes`, by the two largest measured sizes.
+  template <class Bytes>
+  double slope(const Bytes& bytes) const {
     const Probe& high = measured_.back();
     const Probe& low = measured_[measured_.size() - 2];
-    return static_cast<double>(free_bytes(low) - free_bytes(high)) /
+    return static_cast<double>(bytes(high) - bytes(low)) /
            static_cast<double>(high.size - low.size);
   }
 
@@ -76,7 +79,7 @@ class Search {
     const double room = static_cast<double>(free_bytes(last)) -
                         options_.margin * static_cast<double>(last.cap_bytes);
     const double farthest = static_cast<double>(kFarthest * safe_);
-    const double per_sample = slope();
+    const double per_sample = -slope(free_bytes);  // the cap may fall with the size, too
     const double size =
         per_sample <= 0 ? farthest : static_cast<double>(last.size) + room / per_sample;
     return static_cast<int64_t>(std::floor(std::clamp(size, 0.0, farthest)));
@@ -87,7 +90,8 @@ class Search {
     probe.size = size;
     if (measured_.size() >= 2) {
       const Probe& last = measured_.back();
-      const double more = slope() * static_cast<double>(size - last.size);
+      const double more = slope([](const Probe& p) { return p.peak_bytes; }) *
+                          static_cast<double>(size - last.size);
       probe.predicted_bytes = last.peak_bytes + static_cast<int64_t>(more);
     }
     if (probe.fits) {
@@ -99,8 +103,11 @@ class Search {
                                            options_.margin * static_cast<double>(probe.cap_bytes);
     if (is_safe) {
       safe_ = std::max(safe_, size);
-    } else if (unsafe_ == 0 || size < unsafe_) {
-      unsafe_ = size;
+      is_full_ |= static_cast<double>(probe.peak_bytes) >=
+                  options_.enough * static_cast<double>(probe.cap_bytes);
+    } else {
+      unsafe_ = unsafe_ == 0 ? size : std::min(unsafe_, size);
+      ++failures_;
     }
     result_.probes.push_back(probe);
   }
@@ -111,6 +118,8 @@ class Search {
   std::vector<Probe> measured_;  // those that fit, by size
   int64_t safe_ = 0;             // the largest that fits with the margin
   int64_t unsafe_ = 0;           // the smallest that doesn't; 0: none yet
+  int64_t failures_ = 0;         // probes that were not safe
+  bool is_full_ = false;         // safe_ fills enough
 };
 
 }  // namespace

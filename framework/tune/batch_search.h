@@ -9,6 +9,9 @@
 
 namespace brim::tune {
 
+/// What the search is for: as many samples as memory holds, or as many a second.
+enum class Objective { kMemory, kThroughput };
+
 /// What came of real training steps with micro-batches of one size. With several ranks, of the one
 /// that has the least memory left.
 struct Probe {
@@ -23,7 +26,8 @@ struct Probe {
 struct SearchOptions {
   int64_t largest = 1;   // more is of no use: a rank's share of the global batch
   int64_t unit = 1;      // sizes are multiples of it: 2 where samples come in pairs
-  double margin = 0.02;  // of the cap, left free
+  double margin = 0.04;  // of the cap, left free: some of it lies in pieces that nothing fits in
+  double enough = 0.94;  // of the cap: a size that fills this much is the result
   int64_t most_probes = 16;
 };
 
@@ -34,9 +38,9 @@ struct SearchResult {
 
 using RunProbe = std::function<Probe(int64_t size)>;
 
-/// The largest size that fits with the margin: a multiple of 8 where it is over 8 and less than
-/// `largest`. Deterministic in what the probes say, so that ranks that are told the same search the
-/// same way.
+/// The largest size that fits with the margin, or one that fills enough: a multiple of 8 where it
+/// is over 8 and less than `largest`. Deterministic in what the probes say, so that ranks that are
+/// told the same search the same way.
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe);
 
 /// Goes on from a search: times the powers of two that it has left out below its size, and returns

@@ -64,7 +64,9 @@ TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
   const RunFolder run{folder.path(), std::nullopt};
   create_run_folder(run, "", nlohmann::json::object());
   const auto group = distributed::Group::alone();
-  Trainer trainer(job, build_parts(job, device::choose_device("cuda:0"), group), TrainState{}, run);
+  const c10::Device device = device::choose_device("cuda:0");
+  const auto memory = device::memory_of(device, job.device);
+  Trainer trainer(job, build_parts(job, device, group), TrainState{}, run, *memory);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);
   for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
 }

@@ -1,0 +1,290 @@
+#include "framework/train/batch_tuner.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/data/sources/synthetic.h"
+#include "framework/train/trainer.h"
+
+namespace brim::train {
+namespace {
+
+constexpr const char* kAgree = "the agreement on a probe of the batch tuner";
+
+/// What the data feeds a model, and whether there is evaluation.
+struct DataShape {
+  data::ImageShape image;
+  int64_t classes = 0;
+  bool has_evaluation = false;
+};
+
+DataShape shape_of(const JobConfig& job) {
+  const auto train = data::as_images(job.data.open_train());
+  if (train == nullptr) {
+    throw Error(Exit::kRecipe, "[batch] micro = \"auto\" is for data of images; give a number");
+  }
+  return {train->shape(), train->classes(), job.data.open_eval() != nullptr};
+}
+
+/// The job on synthetic samples, with nothing that depends on which samples they are, while this
+/// lives.
+class ProbeJob {
+ public:
+  ProbeJob(JobConfig& job, const DataShape& shape)
+      : job_(job),
+        shape_(shape),
+        source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
+        sampler_(std::exchange(job.data.sampler, {})),
+        batch_(job.batch),
+        steps_(job.train.steps),
+        distributed_(job.distributed),
+        workers_(job.data.workers) {
+    job.data.source.select("synthetic");
+    job.data.sampler.sampler.select("shuffled");
+    job.train.steps = 2;
+    job.distributed.balance = distributed::Balance::kEven;
+    // Threads that decode real samples are not what a probe is about.
+    job.data.workers = 0;
+  }
+  ~ProbeJob() {
+    job_.data.source = std::move(source_);
+    job_.data.sampler = std::move(sampler_);
+    job_.batch = batch_;
+    job_.train.steps = steps_;
+    job_.distributed = distributed_;
+    job_.data.workers = workers_;
+  }
+  ProbeJob(const ProbeJob&) = delete;
+  ProbeJob& operator=(const ProbeJob&) = delete;
+
+  /// Two micro-batches of `size` a step where the job will accumulate, one where it won't.
+  void set_size(int64_t size, int64_t share, int64_t world) {
+    auto& synthetic = dynamic_cast<data::SyntheticConfig&>(*job_.data.source.part());
+    job_.batch.micro = size;
+    job_.batch.global = (size < share ? 2 * size : size) * world;
+    synthetic.height = shape_.image.height;
+    synthetic.width = shape_.image.width;
+    synthetic.channels = shape_.image.channels;
+    synthetic.classes = shape_.classes;
+    synthetic.samples = 2 * job_.batch.global;
+    synthetic.eval_samples = shape_.has_evaluation ? job_.eval.batch.value_or(size) * world : 0;
+  }
+
+ private:
+  JobConfig& job_;
+  DataShape shape_;
+  recipe::Slot<data::SourceConfig> source_;
+  data::SamplerSection sampler_;
+  BatchConfig batch_;
+  std::optional<int64_t> steps_;
+  distributed::DistributedConfig distributed_;
+  std::optional<int64_t> workers_;
+};
+
+/// LibTorch's generator as it was, afterwards.
+class KeepRandomState {
+ public:
+  KeepRandomState()
+      : generator_(at::globalContext().defaultGenerator(at::kCPU)),
+        state_(generator_.get_state()) {}
+  ~KeepRandomState() { generator_.set_state(state_); }
+  KeepRandomState(const KeepRandomState&) = delete;
+  KeepRandomState& operator=(const KeepRandomState&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+class Prober {
+ public:
+  Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
+         device::Memory& memory, int64_t share)
+      : job_(job),
+        device_(device),
+        group_(std::move(group)),
+        memory_(memory),
+        share_(share),
+        shape_(shape_of(job)),
+        probe_job_(job, shape_) {}
+
+  tune::Probe run(int64_t size) {
+    probe_job_.set_size(size, share_, group_->world());
+    memory_.release_cached();
+    memory_.leave_for_tensors(beside_ + ring_bytes(size));
+    memory_.reset_peak();
+    tune::Probe probe{.size = size};
+    probe.fits = train(probe);
+    if (device_.is_cpu()) {
+      beside_ = std::max(beside_, memory_.outside_bytes() - ring_bytes(size));
+    }
+    memory_.leave_for_tensors(beside_ + ring_bytes(size));
+    probe.peak_bytes = memory_.stats().peak_bytes;
+    probe.cap_bytes = memory_.stats().cap_bytes;
+    return agree(probe);
+  }
+
+  const MemoryAccount& account() const { return account_; }
+
+ private:
+  /// Batches that are being loaded lie in memory of their own: pinned on a GPU's host, and on the
+  /// CPU a part of what the job may take.
+  int64_t ring_bytes(int64_t size) const {
+    return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.image.bytes() : 0;
+  }
+
+  /// False where memory ran out on this rank, or on another one in the middle of a step.
+  bool train(tune::Probe& probe) {
+    std::optional<Parts> parts;
+    bool is_built = true;
+    try {
+      parts = build_parts(job_, device_, group_);
+    } catch (const c10::OutOfMemoryError&) {
+      is_built = false;
+    }
+    if (!all(is_built)) return false;
+    account_ = memory_account(*parts, memory_);
+    Trainer trainer(job_, std::move(*parts), TrainState{}, RunFolder{}, memory_);
+    for (int step = 0; step < 2; ++step) {
+      memory_.synchronize();
+      const double start_s = now_s();
+      if (!trainer.try_step()) return false;
+      memory_.synchronize();
+      const auto passes = static_cast<double>(job_.batch.global / group_->world() / probe.size);
+      probe.step_s = (now_s() - start_s) / passes;
+    }
+    bool is_evaluated = true;
+    if (shape_.has_evaluation) {
+      try {
+        trainer.evaluation_sums();
+        memory_.synchronize();
+      } catch (const c10::OutOfMemoryError&) {
+        is_evaluated = false;
+      }
+    }
+    account_.peak_bytes = memory_.stats().peak_bytes;
+    return is_evaluated;
+  }
+
+  bool all(bool own) {
+    const at::Tensor failed = at::full({1}, own ? 0 : 1, at::kInt);
+    group_->all_reduce(failed, distributed::Reduce::kMax, kAgree);
+    return failed.item<int>() == 0;
+  }
+
+  /// The probe of the rank that has the least memory left, with the longest time.
+  tune::Probe agree(const tune::Probe& own) {
+    const nlohmann::json said = {own.fits, own.peak_bytes, own.cap_bytes, own.step_s,
+                                 stop_requested()};
+    tune::Probe result = own;
+    bool stops = false;
+    for (const std::string& text : group_->all_gather(said.dump(), kAgree)) {
+      const nlohmann::json other = nlohmann::json::parse(text);
+      const auto peak = other[1].get<int64_t>(), cap = other[2].get<int64_t>();
+      result.fits = result.fits && other[0].get<bool>();
+      result.step_s = std::max(result.step_s, other[3].get<double>());
+      stops = stops || other[4].get<bool>();
+      if (cap - peak < result.cap_bytes - result.peak_bytes) {
+        result.cap_bytes = cap;
+        result.peak_bytes = peak;
+      }
+    }
+    if (stops) throw Error(Exit::kStopped, "stopped while the batch was tuned: nothing is trained");
+    return result;
+  }
+
+  JobConfig& job_;
+  c10::Device device_;
+  std::shared_ptr<distributed::Group> group_;
+  device::Memory& memory_;
+  int64_t share_;
+  DataShape shape_;
+  ProbeJob probe_job_;
+  MemoryAccount account_;
+  int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
+};
+
+/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share.
+tune::SearchOptions search_options(const JobConfig& job, int64_t world) {
+  const int64_t unit = job.data.augment.mix.mixes() ? 2 : 1;
+  const int64_t share = (job.batch.global / unit + world - 1) / world * unit;
+  return {.largest = share, .unit = unit};
+}
+
+}  // namespace
+
+Tuning tune_batch(JobConfig& job, c10::Device device,
+                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory) {
+  if (job.distributed.sync_batch_norm && !group->is_alone()) {
+    throw Error(Exit::kRecipe,
+                "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
+                "ranks: a rank that runs out of memory in the middle of a pass would leave the "
+                "others waiting. Run trainer tune on one rank and give the number",
+                group->world());
+  }
+  const double start_s = now_s();
+  const KeepRandomState keep;
+  Tuning tuning;
+  {
+    const tune::SearchOptions options = search_options(job, group->world());
+    Prober prober(job, device, group, memory, options.largest);
+    const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
+    tuning.search = tune::search_batch(options, run);
+    if (tuning.search.size == 0) {
+      throw Error(
+          Exit::kResource,
+          "[batch] micro = \"auto\": not even {} fits in memory: {}. Choose a smaller model "
+          "or smaller samples, or give the job more memory (device.memory_gib)",
+          options.unit == 1 ? "one sample" : "one pair of samples", prober.account().text());
+    }
+    tuning.micro = tuning.search.size;
+    if (job.batch.objective == tune::Objective::kThroughput) {
+      tuning.micro = tune::smallest_fast_size(tuning.search, options, run);
+    }
+    tuning.account = prober.account();
+  }
+  memory.release_cached();
+  memory.leave_for_tensors();
+  tuning.seconds = now_s() - start_s;
+  return tuning;
+}
+
+std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
+  std::string text = "the batch tuner's probes\n";
+  text += fmt::format("{:>9}  {:>10}  {:>10}  {:>10}  {:>11}  {}\n", "micro", "predicted", "peak",
+                      "cap", "samples/s", "fits");
+  double fastest = 0;
+  for (const tune::Probe& probe : tuning.search.probes) {
+    const auto bytes = [](int64_t count) { return format_bytes(count); };
+    text += fmt::format("{:>9}  {:>10}  {:>10}  {:>10}  {:>11}  {}\n", probe.size,
+                        probe.predicted_bytes ? bytes(*probe.predicted_bytes) : "",
+                        probe.fits ? bytes(probe.peak_bytes) : "", bytes(probe.cap_bytes),
+                        probe.fits ? fmt::format("{:.4g}", tune::samples_per_s(probe)) : "",
+                        probe.fits ? "yes" : "no");
+    if (probe.fits) fastest = std::max(fastest, tune::samples_per_s(probe));
+  }
+  const auto chosen = tune::probe_of(tuning.search, tuning.micro);
+  text += fmt::format(
+      "micro-batch {}: {} of the global batch's {} samples a rank; {:.0f} % of the cap filled, {} "
+      "left; {} probes in {:.1f} s\n",
+      tuning.micro, tuning.micro, (job.batch.global + world - 1) / world,
+      100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
+      format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
+      tuning.seconds);
+  text += fmt::format("memory: {}\n", tuning.account.text());
+  if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
+    text += fmt::format(
+        "a smaller micro-batch is {:.0f} % faster: objective = \"throughput\" would take it\n",
+        100.0 * (fastest / tune::samples_per_s(*chosen) - 1));
+  }
+  return text;
+}
+
+}  // namespace brim::train

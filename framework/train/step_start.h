@@ -1,0 +1,32 @@
+// What a forward pass changes besides gradients: buffers, such as running statistics, and the state
+// of the random generators. Remembered at the start of a step, so that the step can be taken again.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "framework/train/parts.h"
+
+namespace brim::train {
+
+class StepStart {
+ public:
+  explicit StepStart(const Parts& parts);
+
+  /// Doesn't wait for the device.
+  void remember();
+  /// Puts everything back as it was at the last remember().
+  void restore();
+  /// Whether a pass over fewer samples at a time leaves other buffers.
+  bool has_statistics() const { return !buffers_.empty(); }
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> saved_;  // their values
+  std::vector<at::Generator> generators_;
+  std::vector<at::Tensor> random_;  // their states
+};
+
+}  // namespace brim::train
