@@ -15,6 +15,8 @@ int data_bench(int argc, char** argv);
 int devices_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
+/// trainer doctor RUN [--watch] [--json]: diagnosis of a run
+int doctor_run(int argc, char** argv);
 /// trainer report RUN…: runs as one HTML file
 int report_command(int argc, char** argv);
 /// trainer version [--json]

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,10 +21,12 @@
 #include "framework/device/choice.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
+#include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
+#include "framework/train/job_record.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/trainer.h"
@@ -35,6 +38,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
+    "  trainer doctor RUN [--watch]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
@@ -85,15 +89,26 @@ train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFold
   return folder;
 }
 
+/// What slowed the run down, if anything. A verdict that can't be had is no failure of the run.
+void say_verdict(const std::filesystem::path& run) {
+  try {
+    for (const std::string& sentence : doctor::conclude(run)) log::info("verdict: {}", sentence);
+  } catch (const Error& error) {
+    log::warning("no verdict on this run: {}", error.what());
+  }
+}
+
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
                c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
                std::vector<std::string> command) {
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device);
+  nlohmann::json tuned;  // null: not by us
   if (!job.batch.micro && !is_dry_run) {
     const train::Tuning tuning = train::tune_batch(job, device, group, *memory);
     job.batch.micro = tuning.micro;
+    tuned = train::tuning_record(tuning);
     log::info("{}", train::report(tuning, job, group->world()));
   }
   train::Parts parts;
@@ -103,13 +118,15 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;
-    folder = train::create_run_folder(folder, recipe::print(job),
-                                      telemetry::run_record({.command = std::move(command),
-                                                             .libtorch = TORCH_VERSION,
-                                                             .device = device.str(),
-                                                             .seed = job.run.seed,
-                                                             .ranks = group->world(),
-                                                             .launch = group->ranks().launch}));
+    nlohmann::json record = telemetry::run_record({.command = std::move(command),
+                                                   .libtorch = TORCH_VERSION,
+                                                   .device = device.str(),
+                                                   .seed = job.run.seed,
+                                                   .ranks = group->world(),
+                                                   .launch = group->ranks().launch});
+    record["job"] = train::job_record(job, parts);
+    if (!tuned.is_null()) record["tuning"] = std::move(tuned);
+    folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });
   folder.path = group->broadcast(folder.path.string(), "the name of the run's folder");
   if (is_dry_run) {
@@ -117,7 +134,9 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     return 0;
   }
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
-  return static_cast<int>(trainer.run());
+  const Exit status = trainer.run();
+  if (group->is_first()) say_verdict(folder.path);
+  return static_cast<int>(status);
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// What run.json says of the job beside its recipe: what the recipe left open and how it was
+// decided.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "framework/train/batch_tuner.h"
+#include "framework/train/job.h"
+#include "framework/train/parts.h"
+
+namespace brim::train {
+
+/// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies formats
+/// below fp32 in hardware), "channels_last", "convolutions" (whether the model has some),
+/// "parameters", "micro_batch".
+nlohmann::json job_record(const JobConfig& job, const Parts& parts);
+
+/// run.json's "tuning": "micro", "seconds", and "curve": of each size that fitted "micro",
+/// "samples_per_s", "peak_bytes", "cap_bytes".
+nlohmann::json tuning_record(const Tuning& tuning);
+
+}  // namespace brim::train
