@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <system_error>
 
 namespace brim {
@@ -124,6 +125,17 @@ std::string read_file(const fs::path& path, Exit status, int64_t limit_bytes) {
 void read_file(const fs::path& path, Exit status, int64_t limit_bytes,
                std::vector<uint8_t>& buffer) {
   read_into(path, status, limit_bytes, buffer);
+}
+
+std::filesystem::path cache_folder(std::string_view name) {
+  const auto variable = [](const char* key) {
+    const char* value = std::getenv(key);
+    return std::filesystem::path(value == nullptr ? "" : value);
+  };
+  if (const auto base = variable("XDG_CACHE_HOME"); base.is_absolute()) return base / "brim" / name;
+  if (const auto home = variable("HOME"); home.is_absolute())
+    return home / ".cache" / "brim" / name;
+  return {};
 }
 
 void make_folder(const fs::path& path) {

@@ -42,6 +42,9 @@ std::string read_file(const std::filesystem::path& path, Exit status_if_unreadab
 void read_file(const std::filesystem::path& path, Exit status_if_unreadable, int64_t limit_bytes,
                std::vector<uint8_t>& buffer);
 
+/// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
+std::filesystem::path cache_folder(std::string_view name);
+
 /// Makes a folder and its parents.
 void make_folder(const std::filesystem::path& path);
 

@@ -19,6 +19,8 @@ int recipe_command(int argc, char** argv);
 int doctor_run(int argc, char** argv);
 /// trainer report RUN…: runs as one HTML file
 int report_command(int argc, char** argv);
+/// trainer tune --recipe R [--fresh] [--json]: finds the largest micro-batch
+int tune_command(int argc, char** argv);
 /// trainer version [--json]
 int version_command(int argc, char** argv);
 

@@ -27,11 +27,12 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 6> kCommands = {{{"data", data_command},
+constexpr std::array<Command, 7> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
                                                {"doctor", doctor_run},
                                                {"recipe", recipe_command},
                                                {"report", report_command},
+                                               {"tune", tune_command},
                                                {"version", version_command}}};
 
 void register_parts() {

@@ -40,6 +40,7 @@ constexpr const char* kOtherCommands =
     "  trainer devices [--watch]\n"
     "  trainer doctor RUN [--watch]\n"
     "  trainer recipe check|show|schema|reference\n"
+    "  trainer tune\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
 
@@ -104,12 +105,11 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device);
-  nlohmann::json tuned;  // null: not by us
+  std::optional<train::Tuning> tuning;
   if (!job.batch.micro && !is_dry_run) {
-    const train::Tuning tuning = train::tune_batch(job, device, group, *memory);
-    job.batch.micro = tuning.micro;
-    tuned = train::tuning_record(tuning);
-    log::info("{}", train::report(tuning, job, group->world()));
+    tuning = train::tune_batch(job, device, group, *memory);
+    job.batch.micro = tuning->micro;
+    log::info("{}", train::report(*tuning, job, group->world()));
   }
   train::Parts parts;
   train::TrainState state;
@@ -125,7 +125,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                                                    .ranks = group->world(),
                                                    .launch = group->ranks().launch});
     record["job"] = train::job_record(job, parts);
-    if (!tuned.is_null()) record["tuning"] = std::move(tuned);
+    if (tuning) record["tuning"] = train::to_json(*tuning);
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });
   folder.path = group->broadcast(folder.path.string(), "the name of the run's folder");

@@ -121,12 +121,13 @@ std::string utilisation_chart(const Shown& shown) {
   return draw(chart);
 }
 
-/// run.json's "tuning": {"curve": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}.
+/// run.json's "tuning": {"probes": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}; the
+/// last two only where the size fitted.
 std::vector<Point> tuning_curve(const RunData& run, const char* figure, double scale) {
   std::vector<Point> points;
   const auto tuning = run.record.find("tuning");
   if (tuning == run.record.end() || !tuning->is_object()) return points;
-  const auto curve = tuning->find("curve");
+  const auto curve = tuning->find("probes");
   if (curve == tuning->end() || !curve->is_array()) return points;
   for (const auto& probe : *curve) {
     if (!probe.is_object() || points.size() >= kMostPoints) continue;

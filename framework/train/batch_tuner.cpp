@@ -8,10 +8,12 @@
 #include <optional>
 #include <utility>
 
+#include "framework/base/files.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/sources/synthetic.h"
 #include "framework/train/trainer.h"
+#include "framework/train/tuning_cache.h"
 
 namespace brim::train {
 namespace {
@@ -132,6 +134,11 @@ class Prober {
   }
 
   const MemoryAccount& account() const { return account_; }
+  std::string key() const {
+    const std::string input = fmt::format("{}x{}x{}, {} classes", shape_.image.channels,
+                                          shape_.image.height, shape_.image.width, shape_.classes);
+    return tuning_key(job_, input, device_, share_ * group_->world(), group_->world(), memory_);
+  }
 
  private:
   /// Batches that are being loaded lie in memory of their own: pinned on a GPU's host, and on the
@@ -218,10 +225,27 @@ tune::SearchOptions search_options(const JobConfig& job, int64_t world) {
   return {.largest = share, .unit = unit};
 }
 
+/// Rank 0's cache is everybody's.
+std::optional<int64_t> known_size(distributed::Group& group, const TuningCache& cache,
+                                  const std::string& key) {
+  const at::Tensor size = at::zeros({1}, at::kLong);
+  if (group.is_first()) size.fill_(cache.find(key).value_or(0));
+  group.broadcast(size, kAgree);
+  return size.item<int64_t>() > 0 ? std::optional(size.item<int64_t>()) : std::nullopt;
+}
+
+Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
+  memory.release_cached();
+  memory.leave_for_tensors();
+  tuning.seconds = now_s() - start_s;
+  return tuning;
+}
+
 }  // namespace
 
 Tuning tune_batch(JobConfig& job, c10::Device device,
-                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory) {
+                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                  bool is_fresh) {
   if (job.distributed.sync_batch_norm && !group->is_alone()) {
     throw Error(Exit::kRecipe,
                 "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
@@ -236,6 +260,15 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     const tune::SearchOptions options = search_options(job, group->world());
     Prober prober(job, device, group, memory, options.largest);
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
+    const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
+    const std::string key = prober.key();
+    if (const auto known = is_fresh ? std::nullopt : known_size(*group, cache, key)) {
+      tuning.search = tune::verify_batch(options, *known, run);
+      tuning.was_known = tuning.search.size > 0;
+      tuning.micro = tuning.search.size;
+      tuning.account = prober.account();
+      if (tuning.was_known) return finished(std::move(tuning), memory, start_s);
+    }
     tuning.search = tune::search_batch(options, run);
     if (tuning.search.size == 0) {
       throw Error(
@@ -249,11 +282,37 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
       tuning.micro = tune::smallest_fast_size(tuning.search, options, run);
     }
     tuning.account = prober.account();
+    cache.remember(key, tuning.micro);
   }
-  memory.release_cached();
-  memory.leave_for_tensors();
-  tuning.seconds = now_s() - start_s;
-  return tuning;
+  return finished(std::move(tuning), memory, start_s);
+}
+
+nlohmann::json to_json(const Tuning& tuning) {
+  const MemoryAccount& account = tuning.account;
+  nlohmann::json result = {{"micro", tuning.micro},
+                           {"largest", tuning.search.size},
+                           {"seconds", tuning.seconds},
+                           {"was_known", tuning.was_known},
+                           {"probes", nlohmann::json::array()},
+                           {"memory",
+                            {{"parameters_bytes", account.parameters_bytes},
+                             {"gradients_bytes", account.gradients_bytes},
+                             {"optimizer_bytes", account.optimizer_bytes},
+                             {"ema_bytes", account.ema_bytes},
+                             {"activations_bytes", account.activations_bytes()},
+                             {"outside_bytes", account.outside_bytes},
+                             {"limit_bytes", account.limit_bytes}}}};
+  for (const tune::Probe& probe : tuning.search.probes) {
+    nlohmann::json item = {
+        {"micro", probe.size}, {"fits", probe.fits}, {"cap_bytes", probe.cap_bytes}};
+    if (probe.predicted_bytes) item["predicted_bytes"] = *probe.predicted_bytes;
+    if (probe.fits) {
+      item["peak_bytes"] = probe.peak_bytes;
+      item["samples_per_s"] = tune::samples_per_s(probe);
+    }
+    result["probes"].push_back(std::move(item));
+  }
+  return result;
 }
 
 std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
@@ -273,11 +332,13 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
   text += fmt::format(
       "micro-batch {}: {} of the global batch's {} samples a rank; {:.0f} % of the cap filled, {} "
-      "left; {} probes in {:.1f} s\n",
+      "left; {} probe{} in {:.1f} s{}\n",
       tuning.micro, tuning.micro, (job.batch.global + world - 1) / world,
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
       format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
-      tuning.seconds);
+      tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
+      tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
+                       : "");
   text += fmt::format("memory: {}\n", tuning.account.text());
   if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
     text += fmt::format(

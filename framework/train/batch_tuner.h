@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "framework/device/memory.h"
@@ -19,14 +20,20 @@ struct Tuning {
   tune::SearchResult search;   // its size is the largest that fits
   MemoryAccount account = {};  // of this rank, at the last size that fitted
   double seconds = 0;
+  bool was_known = false;  // from an earlier job; verified by one probe
 };
 
+/// What an earlier job like it found is taken where one probe confirms it, unless `is_fresh`.
 /// Every rank calls it, with a job whose data can be opened, and gets the same micro-batch. `job`
 /// is changed while it runs and as it was afterwards, as are LibTorch's generators. Throws Error:
 /// kResource with the account of memory where not even one sample fits, and what building the job
 /// throws.
 Tuning tune_batch(JobConfig& job, c10::Device device,
-                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory);
+                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                  bool is_fresh = false);
+
+/// For run.json and `trainer tune --json`: "micro", "probes", "memory", "seconds", "was_known".
+nlohmann::json to_json(const Tuning& tuning);
 
 /// A table of the probes and what came of them, for people. The cap is the device's.
 std::string report(const Tuning& tuning, const JobConfig& job, int64_t world);

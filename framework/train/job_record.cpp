@@ -37,16 +37,4 @@ nlohmann::json job_record(const JobConfig& job, const Parts& parts) {
           {"micro_batch", job.batch.micro_or_all()}};
 }
 
-nlohmann::json tuning_record(const Tuning& tuning) {
-  nlohmann::json curve = nlohmann::json::array();
-  for (const tune::Probe& probe : tuning.search.probes) {
-    if (!probe.fits) continue;
-    curve.push_back({{"micro", probe.size},
-                     {"samples_per_s", tune::samples_per_s(probe)},
-                     {"peak_bytes", probe.peak_bytes},
-                     {"cap_bytes", probe.cap_bytes}});
-  }
-  return {{"micro", tuning.micro}, {"seconds", tuning.seconds}, {"curve", std::move(curve)}};
-}
-
 }  // namespace brim::train

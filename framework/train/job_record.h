@@ -4,7 +4,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 
@@ -14,9 +13,5 @@ namespace brim::train {
 /// below fp32 in hardware), "channels_last", "convolutions" (whether the model has some),
 /// "parameters", "micro_batch".
 nlohmann::json job_record(const JobConfig& job, const Parts& parts);
-
-/// run.json's "tuning": "micro", "seconds", and "curve": of each size that fitted "micro",
-/// "samples_per_s", "peak_bytes", "cap_bytes".
-nlohmann::json tuning_record(const Tuning& tuning);
 
 }  // namespace brim::train

@@ -13,6 +13,11 @@ constexpr int64_t kStep = 8;       // between sizes over kStep
 
 int64_t free_bytes(const Probe& probe) { return probe.cap_bytes - probe.peak_bytes; }
 
+bool leaves_margin(const Probe& probe, const SearchOptions& options) {
+  return probe.fits && static_cast<double>(free_bytes(probe)) >=
+                           options.margin * static_cast<double>(probe.cap_bytes);
+}
+
 class Search {
  public:
   Search(const SearchOptions& options, const RunProbe& run_probe)
@@ -99,8 +104,7 @@ class Search {
       std::sort(measured_.begin(), measured_.end(),
                 [](const Probe& a, const Probe& b) { return a.size < b.size; });
     }
-    const bool is_safe = probe.fits && static_cast<double>(free_bytes(probe)) >=
-                                           options_.margin * static_cast<double>(probe.cap_bytes);
+    const bool is_safe = leaves_margin(probe, options_);
     if (is_safe) {
       safe_ = std::max(safe_, size);
       is_full_ |= static_cast<double>(probe.peak_bytes) >=
@@ -126,6 +130,16 @@ class Search {
 
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe) {
   return Search(options, run_probe).run();
+}
+
+SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe) {
+  SearchResult result;
+  if (size > options.largest || size % options.unit != 0) return result;
+  Probe probe = run_probe(size);
+  probe.size = size;
+  result.size = leaves_margin(probe, options) ? size : 0;
+  result.probes.push_back(probe);
+  return result;
 }
 
 double samples_per_s(const Probe& probe) {

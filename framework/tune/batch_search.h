@@ -43,6 +43,10 @@ using RunProbe = std::function<Probe(int64_t size)>;
 /// told the same search the same way.
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe);
 
+/// One probe of a size that an earlier search has found: the result's size is 0 where it no longer
+/// fits with the margin, or is over the largest.
+SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe);
+
 /// Goes on from a search: times the powers of two that it has left out below its size, and returns
 /// the smallest size whose samples a second are within `tolerance` of the best.
 int64_t smallest_fast_size(SearchResult& found, const SearchOptions& options,

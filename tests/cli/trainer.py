@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 
 from safetensors.numpy import load_file
 
@@ -10,10 +11,11 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TRAINER = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "trainer"
 DIGITS = SOURCE / "recipes" / "digits.toml"
 LIMIT_S = 600  # only to catch a hang
+CACHE = tempfile.TemporaryDirectory(prefix="brim-cache-")  # what one test remembers is no other run's
 
 
 def environment():
-    env = dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb")
+    env = dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb", XDG_CACHE_HOME=CACHE.name)
     for name in list(env):
         if name.startswith(("ASAN", "UBSAN", "TORCH")):
             del env[name]

@@ -4,7 +4,8 @@
 //   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0]"
 //
 // where: start (before main), forward, backward, evaluation, checkpoint
-// kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher
+// kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
+//        shortage: the kernel refuses memory until Brim's allocator has given up once
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss_ops.h>
@@ -12,8 +13,11 @@
 #include <ATen/ops/topk_ops.h>
 #include <c10/core/GradMode.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -50,6 +54,9 @@ Fault read_fault() {
   return fault;
 }
 
+std::atomic<int> refusals_left = 0;
+constexpr size_t kTensorBytes = size_t{1} << 20;  // what only tensors ask for at once
+
 void raise_fatal(int signal) {
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -62,6 +69,7 @@ void commit(const std::string& kind) {
   if (kind == "exit") ::_exit(1);
   if (kind == "stop_launcher") ::kill(::getppid(), SIGTERM);
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
+  if (kind == "shortage") refusals_left = 2;  // the allocator tries again with an empty cache
   if (kind == "throw") throw std::runtime_error("the injected fault");
 }
 
@@ -86,6 +94,17 @@ Function* own(const char* name) {
 __attribute__((constructor)) void start() { reach("start"); }
 
 }  // namespace
+
+extern "C" void* mmap(void* where, size_t bytes, int protection, int flags, int file,
+                      off_t offset) noexcept {
+  static auto* const next = own<decltype(mmap)>("mmap");
+  if (file == -1 && bytes >= kTensorBytes && refusals_left > 0) {
+    --refusals_left;
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  return next(where, bytes, protection, flags, file, offset);
+}
 
 // In at::_ops, `std` is an operator.
 namespace at::_ops {

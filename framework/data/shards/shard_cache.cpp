@@ -157,14 +157,8 @@ std::optional<ShardIndex> kept_index(const fs::path& path, const std::string& wh
 }  // namespace
 
 fs::path default_cache_folder() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  const std::string base = variable("XDG_CACHE_HOME");
-  if (base.starts_with('/')) return fs::path(base) / "brim/shards";
-  const std::string home = variable("HOME");
-  if (home.starts_with('/')) return fs::path(home) / ".cache/brim/shards";
+  const fs::path folder = cache_folder("shards");
+  if (!folder.empty()) return folder;
   throw Error(Exit::kResource,
               "shards from the web need a folder: neither data.shard_cache nor $XDG_CACHE_HOME nor "
               "$HOME names one");

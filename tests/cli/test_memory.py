@@ -1,0 +1,190 @@
+"""Batches as large as memory allows, and runs that outlive its end."""
+import json
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from trainer import TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics, sets, trainer
+
+RECIPE = """
+[model]
+name = "{model}"
+[data]
+kind = "synthetic"
+samples = 60000
+height = 8
+width = 8
+eval_samples = 8
+[batch]
+global = 30000
+[precision]
+mode = "fp32"
+[optimizer]
+name = "{optimizer}"
+[train]
+steps = 2
+[telemetry]
+every_steps = 1
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    """train(folder, model, **sets): the run's folder and what it said."""
+    def run(folder, model="mlp", optimizer="sgd", **values):
+        recipe = tmp_path / f"{model}.toml"
+        recipe.write_text(RECIPE.format(model=model, optimizer=optimizer))
+        if model == "mlp":
+            values = {"model__hidden": 512, "model__dropout": 0.1, **values}
+        result = trainer("--recipe", recipe, "--output", tmp_path / folder, *sets(**values))
+        return tmp_path / folder, result
+    return run
+
+
+def losses(run):
+    return [line["loss"] for line in metrics(run) if "loss" in line]
+
+
+def micro_of(run):
+    text = (run / "recipe.toml").read_text()
+    return int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
+
+
+@pytest.mark.parametrize("model, optimizer", [("mlp", "adamw"), ("small_cnn", "sgd")])
+def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optimizer):
+    tuned, result = train("tuned", model, optimizer, device__memory_gib=0.4, batch__micro="auto",
+                          train__ema=0.9)
+    assert result.returncode == 0, result.stderr
+    micro = micro_of(tuned)
+    assert 8 < micro < 30000 and micro % 8 == 0
+    plain, result = train("plain", model, optimizer, batch__micro=micro, train__ema=0.9)
+    assert result.returncode == 0, result.stderr
+    assert_same_tensors(latest_checkpoint(tuned), latest_checkpoint(plain))
+    assert losses(tuned) == losses(plain)
+
+
+def test_the_tuned_size_fills_the_cap_and_more_would_not_fit(train):
+    run, result = train("run", device__memory_gib=0.4, batch__micro="auto", batch__global=60000)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((run / "run.json").read_text())["tuning"]
+    chosen = [probe for probe in record["probes"] if probe["micro"] == record["micro"]][0]
+    assert chosen["fits"] and chosen["peak_bytes"] >= 0.92 * chosen["cap_bytes"]
+    assert abs(chosen["predicted_bytes"] - chosen["peak_bytes"]) <= 0.05 * chosen["peak_bytes"]
+    assert f"micro-batch {record['micro']}" in result.stderr
+    # A quarter more runs out of memory.
+    more = record["micro"] * 5 // 4
+    _, result = train("more", device__memory_gib=0.4, batch__global=2 * more, batch__micro=more)
+    assert "out of memory" in result.stderr and result.returncode == 0
+
+
+def test_the_smallest_size_that_is_as_fast_as_any(train):
+    run, result = train("run", device__memory_gib=0.4, batch__micro="auto", batch__objective="throughput")
+    assert result.returncode == 0, result.stderr
+    record = json.loads((run / "run.json").read_text())["tuning"]
+    probes = [probe for probe in record["probes"] if probe["fits"]]
+    best = max(probe["samples_per_s"] for probe in probes)
+    fast = [probe["micro"] for probe in probes if probe["samples_per_s"] >= 0.99 * best]
+    assert micro_of(run) == record["micro"] == min(fast)
+
+
+def test_a_global_batch_that_is_prime(train):
+    run, result = train("run", device__memory_gib=0.3, batch__micro="auto", batch__global=29989)
+    assert result.returncode == 0, result.stderr
+    assert 8 < micro_of(run) < 29989
+
+
+def test_a_small_global_batch_takes_one_pass(train):
+    run, result = train("run", batch__micro="auto", batch__global=5)
+    assert result.returncode == 0, result.stderr
+    assert micro_of(run) == 5
+
+
+def test_a_step_that_runs_out_of_memory_is_taken_again_in_halves(train):
+    whole, result = train("whole", device__memory_gib=0.25)
+    assert result.returncode == 0, result.stderr
+    assert "It is taken again from its start with 15000" in result.stderr
+    halves, result = train("halves", batch__micro=15000)
+    assert result.returncode == 0, result.stderr
+    assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(halves))
+    assert losses(whole) == losses(halves)
+
+
+def test_running_statistics_see_no_sample_twice(train):
+    whole, result = train("whole", "small_cnn", device__memory_gib=0.6, batch__global=20000)
+    assert result.returncode == 0, result.stderr
+    micro = int(re.findall(r"from its start with (\d+)", result.stderr)[-1])
+    assert "batch norms" in result.stderr
+    parts, result = train("parts", "small_cnn", batch__global=20000, batch__micro=micro)
+    assert result.returncode == 0, result.stderr
+    assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(parts))
+
+
+def test_a_model_that_fits_nowhere_is_told_where_the_memory_would_go(train):
+    for name, micro in (("tuned", "auto"), ("plain", 0)):
+        run, result = train(name, model__hidden=4096, device__memory_gib=0.06, batch__micro=micro)
+        assert result.returncode == 5, result.stderr
+        error = [line for line in result.stderr.splitlines() if line.startswith("error[resource]")]
+        assert len(error) == 1, result.stderr
+        for word in ("parameters", "gradients", "optimizer", "memory_gib"):
+            assert word in error[0] or "out of memory" in error[0]
+
+
+@pytest.mark.parametrize("fraction", [0, 1.5, -1])
+def test_a_wrong_fraction_is_refused(train, fraction):
+    run, result = train("run", device__memory_fraction=fraction)
+    assert result.returncode == 2 and "memory_fraction" in result.stderr
+    assert not run.exists()
+
+
+def test_the_job_stays_under_its_limit_seen_from_outside(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    limit_gib = 0.5
+
+    def most(*args):
+        process = subprocess.Popen([TRAINER, "--recipe", recipe, *map(str, args)], env=environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        kib = 0
+        while process.poll() is None:
+            try:
+                with open(f"/proc/{process.pid}/status") as status:
+                    kib = max([kib] + [int(line.split()[1]) for line in status if line.startswith("VmHWM")])
+            except OSError:
+                pass
+            time.sleep(0.02)
+        assert process.returncode == 0
+        return kib / 2**20
+
+    # The program itself, with a model of next to nothing: libraries, threads, code.
+    program = most("--output", tmp_path / "small", *sets(batch__global=8, train__steps=2))
+    job = most("--output", tmp_path / "large",
+               *sets(model__hidden=512, batch__micro="auto", device__memory_gib=limit_gib))
+    assert job - program <= limit_gib
+
+
+def test_two_jobs_side_by_side_keep_to_their_limits(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    jobs = [subprocess.Popen([TRAINER, "--recipe", recipe, "--output", tmp_path / str(number),
+                              *sets(batch__micro="auto", device__memory_gib=0.3)], env=environment(),
+                             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for number in range(2)]
+    assert [job.wait(timeout=600) for job in jobs] == [0, 0]
+    assert os.path.exists(tmp_path / "1" / "checkpoints" / "latest")
+
+
+def test_trainer_tune_prints_the_probes_and_trains_nothing(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    result = trainer("tune", "--recipe", recipe, "--json", "--fresh", *sets(device__memory_gib=0.4),
+                     cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["micro"] % 8 == 0 and 1 <= len(found["probes"]) <= 8
+    assert {"parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"} <= set(found["memory"])
+    assert not (tmp_path / "runs").exists()
+    text = trainer("tune", "--recipe", recipe, *sets(device__memory_gib=0.4), cwd=tmp_path)
+    assert text.returncode == 0 and "samples/s" in text.stdout

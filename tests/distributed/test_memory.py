@@ -1,0 +1,87 @@
+"""Several ranks, one of which runs out of memory: all agree, and what they learn stays the same."""
+import re
+
+import pytest
+
+from runs import TRAINER, TRAINRUN, run, with_fault  # noqa: F401
+from trainer import assert_same_tensors, latest_checkpoint, sets  # noqa: E402
+
+RECIPE = """
+[model]
+name = "mlp"
+hidden = 512
+dropout = 0.1
+[data]
+kind = "synthetic"
+samples = 24000
+height = 8
+width = 8
+eval_samples = 8
+[batch]
+global = 12000
+[precision]
+mode = "fp32"
+[optimizer]
+name = "sgd"
+momentum = 0.9
+[train]
+steps = 4
+[distributed]
+timeout_s = 100
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def train(run, world, recipe, output, fault=None, **values):
+    command = [TRAINER, "--recipe", recipe, "--output", output, *sets(**values)]
+    result = run.finish(run.trainrun(world, with_fault(command, fault) if fault else command))
+    assert result.status == 0, result.stderr
+    return result
+
+
+# In the first step buckets are the first ones, later those in the order of readiness.
+@pytest.mark.parametrize("world, rank, call, values", [
+    (2, 1, 1, {}),
+    (2, 0, 2, {}),
+    (3, 1, 1, {"distributed__bucket_mib": 0.3, "distributed__zero": True}),
+    (2, 1, 1, {"distributed__compress": "bf16", "distributed__bucket_mib": 0.3}),
+    (2, 1, 2, {"distributed__static_graph": True}),
+    (2, 1, 1, {"distributed__unused_parameters": True}),
+    (4, 3, 1, {}),
+])
+def test_one_rank_short_of_memory_in_backward(world, rank, call, values, run, recipe, tmp_path):
+    short = train(run, world, recipe, tmp_path / "short", **values,
+                  fault=f"rank={rank},where=backward,call={call},kind=shortage")
+    assert f"step {call} with {12000 // world} samples a pass" in short.stderr
+    if call == 1:  # the run in halves from the start
+        train(run, world, recipe, tmp_path / "halves", batch__micro=12000 // world // 2, **values)
+        assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
+
+
+def test_ranks_with_little_memory_halve_together(run, recipe, tmp_path):
+    short = train(run, 2, recipe, tmp_path / "short", device__memory_gib=0.06)
+    micro = int(re.findall(r"from its start with (\d+)", short.stderr)[-1])
+    train(run, 2, recipe, tmp_path / "parts", batch__micro=micro)
+    assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
+    train(run, world, recipe, tmp_path / "tuned", device__memory_gib=0.06, batch__micro="auto")
+    text = (tmp_path / "tuned" / "recipe.toml").read_text()
+    micro = int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
+    assert 8 < micro < 12000 // world
+    train(run, world, recipe, tmp_path / "plain", batch__micro=micro)
+    assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
+
+
+def test_a_rank_short_of_memory_while_tuning(run, recipe, tmp_path):
+    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.06, batch__micro="auto",
+          fault="rank=1,where=backward,call=9,kind=shortage")
+    assert re.search(r"^micro = \d+$", (tmp_path / "tuned" / "recipe.toml").read_text(), re.M)
