@@ -11,8 +11,10 @@ int data_command(int argc, char** argv);
 int data_pack(int argc, char** argv);
 int data_inspect(int argc, char** argv);
 int data_bench(int argc, char** argv);
-/// trainer devices [--watch] [--json]
+/// trainer devices [--watch] [--json] [--recipe R] [--devices LIST]
 int devices_command(int argc, char** argv);
+/// trainer doctor [--json]
+int doctor_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
 /// trainer doctor RUN [--watch] [--json]: diagnosis of a run

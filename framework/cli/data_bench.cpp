@@ -159,7 +159,7 @@ int data_bench(int argc, char** argv) {
     loading.workers = workers;
     report.loaded.push_back(data::measure_loader(*dataset, loading, warmup, samples));
   }
-  const at::Device device = device::choose_device(job.device.select);
+  const at::Device device = device::choose_device(job.device);
   if (device.is_cpu()) device::install_cpu_allocator();
   report.device = device.str();
   const auto stages = data::measure_stages(*dataset, loading, samples);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,7 +21,9 @@
 #include "framework/cli/options.h"
 #include "framework/device/nvml.h"
 #include "framework/device/report.h"
+#include "framework/device/selection.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/job.h"
 
 namespace brim::cli {
 namespace {
@@ -59,6 +62,40 @@ json cpu_record() {
           {"memory_total_bytes", machine.memory_bytes()},
           {"memory_limit_bytes", limit ? json(*limit) : json(nullptr)},
           {"memory_free_bytes", machine.free_memory_bytes()}};
+}
+
+/// What a run would train on, by a recipe or by --devices alone; nullopt where neither is given.
+std::optional<device::Selection> choice(const cxxopts::ParseResult& options, const Nvml& nvml,
+                                        const std::vector<GpuReading>& gpus) {
+  device::DeviceConfig config;
+  if (options.count("recipe") != 0) {
+    config = train::read_job(load_document(options)).device;
+  } else if (options.count("devices") != 0) {
+    config.select = options["devices"].as<std::string>();
+  } else {
+    return std::nullopt;
+  }
+  return device::select_devices(config, {.gpus = gpus, .is_known = nvml.is_there()},
+                                std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+std::string describe(const device::Selection& choice) {
+  std::string text;
+  for (const std::string& line : choice.warnings) text += "warning: " + line + "\n";
+  using Where = device::Selection::Where;
+  text += fmt::format("a run would train {}, {} rank{}\n",
+                      choice.where == Where::kCpu    ? "on the CPU"
+                      : choice.where == Where::kGpus ? "with CUDA_VISIBLE_DEVICES=" + choice.visible
+                                                     : "on what CUDA finds",
+                      choice.ranks, choice.ranks == 1 ? "" : "s");
+  return text;
+}
+
+json to_json(const device::Selection& choice) {
+  return {{"on_cpu", choice.where == device::Selection::Where::kCpu},
+          {"ranks", choice.ranks},
+          {"cuda_visible_devices", choice.visible},
+          {"warnings", choice.warnings}};
 }
 
 json record(const Nvml& nvml, const std::vector<GpuReading>& gpus) {
@@ -101,7 +138,10 @@ std::string describe_all(const Nvml& nvml, const std::vector<GpuReading>& gpus) 
 }  // namespace
 
 int devices_command(int argc, char** argv) {
-  cxxopts::Options options("trainer devices", "The GPUs and the CPU: memory, activity, health.");
+  cxxopts::Options options("trainer devices",
+                           "The GPUs and the CPU: memory, activity, health; with --recipe or "
+                           "--devices, those that a run would take.");
+  add_job_options(options);
   options.add_options()("watch", "again and again until Ctrl-C")(
       "every", "seconds between two readings, with --watch",
       cxxopts::value<double>()->default_value("2"),
@@ -119,13 +159,17 @@ int devices_command(int argc, char** argv) {
   const bool is_watch = parsed.count("watch") != 0;
   Nvml nvml;
   std::vector<GpuReading> gpus = first_reading(nvml);
+  const std::optional<device::Selection> chosen = choice(parsed, nvml, gpus);
   do {
     if (parsed.count("json") != 0) {
-      fmt::print("{}\n", record(nvml, gpus).dump(-1, ' ', false, json::error_handler_t::replace));
+      json line = record(nvml, gpus);
+      if (chosen) line["choice"] = to_json(*chosen);
+      fmt::print("{}\n", line.dump(-1, ' ', false, json::error_handler_t::replace));
     } else {
       // Over the reading before, on a terminal.
       if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
       fmt::print("{}{}", is_watch ? timestamp() + "\n" : "", describe_all(nvml, gpus));
+      if (chosen) fmt::print("{}", describe(*chosen));
     }
     std::fflush(stdout);
     if (!is_watch || !wait(every_s)) break;

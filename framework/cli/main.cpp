@@ -29,7 +29,7 @@ struct Command {
 
 constexpr std::array<Command, 7> kCommands = {{{"data", data_command},
                                                {"devices", devices_command},
-                                               {"doctor", doctor_run},
+                                               {"doctor", doctor_command},
                                                {"recipe", recipe_command},
                                                {"report", report_command},
                                                {"tune", tune_command},

@@ -19,6 +19,7 @@
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
 #include "framework/device/choice.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/doctor/verdict.h"
@@ -38,7 +39,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
-    "  trainer doctor RUN [--watch]\n"
+    "  trainer doctor [RUN [--watch]]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
     "  trainer report RUN…\n"
@@ -148,13 +149,21 @@ int train_command(int argc, char** argv) {
     fmt::print("{}{}", options.help(), kOtherCommands);
     return 0;
   }
-  if (const auto status = launch_ranks(parsed, argc, argv)) return *status;
-
   const distributed::Ranks ranks = distributed::read_ranks();
   if (ranks.rank > 0) log::write_only_warnings();
   train::JobConfig job = train::read_job(load_document(parsed));
-  const c10::Device device =
-      device::choose_device(job.device.select, ranks.local_rank, ranks.local_world);
+  device::DeviceConfig placed = job.device;  // the run's record says what the recipe says
+  device::Selection selection;               // its claims last as long as the run
+  if (!ranks.launcher.empty()) {
+    require_one_device(placed);
+  } else {
+    selection = place(placed);
+    if (const auto status = launch_ranks(selection, argc, argv)) return *status;
+  }
+  const c10::Device device = device::choose_device(placed, ranks.local_rank, ranks.local_world);
+  if (selection.where == device::Selection::Where::kGpus && device.is_cpu()) {
+    log::warning("CUDA cannot use it: {}; training on the CPU", device::cuda().why_not);
+  }
   train::RunFolderOptions where{.run_name = job.run.name,
                                 .output = {},
                                 .resume = {},

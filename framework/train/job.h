@@ -11,7 +11,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/amp/grad_scaler.h"
 #include "framework/data/config.h"
-#include "framework/device/choice.h"
+#include "framework/device/config.h"
 #include "framework/distributed/config.h"
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"

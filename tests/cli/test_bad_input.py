@@ -98,7 +98,8 @@ def test_bad_command_line(args, words, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_device_that_is_not_there(tmp_path):
+def test_a_device_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRIM_NVML_LIBRARY", "/nowhere.so")
     refused(trainer("--recipe", DIGITS, "--devices", "63", "--output", tmp_path / "run"), 5, "63")
     assert not (tmp_path / "run").exists()
 

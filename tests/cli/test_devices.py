@@ -7,16 +7,22 @@ import subprocess
 import pytest
 
 from gpus import Gpus
-from trainer import LIMIT_S, TRAINER, environment
+from trainer import DIGITS, LIMIT_S, TRAINER, environment
 
 
-def devices(*args, **env):
-    return subprocess.run([TRAINER, "devices", *args], env={**environment(), **env}, text=True,
+def run(*args, **env):
+    return subprocess.run([TRAINER, *map(str, args)], env={**environment(), **env}, text=True,
                           stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
 
 
+def devices(*args, **env):
+    return run("devices", *args, **env)
+
+
 @pytest.fixture
-def gpus(tmp_path):
+def gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRIM_CLAIM_FOLDER", str(tmp_path / "claims"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return Gpus(tmp_path, 2)
 
 
@@ -76,4 +82,60 @@ def test_watch_sees_a_gpu_vanish_and_ends_on_request(gpus):
 def test_an_interval_that_makes_no_sense(every):
     refused = devices("--watch", "--every", every)
     assert refused.returncode == 2
-    assert "--every: expected seconds from" in refused.stderr
+    assert refused.stderr.startswith("error[recipe]: ")
+
+
+@pytest.mark.parametrize("args, more, visible", [
+    (["--devices", "auto"], {}, "GPU-1aaa-bbb"),
+    (["--devices", "0,1"], {}, "GPU-0aaa-bbb,GPU-1aaa-bbb"),
+    (["--devices", "0"], {"CUDA_VISIBLE_DEVICES": "GPU-1"}, "GPU-1aaa-bbb"),
+    (["--recipe", DIGITS, "--set", "device.idle_utilisation=1"], {}, "GPU-0aaa-bbb"),
+    (["--recipe", DIGITS], {"CUDA_VISIBLE_DEVICES": ""}, ""),
+])
+def test_what_a_run_would_take(args, more, visible, gpus):
+    gpus.set(g0_busy=50)
+    shown = devices(*args, "--json", **gpus.environment(**more))
+    assert shown.returncode == 0, shown.stderr
+    choice = json.loads(shown.stdout)["choice"]
+    assert choice["cuda_visible_devices"] == visible
+    assert choice["on_cpu"] == (visible == "")
+
+
+def dry_run(folder, gpus, *args):
+    """Of a run that would train: no CUDA is needed up to the choice."""
+    return run("--recipe", DIGITS, "--output", folder / "run", "--dry-run", *args, **gpus.environment())
+
+
+@pytest.mark.parametrize("devices, status, words", [
+    ("2", 2, "device '2' is not there: this process sees 2 GPUs"),
+    ("0,0", 2, "found '0' twice"),
+    ("0, 1", 2, "found ' 1'"),
+    ("0,GPU-0", 2, "is there twice"),
+    ("both", 2, "found 'both'"),
+    ("1", 5, "GPU 1: lost: "),
+])
+def test_a_list_that_cannot_be_had(devices, status, words, gpus, tmp_path):
+    gpus.set(g1_handle="error 15")
+    refused = dry_run(tmp_path, gpus, "--devices", devices)
+    assert refused.returncode == status, refused.stderr
+    assert words in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_idle_gpu_ends_the_run_unless_the_recipe_says_otherwise(gpus, tmp_path):
+    gpus.set(g0_busy=99, g1_memory_used=79_000_000_000)
+    refused = dry_run(tmp_path, gpus)
+    assert refused.returncode == 5, refused.stderr
+    assert "no GPU is idle (GPU 1" in refused.stderr and "at work 99 % of the time" in refused.stderr
+    done = dry_run(tmp_path, gpus, "--set", "device.fallback=cpu")
+    assert done.returncode == 0, done.stderr
+    assert 'training on the CPU (device.fallback = "cpu")' in done.stderr
+    assert "on cpu" in done.stderr
+
+
+def test_the_cpu_in_the_place_of_a_lost_gpu(gpus, tmp_path):
+    gpus.set(g1_handle="error 15")
+    done = dry_run(tmp_path, gpus, "--devices", "1,0", "--set", "device.fallback=cpu")
+    assert done.returncode == 0, done.stderr
+    assert "GPU 1: lost: " in done.stderr and "training on the CPU" in done.stderr
+    assert "on cpu" in done.stderr

@@ -11,10 +11,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
+DeviceConfig config(const std::string& select) {
+  DeviceConfig result;
+  result.select = select;
+  return result;
+}
+
 /// The error that choose_device() ends with.
 Error error_of(const std::string& select) {
   try {
-    const c10::Device device = choose_device(select);
+    const c10::Device device = choose_device(config(select));
     ADD_FAILURE() << "'" << select << "' gave " << device.str();
   } catch (const Error& error) {
     return error;
@@ -22,10 +28,13 @@ Error error_of(const std::string& select) {
   return Error(Exit::kDone, std::string());
 }
 
-TEST(ChooseDevice, TheCpuIsAlwaysThere) { EXPECT_EQ(choose_device("cpu"), c10::Device("cpu")); }
+TEST(ChooseDevice, TheCpuIsAlwaysThere) {
+  EXPECT_EQ(choose_device(config("cpu")), c10::Device("cpu"));
+}
 
 TEST(ChooseDevice, AutoTakesTheFirstGpuOrTheCpu) {
-  EXPECT_EQ(choose_device("auto"), c10::Device(cuda().backend == nullptr ? "cpu" : "cuda:0"));
+  EXPECT_EQ(choose_device(config("auto")),
+            c10::Device(cuda().backend == nullptr ? "cpu" : "cuda:0"));
 }
 
 TEST(ChooseDevice, ADeviceThatIsNotThereIsAResourceError) {
@@ -41,11 +50,13 @@ TEST(ChooseDevice, ADeviceThatIsNotThereIsAResourceError) {
 }
 
 TEST(ChooseDevice, OtherWordsAreRecipeErrors) {
-  for (const std::string select : {"", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "-1", "1.5",
-                                   "0,1", "cuda:0 ", "999999999999", "128"}) {
+  for (const std::string select :
+       {"", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "-1", "1.5", "0,", "cuda:0 ",
+        "999999999999", "128", "0,0", "0, 1", "cpu,0"}) {
     const Error error = error_of(select);
     EXPECT_EQ(error.status(), Exit::kRecipe) << select;
-    EXPECT_THAT(error.what(), HasSubstr("device '" + select + "': expected \"auto\", \"cpu\""));
+    EXPECT_THAT(error.what(),
+                HasSubstr("device '" + select + "': expected \"auto\", \"cpu\", or a GPU's index"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
@@ -64,7 +65,9 @@ TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
   const RunFolder run{folder.path(), std::nullopt};
   create_run_folder(run, "", nlohmann::json::object());
   const auto group = distributed::Group::alone();
-  const c10::Device device = device::choose_device("cuda:0");
+  device::DeviceConfig gpu;
+  gpu.select = "cuda:0";
+  const c10::Device device = device::choose_device(gpu);
   const auto memory = device::memory_of(device, job.device);
   Trainer trainer(job, build_parts(job, device, group), TrainState{}, run, *memory);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);

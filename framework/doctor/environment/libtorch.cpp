@@ -1,0 +1,16 @@
+// Is LibTorch the version that Brim is written and tested for.
+#include <fmt/format.h>
+
+#include "framework/doctor/environment/checks.h"
+
+namespace brim::doctor::environment {
+
+std::optional<Finding> check_libtorch(const Surroundings& s) {
+  constexpr const char* kTested = "2.11";
+  if (s.software.libtorch.starts_with(kTested))
+    return Finding{Health::kPass, s.software.libtorch, ""};
+  return Finding{Health::kWarn, s.software.libtorch,
+                 fmt::format("Brim is tested with {}: scripts/setup installs it", kTested)};
+}
+
+}  // namespace brim::doctor::environment

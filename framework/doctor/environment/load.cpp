@@ -1,0 +1,21 @@
+// Do other processes want the cores too.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "framework/doctor/environment/checks.h"
+
+namespace brim::doctor::environment {
+
+std::optional<Finding> check_load(const Surroundings& s) {
+  const double load = std::strtod(s.machine.line("proc/loadavg").value_or("0").c_str(), nullptr);
+  const int cores = s.machine.usable_cores();
+  std::string found = fmt::format("{:.1f} wanted on average over a minute, {} usable", load, cores);
+  if (load <= cores + 0.5) return Finding{Health::kPass, std::move(found), ""};
+  return Finding{Health::kWarn, std::move(found),
+                 "loader and launches wait for a core: end other work, or keep ranks apart by "
+                 "trainrun --bind=cores"};
+}
+
+}  // namespace brim::doctor::environment
