@@ -1,9 +1,12 @@
-// trainer doctor: is this machine, and what is installed on it, fit to train?
+// trainer doctor: is this machine, and what is installed on it, fit to train? With a run's folder:
+// doctor_run.cpp.
 
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "framework/cli/commands.h"
@@ -35,8 +38,15 @@ int environment_command(bool as_json) {
 }  // namespace
 
 int doctor_command(int argc, char** argv) {
-  cxxopts::Options options("trainer doctor",
-                           "Checks drivers, libraries, GPUs, limits and the machine's settings.");
+  // No option here takes a value, so that any other word is a run's folder.
+  const std::span<char*> words(argv + 1, static_cast<size_t>(argc - 1));
+  if (std::ranges::any_of(words, [](const char* word) { return word[0] != '-'; })) {
+    return doctor_run(argc, argv);
+  }
+  cxxopts::Options options(
+      "trainer doctor",
+      "Checks drivers, libraries, GPUs, limits and the machine's settings; with the "
+      "folder of a run (trainer doctor RUN --help), what slows that run down.");
   options.add_options()("json", "print JSON")("h,help", "show this help");
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {

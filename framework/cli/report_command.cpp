@@ -13,6 +13,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/doctor/diagnosis.h"
 #include "framework/experiment/report.h"
 
 namespace brim::cli {
@@ -37,7 +38,11 @@ int report_command(int argc, char** argv) {
   }
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
-    runs.push_back({experiment::read_run(folder)});
+    runs.push_back({.data = experiment::read_run(folder)});
+    const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(runs.back().data));
+    if (!diagnosis.is_too_short) {
+      runs.back().findings = diagnosis.verdict(diagnosis.findings.size());
+    }
   }
   const std::filesystem::path output =
       parsed.count("output") != 0 ? std::filesystem::path(parsed["output"].as<std::string>())

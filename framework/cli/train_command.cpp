@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,10 +22,12 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
+#include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
+#include "framework/train/job_record.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/trainer.h"
@@ -36,7 +39,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
-    "  trainer doctor\n"
+    "  trainer doctor [RUN [--watch]]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
     "  trainer report RUN…\n"
@@ -88,6 +91,15 @@ train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFold
   return folder;
 }
 
+/// What slowed the run down, if anything. A verdict that can't be had is no failure of the run.
+void say_verdict(const std::filesystem::path& run) {
+  try {
+    for (const std::string& sentence : doctor::conclude(run)) log::info("verdict: {}", sentence);
+  } catch (const Error& error) {
+    log::warning("no verdict on this run: {}", error.what());
+  }
+}
+
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
                c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
                std::vector<std::string> command) {
@@ -113,6 +125,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                                                    .seed = job.run.seed,
                                                    .ranks = group->world(),
                                                    .launch = group->ranks().launch});
+    record["job"] = train::job_record(job, parts);
     if (tuning) record["tuning"] = train::to_json(*tuning);
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });
@@ -122,7 +135,9 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     return 0;
   }
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
-  return static_cast<int>(trainer.run());
+  const Exit status = trainer.run();
+  if (group->is_first()) say_verdict(folder.path);
+  return static_cast<int>(status);
 }
 
 }  // namespace

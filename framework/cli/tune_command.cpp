@@ -29,8 +29,7 @@ int tune_command(int argc, char** argv) {
   }
   train::JobConfig job = train::read_job(load_document(parsed));
   const distributed::Ranks ranks = distributed::read_ranks();
-  const c10::Device device =
-      device::choose_device(job.device.select, ranks.local_rank, ranks.local_world);
+  const c10::Device device = device::choose_device(job.device, ranks.local_rank, ranks.local_world);
   const auto group =
       distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
   const auto memory = device::memory_of(device, job.device);

@@ -79,6 +79,8 @@ tr:last-child > * { border-bottom: 0; }
 th { font-weight: 500; color: var(--soft); white-space: nowrap; }
 thead th { font-size: 12px; }
 td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+.scroll td { min-width: 8em; }
+.scroll td.n { min-width: 0; }
 td.n, th.n { text-align: right; white-space: nowrap; padding-right: 0; padding-left: 10px; }
 tr.differs td { background: var(--mark); }
 .best { color: var(--good); font-weight: 600; }

@@ -114,18 +114,20 @@ std::string memory_chart(const Shown& shown) {
 
 std::string utilisation_chart(const Shown& shown) {
   Chart chart{.title = "Utilisation", .unit = "%", .from_zero = true};
-  for (const std::string& name : figures_with(shown, "utilisation/")) {
-    add_lines(chart, shown, {"utilisation/" + name, name});
+  for (const std::string& name : figures_with(shown, "device/")) {
+    if (!name.ends_with("_percent")) continue;
+    add_lines(chart, shown, {"device/" + name, name.substr(0, name.size() - 8)});
   }
   return draw(chart);
 }
 
-/// run.json's "tuning": {"curve": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}.
+/// run.json's "tuning": {"probes": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}; the
+/// last two only where the size fitted.
 std::vector<Point> tuning_curve(const RunData& run, const char* figure, double scale) {
   std::vector<Point> points;
   const auto tuning = run.record.find("tuning");
   if (tuning == run.record.end() || !tuning->is_object()) return points;
-  const auto curve = tuning->find("curve");
+  const auto curve = tuning->find("probes");
   if (curve == tuning->end() || !curve->is_array()) return points;
   for (const auto& probe : *curve) {
     if (!probe.is_object() || points.size() >= kMostPoints) continue;

@@ -126,13 +126,6 @@ int64_t count_parameters(const nn::Model& model) {
   return count;
 }
 
-std::string_view precision_name(const amp::Precision& precision) {
-  if (precision.compute == at::kBFloat16) return "bf16";
-  if (precision.compute == at::kHalf) return "fp16";
-  if (precision.compute == at::kDouble) return "fp64";
-  return precision.tf32 ? "tf32" : "fp32";
-}
-
 /// "cpu", or "4 ranks of cuda".
 std::string where(const Parts& parts) {
   if (parts.group->is_alone()) return parts.device.str();
@@ -161,6 +154,13 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
 }
 
 }  // namespace
+
+std::string_view precision_name(const amp::Precision& precision) {
+  if (precision.compute == at::kBFloat16) return "bf16";
+  if (precision.compute == at::kHalf) return "fp16";
+  if (precision.compute == at::kDouble) return "fp64";
+  return precision.tf32 ? "tf32" : "fp32";
+}
 
 Parts build_parts(const JobConfig& job, c10::Device device,
                   std::shared_ptr<distributed::Group> group) {

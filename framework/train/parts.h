@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/amp/autocast.h"
@@ -46,6 +47,9 @@ struct Parts {
 /// of the kind that fits; no rank waits for another one.
 Parts build_parts(const JobConfig& job, c10::Device device,
                   std::shared_ptr<distributed::Group> group);
+
+/// "bf16", "fp16", "tf32", "fp32", "fp64".
+std::string_view precision_name(const amp::Precision& precision);
 
 /// The plan in a few lines for people; options without effect are among them.
 std::vector<std::string> describe(const JobConfig& job, const Parts& parts);

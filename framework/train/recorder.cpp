@@ -19,6 +19,17 @@ const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_ste
   return folder.path;
 }
 
+/// Caps that are none are left out.
+nlohmann::json memory_figures(const device::MemoryStats& memory) {
+  nlohmann::json figures = {{"allocated_bytes", memory.allocated_bytes},
+                            {"reserved_bytes", memory.reserved_bytes},
+                            {"peak_bytes", memory.peak_bytes}};
+  if (memory.cap_bytes < std::numeric_limits<int64_t>::max()) {
+    figures["cap_bytes"] = memory.cap_bytes;
+  }
+  return figures;
+}
+
 double sum(const std::array<double, kPhaseCount>& seconds) {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
@@ -80,6 +91,8 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
                          {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
                          {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
   if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
+  if (record.memory.peak_bytes > 0) json["memory"] = memory_figures(record.memory);
+  process_.add_to(json, now_s());
   metrics_.append(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);

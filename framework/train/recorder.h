@@ -12,8 +12,10 @@
 
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
+#include "framework/device/block_cache.h"
 #include "framework/telemetry/event_file.h"
 #include "framework/telemetry/metrics_file.h"
+#include "framework/telemetry/process_figures.h"
 #include "framework/telemetry/progress.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
@@ -30,6 +32,7 @@ struct StepRecord {
   double learning_rate;
   std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
   data::HiddenWork hidden;                  // beside it
+  device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
 };
 
 /// What a step's device values mean, by position.
@@ -68,6 +71,7 @@ class Recorder {
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
   telemetry::MetricsFile metrics_;
+  telemetry::ProcessFigures process_;
   std::unique_ptr<telemetry::EventFile> events_;  // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;

@@ -171,7 +171,8 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
                      .samples = samples,
                      .learning_rate = learning_rate,
                      .phase_s = phase_s,
-                     .hidden = inputs_->take_hidden()});
+                     .hidden = inputs_->take_hidden(),
+                     .memory = memory_.stats()});
   }
   take_arrived_values(/*wait=*/false);
   if (progress_.step % kMemoryChecks == 0) memory_.leave_for_tensors();

@@ -77,9 +77,9 @@ def screenshot(page, *options, **size):
 
 @pytest.fixture
 def two(tmp_path):
-    a = write_run(tmp_path / "plain", record={"tuning": {"curve": [
+    a = write_run(tmp_path / "plain", record={"tuning": {"probes": [{"micro": 64, "fits": False}] + [
         {"micro": m, "samples_per_s": 100.0 * m, "peak_bytes": m << 28} for m in (8, 16, 32)]}},
-        memory={"peak_bytes": 3 << 30}, utilisation={"gpu": 70.0})
+        memory={"peak_bytes": 3 << 30}, device={"busy_percent": 70.0})
     b = write_run(tmp_path / "slower", slow=2.0, recipe='[batch]\nglobal = 128\n')
     page = tmp_path / "two.html"
     return page, report(page, a, b)

@@ -30,6 +30,11 @@ def manifest():
         yield json.dumps({"format": 1, "step": 9, "sequence": 2, "files": files}).encode()
 
 
+def metrics_line():
+    yield b'{"step":10,"loss":0.5,"scale":null,"phases_s":{"forward":1e-3},"a":[1,"x"],"b":true}'
+    yield b'{"step":-0,"loss":1.5E+10,"text":"a\\"b"}'
+
+
 def recipe():
     root = pathlib.Path(__file__).resolve().parents[2]
     for path in sorted(root.glob("recipes/*.toml")):
@@ -94,7 +99,8 @@ def tokens():
 
 
 def main():
-    for kind in safetensors, manifest, recipe, idx, image, cifar, shard_index, tar, tokens:
+    for kind in (safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
+                 tokens):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

@@ -1,0 +1,80 @@
+// trainer doctor RUN: what slows a run down, and which line of its recipe to change.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/doctor/diagnosis.h"
+#include "framework/experiment/run_data.h"
+
+namespace brim::cli {
+namespace {
+
+constexpr double kWatchEveryS = 2.0;
+constexpr auto kNap = std::chrono::milliseconds(50);
+
+std::string report_on(const experiment::RunData& run, bool as_json) {
+  const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
+  if (as_json) {
+    nlohmann::json json = doctor::to_json(diagnosis);
+    json["run"] = run.folder.string();
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  return doctor::describe(diagnosis);
+}
+
+/// Until a stop is asked for: the diagnosis whenever it has changed.
+void watch(experiment::RunReader& reader, bool as_json) {
+  std::string shown;
+  for (double looked_s = 0; !stop_requested(); std::this_thread::sleep_for(kNap)) {
+    if (now_s() - looked_s < kWatchEveryS) continue;
+    looked_s = now_s();
+    reader.update();
+    const std::string report = report_on(reader.data(), as_json);
+    if (report == shown) continue;
+    shown = report;
+    const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+    if (is_terminal && !as_json) fmt::print("\033[H\033[2J");  // the page anew
+    if (!is_terminal && !as_json) fmt::print("{}\n", timestamp());
+    fmt::print("{}", report);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int doctor_run(int argc, char** argv) {
+  cxxopts::Options options("trainer doctor",
+                           "What slows a run down, and which line of its recipe to change.");
+  options.positional_help("RUN");
+  options.add_options()("watch", "look again every two seconds while the run goes on")(
+      "json", "print JSON; with --watch an object a line, whenever it has changed")(
+      "run", "the run's folder", cxxopts::value<std::string>(), "RUN")("h,help", "show this help");
+  options.parse_positional({"run"});
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  experiment::RunReader reader(required_option(parsed, "run"));
+  const bool as_json = parsed.count("json") != 0;
+  if (parsed.count("watch") != 0) {
+    watch(reader, as_json);
+    return 0;
+  }
+  reader.update();
+  fmt::print("{}", report_on(reader.data(), as_json));
+  return 0;
+}
+
+}  // namespace brim::cli

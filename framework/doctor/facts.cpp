@@ -1,0 +1,198 @@
+#include "framework/doctor/facts.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "framework/base/error.h"
+#include "framework/experiment/run_data.h"
+#include "framework/recipe/document.h"
+
+namespace brim::doctor {
+namespace {
+
+using experiment::RunData;
+using experiment::Series;
+using nlohmann::json;
+
+/// The sum over the run without its first line, where there is more than that.
+double settled_sum(const Series& series) {
+  return series.count() > 1 ? series.sum_after_first() : series.mean();
+}
+
+std::optional<double> mean_of(const RunData& run, std::string_view figure) {
+  const Series* series = run.figure(figure);
+  return series == nullptr ? std::nullopt : std::optional(series->mean());
+}
+
+std::optional<double> highest_of(const RunData& run, std::string_view figure) {
+  const Series* series = run.figure(figure);
+  return series == nullptr ? std::nullopt : std::optional(series->high());
+}
+
+std::optional<Spread> spread_of(const RunData& run, std::string_view figure) {
+  const Series* series = run.figure(figure);
+  if (series == nullptr) return std::nullopt;
+  const auto& quantiles = series->quantiles();
+  return Spread{series->mean(), quantiles.at(0.05), quantiles.at(0.5), quantiles.at(0.95)};
+}
+
+void read_phases(const RunData& run, RunFacts& facts) {
+  std::array<PhaseFacts, kPhaseCount> phases{};
+  double all = 0;
+  bool is_recorded = false;
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    const Series* series =
+        run.figure("phases_s/" + std::string(phase_name(static_cast<Phase>(phase))));
+    if (series == nullptr) continue;
+    is_recorded = true;
+    phases[phase] = {std::max(0.0, settled_sum(*series)), series->quantiles().at(0.5),
+                     series->quantiles().at(0.95)};
+    all += phases[phase].share;
+  }
+  if (!is_recorded || all <= 0) return;
+  for (PhaseFacts& phase : phases) phase.share /= all;
+  facts.phases = phases;
+
+  const auto speed = spread_of(run, "samples_per_s");
+  if (!facts.step_s || !speed) return;
+  const double samples = facts.global_batch ? static_cast<double>(*facts.global_batch)
+                                            : speed->p50 * facts.step_s->p50;
+  const Series* steps = run.figure("step_s");
+  const double step_s =
+      settled_sum(*steps) / static_cast<double>(std::max<int64_t>(1, steps->count() - 1));
+  const double training_s =
+      step_s * (1 - facts.share(Phase::kEvaluation) - facts.share(Phase::kCheckpoint));
+  const double fed_s = training_s - step_s * facts.share(Phase::kDataWait);
+  if (training_s <= 0 || fed_s <= 0) return;
+  facts.given_per_s = samples / training_s;
+  facts.wanted_per_s = samples / fed_s;
+}
+
+const json* value_in(const json& record, std::initializer_list<const char*> path) {
+  const json* at = &record;
+  for (const char* key : path) {
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &(*at)[key];
+  }
+  return at;
+}
+
+template <class T>
+std::optional<T> read_value(const json& record, std::initializer_list<const char*> path) {
+  const json* found = value_in(record, path);
+  if (found == nullptr) return std::nullopt;
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!found->is_boolean()) return std::nullopt;
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!found->is_string()) return std::nullopt;
+  } else {
+    if (!found->is_number_integer()) return std::nullopt;
+  }
+  return found->get<T>();
+}
+
+/// What run.json says of the job and its machine.
+void read_record(const json& record, RunFacts& facts) {
+  if (const auto device = read_value<std::string>(record, {"device"})) {
+    facts.is_cuda = device->starts_with("cuda");
+  }
+  facts.cores = read_value<int64_t>(record, {"machine", "cores"});
+  facts.ranks = read_value<int64_t>(record, {"ranks"});
+  facts.precision = read_value<std::string>(record, {"job", "precision"}).value_or("");
+  facts.has_matrix_units = read_value<bool>(record, {"job", "matrix_units"});
+  facts.has_convolutions = read_value<bool>(record, {"job", "convolutions"});
+  facts.is_channels_last = read_value<bool>(record, {"job", "channels_last"});
+  facts.micro_batch = read_value<int64_t>(record, {"job", "micro_batch"});
+}
+
+template <class T>
+const T* recipe_value(const recipe::Value& document, std::initializer_list<std::string_view> path) {
+  const recipe::Value* at = &document;
+  for (const std::string_view key : path) {
+    const auto* table = std::get_if<recipe::Table>(&at->data);
+    if (table == nullptr) return nullptr;
+    const auto found = table->entries.find(key);
+    if (found == table->entries.end()) return nullptr;
+    at = &found->second;
+  }
+  return std::get_if<T>(&at->data);
+}
+
+void read_recipe(const std::string& text, RunFacts& facts) {
+  if (text.empty()) return;
+  try {
+    const recipe::Value document = recipe::parse(text, "recipe.toml");
+    const auto word = [&](std::initializer_list<std::string_view> path) {
+      const auto* value = recipe_value<std::string>(document, path);
+      return value == nullptr ? std::string() : *value;
+    };
+    facts.cache = word({"data", "cache"});
+    facts.balance = word({"distributed", "balance"});
+    facts.compress = word({"distributed", "compress"});
+    if (const auto* global = recipe_value<int64_t>(document, {"batch", "global"})) {
+      facts.global_batch = *global;
+    }
+    if (const auto* workers = recipe_value<int64_t>(document, {"data", "workers"})) {
+      facts.workers = *workers;
+      facts.workers_are_auto = false;
+    }
+    const std::string precision = word({"precision", "mode"});
+    if (facts.precision.empty() && precision != "auto") facts.precision = precision;
+    const auto* micro = recipe_value<int64_t>(document, {"batch", "micro"});
+    if (!facts.micro_batch) facts.micro_batch = micro != nullptr ? *micro : facts.global_batch;
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void read_device(const RunData& run, RunFacts& facts) {
+  facts.busy_percent = spread_of(run, "device/sm_percent");
+  if (!facts.busy_percent) facts.busy_percent = spread_of(run, "device/busy_percent");
+  facts.slowed_share = mean_of(run, "device/slowed");
+  facts.peak_bytes = highest_of(run, "memory/peak_bytes");
+  facts.cap_bytes = highest_of(run, "memory/cap_bytes");
+  if (facts.cap_bytes && *facts.cap_bytes <= 0) facts.cap_bytes.reset();
+  facts.host_syncs = mean_of(run, "device/host_syncs");
+}
+
+void read_machine(const RunData& run, RunFacts& facts) {
+  facts.swapped_bytes = highest_of(run, "process/swapped_bytes");
+  facts.major_faults_per_s = mean_of(run, "process/major_faults_per_s");
+  facts.io_stalled_percent = mean_of(run, "machine/io_stalled_percent");
+  const auto load = spread_of(run, "machine/load");
+  if (load && facts.cores && *facts.cores > 0) {
+    facts.load_per_core = load->p50 / static_cast<double>(*facts.cores);
+  }
+}
+
+void read_ranks(const RunData& run, RunFacts& facts) {
+  facts.slowest_rank_ratio = mean_of(run, "ranks/slowest_ratio");
+  facts.largest_share_ratio = mean_of(run, "ranks/largest_share_ratio");
+  if (const auto slowest = spread_of(run, "ranks/slowest")) {
+    facts.slowest_rank = static_cast<int64_t>(slowest->p50 + 0.5);
+  }
+}
+
+}  // namespace
+
+double RunFacts::compute_share() const {
+  return share(Phase::kForward) + share(Phase::kBackward) + share(Phase::kOptimizer);
+}
+
+RunFacts facts_of(const RunData& run) {
+  RunFacts facts;
+  facts.steps = run.last_step();
+  read_record(run.record, facts);
+  read_recipe(run.recipe, facts);
+  if (!facts.workers && facts.cores) facts.workers = std::max<int64_t>(1, *facts.cores - 1);
+  facts.step_s = spread_of(run, "step_s");
+  read_phases(run, facts);
+  read_device(run, facts);
+  read_machine(run, facts);
+  read_ranks(run, facts);
+  return facts;
+}
+
+}  // namespace brim::doctor

@@ -1,0 +1,82 @@
+// What is known of how a run went: the figures that rules judge by. What the run did not record is
+// absent, never zero.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "framework/base/timeline.h"
+
+namespace brim::experiment {
+struct RunData;
+}
+
+namespace brim::doctor {
+
+/// Seconds a step; the run's first line, which holds the warm-up, is left out of shares.
+struct PhaseFacts {
+  double share = 0.0;  // of the wall time
+  double p50_s = 0.0;
+  double p95_s = 0.0;
+};
+
+/// A figure's spread over the run.
+struct Spread {
+  double mean = 0.0;
+  double p5 = 0.0;
+  double p50 = 0.0;
+  double p95 = 0.0;
+};
+
+struct RunFacts {
+  int64_t steps = 0;
+
+  // Of the time line.
+  std::optional<std::array<PhaseFacts, kPhaseCount>> phases = {};
+  std::optional<Spread> step_s = {};
+  /// Samples a second that the step would take if it never waited for data, and that it gets.
+  /// Evaluations and checkpoints are not counted.
+  std::optional<double> wanted_per_s = {}, given_per_s = {};
+
+  // Of the device.
+  std::optional<bool> is_cuda = {};
+  std::optional<Spread> busy_percent = {};  // utilisation
+  std::optional<double> peak_bytes = {}, cap_bytes = {};
+  std::optional<double> host_syncs = {};      // a step
+  std::optional<double> slowed_share = {};    // of the time, by heat or power
+  std::optional<bool> has_matrix_units = {};  // tensor cores, AMX: fast below fp32
+
+  // Of the job.
+  std::string precision = {};  // "fp32", "bf16", …; "": not recorded
+  std::optional<bool> has_convolutions = {}, is_channels_last = {};
+  std::optional<int64_t> micro_batch = {}, global_batch = {}, ranks = {}, cores = {};
+  std::optional<int64_t> workers = {};  // loader threads
+  bool workers_are_auto = true;
+  std::string cache = {};    // data.cache; "": this kind of data has none
+  std::string balance = {};  // distributed.balance
+  std::string compress = {};
+
+  // Of the ranks.
+  std::optional<double> slowest_rank_ratio = {};  // slowest rank's own work to the mean
+  std::optional<int64_t> slowest_rank = {};
+  std::optional<double> largest_share_ratio = {};  // samples of the rank with most to the mean
+
+  // Of the machine.
+  std::optional<double> swapped_bytes = {};
+  std::optional<double> major_faults_per_s = {};
+  std::optional<double> load_per_core = {};       // threads that run or want to, on the machine
+  std::optional<double> io_stalled_percent = {};  // of the time, some thread waits for a disk
+
+  double share(Phase phase) const {
+    return phases ? (*phases)[static_cast<size_t>(phase)].share : 0;
+  }
+  /// forward, backward and optimizer together.
+  double compute_share() const;
+};
+
+/// The facts of a run. A recipe that can't be read leaves its facts absent.
+RunFacts facts_of(const experiment::RunData& run);
+
+}  // namespace brim::doctor

@@ -1,0 +1,16 @@
+// The host waits for the device within steps, and the device then for the host.
+#include "framework/doctor/rules/rules.h"
+
+namespace brim::doctor {
+
+Outcome check_host_syncs(const RunFacts& facts) {
+  if (facts.is_cuda && !*facts.is_cuda) return silent();
+  if (!facts.host_syncs) return not_recorded("host syncs");
+  const auto severity = reached(*facts.host_syncs, kHostSyncs);
+  if (!severity) return silent();
+  return found(*severity, 0.01 * *facts.host_syncs,
+               fmt::format("the host waits for the device {:.1f} times a step", *facts.host_syncs),
+               "take .item(), .cpu() and printed tensors out of the model's forward");
+}
+
+}  // namespace brim::doctor

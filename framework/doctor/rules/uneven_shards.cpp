@@ -1,0 +1,19 @@
+// One rank gets more samples than the others although they are equals.
+#include "framework/doctor/rules/rules.h"
+
+namespace brim::doctor {
+
+Outcome check_uneven_shards(const RunFacts& facts) {
+  if (facts.ranks && *facts.ranks < 2) return silent();
+  if (!facts.largest_share_ratio) return not_recorded("the ranks' samples");
+  if (facts.balance == "throughput") return silent();  // it is meant to be so
+  const auto severity = reached(*facts.largest_share_ratio, kLargestShare);
+  if (!severity) return silent();
+  return found(
+      *severity, 1 - 1 / *facts.largest_share_ratio,
+      fmt::format("the rank with most samples has {:.2f} times the mean",
+                  *facts.largest_share_ratio),
+      "a batch.global that the number of ranks divides, or distributed.balance = \"cost\"");
+}
+
+}  // namespace brim::doctor

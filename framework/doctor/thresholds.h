@@ -1,0 +1,50 @@
+// From where on a rule speaks, and how loudly: every threshold of the diagnosis.
+#pragma once
+
+namespace brim::doctor {
+
+/// A figure at `hint` or beyond is worth a line, at `warning` worth a change, at `severe` the
+/// reason why the run is slow. Rising or falling.
+struct Levels {
+  double hint;
+  double warning;
+  double severe;
+};
+
+// Shares of a step's wall time.
+inline constexpr Levels kDataWaitShare = {0.05, 0.15, 0.35};
+inline constexpr Levels kCommunicationShare = {0.10, 0.20, 0.40};
+inline constexpr Levels kComputeShareInFp32 = {0.30, 0.50, 0.70};
+inline constexpr Levels kComputeShareOfLayout = {0.30, 0.50, 0.70};
+inline constexpr Levels kSlowedShare = {0.02, 0.10, 0.30};  // of the time
+
+// Utilisation of the device, in per cent.
+inline constexpr Levels kSwing = {40, 60, 80};            // 95th less 5th percentile
+inline constexpr Levels kIdleThoughFull = {60, 45, 30};   // mean, falling
+inline constexpr Levels kLaunchBoundBusy = {70, 50, 30};  // mean, falling
+inline constexpr double kLaunchBoundStepS = 0.050;        // steps longer than this are not
+inline constexpr double kLaunchBoundWait = 0.05;          // share of data wait, at most
+
+// Memory, as a share of the cap.
+inline constexpr double kFull = 0.90;
+inline constexpr Levels kEmpty = {0.50, 0.30, 0.15};  // falling
+inline constexpr double kFillWish = 0.85;             // what a larger batch aims at
+
+// Host syncs a step.
+inline constexpr Levels kHostSyncs = {0.5, 2, 10};
+
+// Ranks, to the mean.
+inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};
+inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};
+
+// The machine.
+inline constexpr Levels kSwappedBytes = {64e6, 512e6, 2e9};
+inline constexpr Levels kMajorFaultsPerS = {20, 100, 500};
+inline constexpr Levels kLoadPerCore = {1.5, 2.5, 4};
+inline constexpr Levels kIoStalled = {10, 25, 50};  // per cent
+inline constexpr double kIoStalledWait = 0.02;      // share of data wait from which a disk matters
+
+/// Fewer steps than this are a warm-up, of which nothing is said.
+inline constexpr long kFewestSteps = 20;
+
+}  // namespace brim::doctor

@@ -1,0 +1,17 @@
+// What run.json says of the job beside its recipe: what the recipe left open and how it was
+// decided.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "framework/train/job.h"
+#include "framework/train/parts.h"
+
+namespace brim::train {
+
+/// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies formats
+/// below fp32 in hardware), "channels_last", "convolutions" (whether the model has some),
+/// "parameters", "micro_batch".
+nlohmann::json job_record(const JobConfig& job, const Parts& parts);
+
+}  // namespace brim::train

@@ -1,0 +1,128 @@
+"""trainer doctor RUN, the verdict at a run's end, and trainer report, on real runs."""
+import json
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainer import DIGITS, TRAINER, environment, metrics, sets, trainer
+
+
+@pytest.fixture(scope="module")
+def slow_run(tmp_path_factory):
+    """A tiny model on images of 4 megapixels: everything waits for the decoder."""
+    root = tmp_path_factory.mktemp("slow")
+    y, x = np.mgrid[0:1600, 0:2400]
+    for label in "ab":
+        (root / "images" / label).mkdir(parents=True)
+        for i in range(4):
+            pixels = np.stack([(x + 40 * i) % 256, y % 256, (x ^ y) % 256], -1).astype(np.uint8)
+            Image.fromarray(pixels).save(root / "images" / label / f"{i}.jpg")
+    recipe = root / "slow.toml"
+    recipe.write_text("""[run]
+name = "slow"
+[model]
+name = "mlp"
+hidden = 8
+depth = 1
+[data]
+kind = "image_folder"
+image_size = 32
+workers = 1
+[data.train]
+path = "images"
+[batch]
+global = 2
+micro = 2
+[optimizer]
+name = "sgd"
+learning_rate = 0.01
+[train]
+steps = 40
+epochs = 10
+""")
+    done = trainer("--recipe", recipe, "--output", root / "run")
+    assert done.returncode == 0, done.stderr
+    return root / "run", done.stderr
+
+
+def test_a_slow_loader_is_named_at_the_end_and_kept(slow_run):
+    run, said = slow_run
+    lines = said.splitlines()
+    ends = [i for i, line in enumerate(lines) if "done: 40 steps" in line]
+    verdict = [line for line in lines[ends[0]:] if line.startswith("brim: verdict: ")]
+    assert any("the device waits for data" in line and "images/s, gets" in line and "change: data." in line
+               for line in verdict), said
+    assert len(verdict) <= 3
+    record = json.loads((run / "run.json").read_text())
+    assert "loader_bound" in [finding["rule"] for finding in record["verdict"]]
+    assert record["job"]["micro_batch"] == 2 and record["job"]["precision"] in ("fp32", "bf16")
+    assert record["job"]["convolutions"] is False and record["job"]["parameters"] > 1000
+
+
+def test_the_doctor_says_the_same_of_the_run(slow_run):
+    run, _ = slow_run
+    done = trainer("doctor", run)
+    assert done.returncode == 0, done.stderr
+    assert "severe   the device waits for data" in done.stdout
+    report = json.loads(trainer("doctor", run, "--json").stdout)
+    found = {finding["rule"]: finding for finding in report["findings"]}
+    assert found["loader_bound"]["severity"] == "severe"
+    assert report["steps"] == 40 and report["run"] == str(run)
+    assert "straggler" not in report["not_recorded"]  # one rank has none
+
+
+def test_memory_is_recorded_and_shown(slow_run, tmp_path):
+    run, _ = slow_run
+    lines = [line for line in metrics(run) if "loss" in line]
+    assert all(line["memory"]["peak_bytes"] >= line["memory"]["allocated_bytes"] > 0 for line in lines)
+    done = trainer("report", run, "--output", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "<h3>Memory</h3>" in page and "What to change" in page and "waits for data" in page
+
+
+def test_a_report_goes_into_the_first_run(tmp_path):
+    run = tmp_path / "digits"
+    assert trainer("--recipe", DIGITS, "--output", run, *sets(train__epochs=2, batch__micro=64)).returncode == 0
+    done = trainer("report", run)
+    assert done.returncode == 0 and "report of one run in" in done.stderr
+    assert "<h1>digits</h1>" in (run / "report.html").read_text()
+    both = trainer("report", run, run, "--output", tmp_path / "two.html")
+    assert both.returncode == 0 and "report of 2 runs" in both.stderr
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    for command in ("doctor", "report"):
+        done = trainer(command, tmp_path / "gone")
+        assert done.returncode == 3 and "expected the folder of a run" in done.stderr
+    assert trainer("report").returncode == 2
+    assert trainer("report", tmp_path, "--outptu", "x").returncode == 2
+
+
+def test_a_page_that_cannot_be_written_is_a_matter_of_resources(slow_run, tmp_path):
+    run, _ = slow_run
+    done = trainer("report", run, "--output", tmp_path / "no" / "folder" / "page.html")
+    assert done.returncode == 5 and "error[resource]" in done.stderr
+
+
+def test_a_run_is_watched_until_a_stop(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"device": "cpu"}')
+    watching = subprocess.Popen([TRAINER, "doctor", run, "--watch", "--json"], text=True,
+                                env=environment(), stdout=subprocess.PIPE)
+    try:
+        assert json.loads(watching.stdout.readline())["too_short"] is True
+        with open(run / "metrics.jsonl", "w") as file:
+            for step in range(10, 110, 10):
+                file.write(json.dumps({"step": step, "step_s": 1.0, "samples_per_s": 8,
+                                       "phases_s": {"data_wait": 0.9, "forward": 0.1}}) + "\n")
+        seen = json.loads(watching.stdout.readline())
+        assert [finding["rule"] for finding in seen["findings"]] == ["loader_bound"]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 0
+    finally:
+        watching.kill()

@@ -1,0 +1,204 @@
+// Each rule at three severities, just before the first of them, and without what it needs.
+#include "framework/doctor/rules/rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/doctor/healthy.h"
+
+namespace brim::doctor {
+namespace {
+
+using ::testing::HasSubstr;
+using Change = std::function<void(RunFacts&, double)>;
+
+struct Case {
+  std::string name;
+  Outcome (*check)(const RunFacts&);
+  Change change;
+  double near_miss, hint, warning, severe;
+  std::string message;  // part of it, at severe
+  std::string advice;
+  std::function<void(RunFacts&)> forget;  // what the rule needs
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+/// Compute in fp32 or in NCHW order takes this share.
+Change compute_with(const std::function<void(RunFacts&)>& set) {
+  return [set](RunFacts& facts, double share) {
+    set(facts);
+    give(facts, Phase::kEvaluation, 1 - share / 0.93);
+  };
+}
+
+std::vector<Case> cases() {
+  return {
+      {"loader_bound", check_loader,
+       [](RunFacts& f, double share) {
+         give(f, Phase::kDataWait, share);
+         f.wanted_per_s = 1540;
+         f.given_per_s = 1540 * (1 - share);
+       },
+       0.049, 0.06, 0.2, 0.6, "60 % of the time: it wants 1,540 images/s, gets 616",
+       "data.workers = 10 (6 more) or data.cache = \"decoded\"",
+       [](RunFacts& f) { f.phases.reset(); }},
+      {"slow_disk", check_slow_disk,
+       [](RunFacts& f, double percent) {
+         give(f, Phase::kDataWait, 0.04);
+         f.io_stalled_percent = percent;
+       },
+       9.9, 12, 30, 60, "60 % of the time", "data.cache = \"encoded\"",
+       [](RunFacts& f) { f.io_stalled_percent.reset(); }},
+      {"communication", check_communication,
+       [](RunFacts& f, double share) { give(f, Phase::kCommunication, share); }, 0.099, 0.11, 0.25,
+       0.5, "50 % of the time is communication", "distributed.compress = \"bf16\"",
+       [](RunFacts& f) { f.phases.reset(); }},
+      {"straggler", check_straggler,
+       [](RunFacts& f, double ratio) { f.slowest_rank_ratio = ratio; }, 1.09, 1.12, 1.3, 1.6,
+       "rank 2 needs 1.60 times", "distributed.balance = \"throughput\"",
+       [](RunFacts& f) { f.slowest_rank_ratio.reset(); }},
+      {"uneven_shards", check_uneven_shards,
+       [](RunFacts& f, double ratio) { f.largest_share_ratio = ratio; }, 1.04, 1.06, 1.2, 1.4,
+       "1.40 times the mean", "batch.global", [](RunFacts& f) { f.largest_share_ratio.reset(); }},
+      {"precision", check_precision, compute_with([](RunFacts& f) { f.precision = "fp32"; }), 0.29,
+       0.35, 0.6, 0.8, "80 % of the time is computing in fp32", "precision.mode = \"bf16\"",
+       [](RunFacts& f) { f.precision.clear(); }},
+      {"layout", check_layout, compute_with([](RunFacts& f) { f.is_channels_last = false; }), 0.29,
+       0.35, 0.6, 0.8, "NCHW", "precision.channels_last = true",
+       [](RunFacts& f) { f.is_channels_last.reset(); }},
+      {"launch_bound", check_launch_bound,
+       [](RunFacts& f, double busy) {
+         f.step_s = Spread{0.005, 0.004, 0.005, 0.006};
+         f.busy_percent->mean = busy;
+       },
+       71, 65, 40, 20, "busy 20 % of steps of 5.0 ms", "batch.micro = 128",
+       [](RunFacts& f) { f.busy_percent.reset(); }},
+      {"host_syncs", check_host_syncs, [](RunFacts& f, double syncs) { f.host_syncs = syncs; }, 0.4,
+       1, 3, 20, "20.0 times a step", ".item()", [](RunFacts& f) { f.host_syncs.reset(); }},
+      {"swing", check_swing,
+       [](RunFacts& f, double swing) {
+         f.busy_percent->p95 = 99;
+         f.busy_percent->p5 = 99 - swing;
+       },
+       39, 45, 70, 97, "swings between 2 % and 99 %", "data.prefetch",
+       [](RunFacts& f) { f.busy_percent.reset(); }},
+      {"full_memory", check_full_memory,
+       [](RunFacts& f, double busy) {
+         f.peak_bytes = 78e9;
+         f.busy_percent->mean = busy;
+       },
+       61, 55, 40, 25, "98 % full but the device is busy only 25 %", "precision.mode",
+       [](RunFacts& f) { f.cap_bytes.reset(); }},
+      {"empty_memory", check_empty_memory,
+       [](RunFacts& f, double fill) { f.peak_bytes = fill * 80e9; }, 0.51, 0.4, 0.25, 0.1,
+       "only 7.5 GiB of 74.5 GiB", "batch.micro = 256", [](RunFacts& f) { f.peak_bytes.reset(); }},
+      {"throttling", check_throttling, [](RunFacts& f, double share) { f.slowed_share = share; },
+       0.019, 0.03, 0.2, 0.5, "50 % of the time", "power limit",
+       [](RunFacts& f) { f.slowed_share.reset(); }},
+      {"swap", check_swap, [](RunFacts& f, double bytes) { f.swapped_bytes = bytes; }, 63e6, 70e6,
+       600e6, 4e9, "3.7 GiB of the run's memory", "batch.micro",
+       [](RunFacts& f) { f.swapped_bytes.reset(); }},
+      {"page_faults", check_swap, [](RunFacts& f, double rate) { f.major_faults_per_s = rate; }, 19,
+       25, 200, 900, "900 pages a second", "batch.micro",
+       [](RunFacts& f) { f.major_faults_per_s.reset(); }},
+      {"oversubscription", check_oversubscription,
+       [](RunFacts& f, double load) { f.load_per_core = load; }, 1.4, 1.6, 3, 5, "5.0 threads",
+       "data.workers = \"auto\"", [](RunFacts& f) { f.load_per_core.reset(); }},
+  };
+}
+
+class RuleTest : public ::testing::TestWithParam<Case> {
+ protected:
+  static Outcome outcome(double figure) {
+    RunFacts facts = healthy();
+    GetParam().change(facts, figure);
+    return GetParam().check(facts);
+  }
+  static void expect(double figure, Severity severity) {
+    const Outcome seen = outcome(figure);
+    ASSERT_TRUE(seen.finding) << figure << ": silent " << seen.missing;
+    EXPECT_EQ(severity_name(seen.finding->severity), severity_name(severity)) << figure;
+  }
+};
+
+TEST_P(RuleTest, IsSilentForAHealthyRunAndJustBeforeItsFirstThreshold) {
+  const Outcome well = GetParam().check(healthy());
+  EXPECT_FALSE(well.finding) << well.finding->message;
+  EXPECT_EQ(well.missing, "");
+  const Outcome near = outcome(GetParam().near_miss);
+  EXPECT_FALSE(near.finding) << near.finding->message;
+}
+
+TEST_P(RuleTest, SpeaksLouderTheWorseItIs) {
+  expect(GetParam().hint, Severity::kHint);
+  expect(GetParam().warning, Severity::kWarning);
+  expect(GetParam().severe, Severity::kSevere);
+}
+
+TEST_P(RuleTest, SaysWhatIsWrongAndWhatToChange) {
+  const Outcome seen = outcome(GetParam().severe);
+  ASSERT_TRUE(seen.finding);
+  EXPECT_THAT(seen.finding->message, HasSubstr(GetParam().message));
+  EXPECT_THAT(seen.finding->change, HasSubstr(GetParam().advice));
+}
+
+TEST_P(RuleTest, SaysWhatIsNotRecorded) {
+  RunFacts facts = healthy();
+  GetParam().change(facts, GetParam().severe);
+  GetParam().forget(facts);
+  const Outcome seen = GetParam().check(facts);
+  EXPECT_FALSE(seen.finding);
+  EXPECT_NE(seen.missing, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, RuleTest, ::testing::ValuesIn(cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Rules, AllAreTested) {
+  for (const Rule& rule : all_rules()) {
+    const auto all = cases();
+    EXPECT_TRUE(std::ranges::any_of(all, [&](const Case& c) { return c.check == rule.check; }))
+        << rule.name;
+  }
+}
+
+TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
+  RunFacts facts = healthy();
+  facts.is_cuda = false;
+  facts.busy_percent.reset();
+  facts.peak_bytes = 1e6;
+  facts.slowed_share.reset();
+  for (const auto check : {check_launch_bound, check_host_syncs, check_swing, check_full_memory,
+                           check_empty_memory, check_throttling}) {
+    EXPECT_FALSE(check(facts).finding);
+    EXPECT_EQ(check(facts).missing, "");
+  }
+}
+
+TEST(Rules, AdviceFollowsTheRecipe) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kDataWait, 0.5);
+  facts.given_per_s = 100;
+  facts.wanted_per_s = 200;
+  facts.workers = 16;  // as many as there are cores
+  EXPECT_EQ(check_loader(facts).finding->change, "data.cache = \"decoded\"");
+  facts.cache = "decoded";
+  EXPECT_THAT(check_loader(facts).finding->change, HasSubstr("trainer data bench"));
+
+  give(facts, Phase::kCommunication, 0.5);
+  facts.compress = "bf16";
+  EXPECT_THAT(check_communication(facts).finding->change, HasSubstr("larger batch.global"));
+  facts.ranks = 1;
+  EXPECT_FALSE(check_communication(facts).finding);
+
+  facts = healthy();
+  facts.largest_share_ratio = 2;
+  facts.balance = "throughput";
+  EXPECT_FALSE(check_uneven_shards(facts).finding);
+}
+
+}  // namespace
+}  // namespace brim::doctor
