@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "framework/nn/block.h"
+
 namespace brim::nn {
 namespace {
 
@@ -91,16 +93,24 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
 }  // namespace
 
 at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
-  if (!is_training() || !sum_) return torch::nn::BatchNorm2dImpl::forward(x);
+  // A block's second pass sees samples that the first one has counted.
+  const bool counts = !is_recomputing();
+  if (!is_training() || (!sum_ && counts)) return torch::nn::BatchNorm2dImpl::forward(x);
+  if (!sum_) {
+    return at::batch_norm(x, weight, bias, {}, {}, /*training=*/true, /*momentum=*/0.0,
+                          options.eps(), at::globalContext().userEnabledCuDNN());
+  }
   Moments moments;
   {
     const at::NoGradGuard no_grad;
     moments = moments_over_ranks(x, sum_);
-    num_batches_tracked += 1;
-    const double share = options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
-    const at::Tensor unbiased = moments.variance * (moments.count / (moments.count - 1));
-    running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), share);
-    running_var.lerp_(unbiased.to(running_var.scalar_type()), share);
+    if (counts) {
+      num_batches_tracked += 1;
+      const double share = options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+      const at::Tensor unbiased = moments.variance * (moments.count / (moments.count - 1));
+      running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), share);
+      running_var.lerp_(unbiased.to(running_var.scalar_type()), share);
+    }
   }
   const at::Tensor inverse_std = (moments.variance + options.eps()).rsqrt();
   return SyncBatchNorm::apply(x, weight, bias, moments.mean, inverse_std, moments.count, sum_);

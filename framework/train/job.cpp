@@ -67,6 +67,9 @@ void TrainConfig::fields(recipe::Fields& f) {
   f.choice("on_nan", on_nan, kOnNan,
            "fail: stop with status 7 at a loss that is not finite, keeping the last good "
            "checkpoint; skip: leave out steps whose gradients are not finite");
+  f.value("recompute", recompute,
+          "blocks of the model, as in \"layer1.*\", whose activations backward computes again "
+          "rather than keep them");
 }
 
 void EvalConfig::fields(recipe::Fields& f) {
@@ -118,6 +121,12 @@ JobConfig read_job(const recipe::Value& document) {
     throw Error(Exit::kRecipe,
                 "[run] deterministic = true can't hold with [distributed] balance = "
                 "\"throughput\", whose shares follow measured times; use \"even\" or \"cost\"");
+  }
+  const auto& gradients = job.distributed.gradients;
+  if (!job.train.recompute.empty() && gradients.unused_parameters && !gradients.static_graph) {
+    throw Error(Exit::kRecipe,
+                "[train] recompute hides a block's parameters from [distributed] "
+                "unused_parameters = true; set static_graph = true too, or leave one out");
   }
   if (job.batch.micro_or_all() > job.batch.global) {
     throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",

@@ -72,6 +72,7 @@ struct TrainConfig {
   double label_smoothing = 0.0;
   double ema = 0.0;  // decay of the moving average; 0: none
   OnNan on_nan = OnNan::kFail;
+  std::vector<std::string> recompute;  // names of blocks, or patterns
   void fields(recipe::Fields& f);
 };
 

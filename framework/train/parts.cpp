@@ -15,6 +15,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
+#include "framework/nn/block.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
 
@@ -102,6 +103,7 @@ void build_model(const JobConfig& job, Parts& parts) {
       std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
+  nn::recompute(*parts.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
     nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
       group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");

@@ -152,8 +152,9 @@ void Trainer::make_room() {
   memory_.release_cached();
   if (!micro_batch_.halve(progress_.step, size)) {
     throw Error(Exit::kResource,
-                "out of memory at step {}, with micro-batches of {}: {}. Choose a smaller model or "
-                "smaller samples, or give the job more memory (device.memory_gib)",
+                "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
+                "train.recompute, choose a smaller model or smaller samples, or give the job more "
+                "memory (device.memory_gib)",
                 progress_.step + 1, size, memory_account(parts_, memory_).text());
   }
   log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",

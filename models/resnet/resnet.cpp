@@ -11,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/nn/batch_norm.h"
+#include "framework/nn/block.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
@@ -41,9 +42,8 @@ class Downsample : public torch::nn::Module {
 };
 
 /// A residual block; `downsample` is null where the input is added as it is.
-class Block : public torch::nn::Module {
+class Block : public nn::Block {
  public:
-  virtual at::Tensor forward(const at::Tensor& x) = 0;
   /// The norm that ends the residual branch.
   virtual BatchNorm2d& last_norm() = 0;
 
@@ -130,7 +130,7 @@ class Stage : public torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x) {
-    for (const auto& block : blocks_) x = block->forward(x);
+    for (const auto& block : blocks_) x = block->run(x);
     return x;
   }
 

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -100,6 +101,33 @@ def test_a_small_global_batch_takes_one_pass(train):
     run, result = train("run", batch__micro="auto", batch__global=5)
     assert result.returncode == 0, result.stderr
     assert micro_of(run) == 5
+
+
+def test_recomputed_blocks_learn_the_same_in_less_memory(train):
+    small = {"data__samples": 400, "batch__global": 200, "device__memory_gib": 0.6, "batch__micro": "auto",
+             "optimizer__learning_rate": 0.01}
+    kept, result = train("kept", "resnet18", **small)
+    assert result.returncode == 0, result.stderr
+    twice, result = train("twice", "resnet18", **{**small, "batch__micro": micro_of(kept)},
+                          train__recompute=["layer1.*", "layer2.1"])
+    assert result.returncode == 0, result.stderr
+    assert_same_tensors(latest_checkpoint(kept), latest_checkpoint(twice))
+
+    def peak(**values):
+        _, result = train("unused", "resnet18", **{**small, **values})
+        probes = json.loads((kept.parent / "unused" / "run.json").read_text())["tuning"]["probes"]
+        return max(probe["peak_bytes"] for probe in probes if probe["fits"])
+    larger = {"data__height": 32, "data__width": 32, "data__samples": 512, "batch__global": 512,
+              "device__memory_gib": 4}
+    without = peak(**larger)
+    shutil.rmtree(kept.parent / "unused")
+    assert peak(**larger, train__recompute=["*"]) < 0.95 * without
+
+
+def test_an_unknown_block_is_refused_with_the_models_own(train):
+    run, result = train("run", "resnet18", train__recompute=["layer9.*"])
+    assert result.returncode == 2 and "layer9.*" in result.stderr and "layer1.0" in result.stderr
+    assert not run.exists()
 
 
 def test_a_step_that_runs_out_of_memory_is_taken_again_in_halves(train):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from trainer import DIGITS, latest_checkpoint, metrics, sets, tensors, trainer  # noqa: E402
+from trainer import DIGITS, assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer  # noqa: E402
 
 STEPS = 20
 MLP = ["--recipe", DIGITS, *sets(train__steps=STEPS, optimizer__learning_rate=0.01,
@@ -121,6 +121,15 @@ def test_batch_norms_see_all_ranks_samples(tmp_path, model, ranks, samples):
     apart = train(tmp_path / "apart", "--recipe", recipe,
                   *sets(distributed__sync_batch_norm=False), ranks=ranks)
     assert difference(alone, apart) > 1e-6  # the test can fail
+
+
+@pytest.mark.parametrize("ranks, samples", [(2, 38), (3, 38)])
+def test_recomputed_blocks_change_nothing(tmp_path, ranks, samples):
+    recipe = image_recipe(tmp_path, "resnet18", samples)
+    kept = train(tmp_path / "kept", "--recipe", recipe, ranks=ranks)
+    twice = train(tmp_path / "twice", "--recipe", recipe, *sets(train__recompute=["layer*"]), ranks=ranks)
+    assert_same_tensors(latest_checkpoint(kept), latest_checkpoint(twice))
+
 
 
 @pytest.mark.parametrize("number", ["bf16", "fp16"])
