@@ -4,11 +4,7 @@
 
 #include <cstdint>
 
-#include "framework/base/machine.h"
-
 namespace brim::data {
-
-using brim::usable_cores;
 
 /// What happened between two moments, in seconds.
 struct LoaderPace {

@@ -271,11 +271,12 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     }
     tuning.search = tune::search_batch(options, run);
     if (tuning.search.size == 0) {
-      throw Error(
-          Exit::kResource,
-          "[batch] micro = \"auto\": not even {} fits in memory: {}. Name blocks in "
-          "train.recompute, choose a smaller model or smaller samples, or give the job more memory (device.memory_gib)",
-          options.unit == 1 ? "one sample" : "one pair of samples", prober.account().text());
+      throw Error(Exit::kResource,
+                  "[batch] micro = \"auto\": not even {} fits in memory: {}. Name blocks in "
+                  "train.recompute, choose a smaller model or smaller samples, or give the job "
+                  "more memory (device.memory_gib)",
+                  options.unit == 1 ? "one sample" : "one pair of samples",
+                  prober.account().text());
     }
     tuning.micro = tuning.search.size;
     if (job.batch.objective == tune::Objective::kThroughput) {

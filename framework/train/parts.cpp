@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "framework/base/machine.h"
 #include "framework/base/random.h"
 #include "framework/base/units.h"
 #include "framework/data/cost_balanced.h"
 #include "framework/data/plan.h"
-#include "framework/data/worker_count.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
@@ -25,7 +25,7 @@ namespace {
 /// The ranks of a machine share its cores, unless the launcher has said how.
 void share_cores(const distributed::Ranks& ranks) {
   if (ranks.local_world == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int64_t cores = data::usable_cores() / ranks.local_world;
+  const int64_t cores = usable_cores() / ranks.local_world;
   at::set_num_threads(static_cast<int>(std::max<int64_t>(1, cores)));
 }
 

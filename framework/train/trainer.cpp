@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/data/worker_count.h"
 #include "framework/optim/clip.h"
 #include "framework/train/memory_account.h"
 
@@ -234,7 +234,7 @@ data::LoaderOptions Trainer::share(data::LoaderOptions options) const {
   options.rank = ranks.rank;
   options.world = ranks.world;
   if (options.adapt_workers) {
-    options.workers = std::max<int64_t>(1, data::usable_cores() / ranks.local_world - 1);
+    options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
   }
   return options;
 }
