@@ -105,7 +105,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                std::vector<std::string> command) {
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
-  const auto memory = device::memory_of(device, job.device);
+  const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
   std::optional<train::Tuning> tuning;
   if (!job.batch.micro && !is_dry_run) {
     tuning = train::tune_batch(job, device, group, *memory);

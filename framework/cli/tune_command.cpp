@@ -32,7 +32,7 @@ int tune_command(int argc, char** argv) {
   const c10::Device device = device::choose_device(job.device, ranks.local_rank, ranks.local_world);
   const auto group =
       distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
-  const auto memory = device::memory_of(device, job.device);
+  const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
   const train::Tuning tuning =
       train::tune_batch(job, device, group, *memory, parsed.count("fresh") != 0);
   if (group->is_first()) {

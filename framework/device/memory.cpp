@@ -15,6 +15,8 @@ namespace brim::device {
 namespace {
 
 constexpr double kGib = 1 << 30;
+/// Of a GPU's free memory, for what NCCL and other libraries take beside LibTorch's allocator.
+constexpr int64_t kCudaLibraries = int64_t{512} << 20;
 
 /// A line of /proc/self/status that counts kilobytes, as VmHWM; 0 where there is none.
 int64_t status_bytes(const std::string& name) {
@@ -44,8 +46,9 @@ int64_t limit(const DeviceConfig& config, int64_t total, int64_t free) {
 
 class CpuMemory final : public Memory {
  public:
-  explicit CpuMemory(const DeviceConfig& config)
-      : Memory(machine_limit(config)), start_bytes_(status_bytes("VmRSS")) {
+  CpuMemory(const DeviceConfig& config, int64_t sharers)
+      : Memory(machine_limit(config) / sharers),
+        start_bytes_(status_bytes("VmRSS") - status_bytes("RssFile")) {
     install_cpu_allocator();
   }
 
@@ -53,10 +56,10 @@ class CpuMemory final : public Memory {
   void reset_peak() override { reset_cpu_peak(); }
   void release_cached() override { release_cached_cpu_memory(); }
   int64_t outside_bytes() const override {
-    // The most that the process ever held, less the most that tensors did: both peak together.
-    const MemoryStats now = stats();
-    most_reserved_ = std::max(most_reserved_, now.peak_reserved_bytes);
-    return std::max<int64_t>(0, status_bytes("VmHWM") - start_bytes_ - most_reserved_);
+    // The most that the process ever held, less the most that tensors did: both peak together. What
+    // is mapped of files can be dropped at any time.
+    const int64_t own = status_bytes("VmHWM") - status_bytes("RssFile") - start_bytes_;
+    return std::max<int64_t>(0, own - stats().peak_reserved_bytes);
   }
   void synchronize() const override {}
 
@@ -71,13 +74,13 @@ class CpuMemory final : public Memory {
   void set_cap(int64_t bytes) override { set_cpu_cap(bytes); }
 
   int64_t start_bytes_;
-  mutable int64_t most_reserved_ = 0;
 };
 
 class GpuMemory final : public Memory {
  public:
   GpuMemory(int device, const DeviceConfig& config)
-      : Memory(limit(config, memory(device).total_bytes, memory(device).free_bytes)),
+      : Memory(
+            limit(config, memory(device).total_bytes, memory(device).free_bytes - kCudaLibraries)),
         device_(device),
         total_bytes_(memory(device).total_bytes) {}
 
@@ -91,7 +94,7 @@ class GpuMemory final : public Memory {
   }
   void reset_peak() override { cuda().backend->reset_peak(device_); }
   void release_cached() override { cuda().backend->release_cached(); }
-  /// The context and NCCL's buffers are taken before the limit is read, where it is what is free.
+  /// The context is taken before the limit is read, where it is what is free.
   int64_t outside_bytes() const override { return 0; }
   void synchronize() const override { cuda().backend->synchronize(device_); }
 
@@ -114,10 +117,10 @@ void Memory::leave_for_tensors(int64_t outside) {
   set_cap(std::max<int64_t>(0, limit_bytes_ - std::max(outside, outside_bytes())));
 }
 
-std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config) {
+std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config, int64_t sharers) {
   std::unique_ptr<Memory> memory;
   if (device.is_cpu()) {
-    memory = std::make_unique<CpuMemory>(config);
+    memory = std::make_unique<CpuMemory>(config, sharers);
   } else {
     memory = std::make_unique<GpuMemory>(device.index(), config);
   }

@@ -21,8 +21,8 @@ class Memory {
   /// From now on the peak counts from what is allocated now.
   virtual void reset_peak() = 0;
   virtual void release_cached() = 0;
-  /// What the job holds beside tensors: on the CPU all that the process has grown by since this was
-  /// made, batches being loaded included.
+  /// The most that the job has held beside tensors: on the CPU what the process has grown by since
+  /// this was made, batches being loaded included, pages of mapped files not.
   virtual int64_t outside_bytes() const = 0;
   /// Waits for what the device has been given to do.
   virtual void synchronize() const = 0;
@@ -40,9 +40,11 @@ class Memory {
   int64_t limit_bytes_;
 };
 
-/// The limit is the config's; where it gives none, what is free on the device now. On the CPU this
+/// The limit is the config's; where it gives none, what is free on the device now. `sharers` ranks
+/// of this job have the CPU in common, and each gets its part of the limit. On the CPU this
 /// installs Brim's allocator: call it before tensors are made, once. Throws Error(kResource) for a
 /// limit over what the device has.
-std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config);
+std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config,
+                                  int64_t sharers = 1);
 
 }  // namespace brim::device

@@ -65,7 +65,7 @@ def test_one_rank_short_of_memory_in_backward(world, rank, call, values, run, re
 
 
 def test_ranks_with_little_memory_halve_together(run, recipe, tmp_path):
-    short = train(run, 2, recipe, tmp_path / "short", device__memory_gib=0.06)
+    short = train(run, 2, recipe, tmp_path / "short", device__memory_gib=0.12)
     micro = int(re.findall(r"from its start with (\d+)", short.stderr)[-1])
     train(run, 2, recipe, tmp_path / "parts", batch__micro=micro)
     assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
@@ -73,7 +73,8 @@ def test_ranks_with_little_memory_halve_together(run, recipe, tmp_path):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
-    train(run, world, recipe, tmp_path / "tuned", device__memory_gib=0.06, batch__micro="auto")
+    train(run, world, recipe, tmp_path / "tuned", device__memory_gib=0.12,
+          batch__micro="auto")
     text = (tmp_path / "tuned" / "recipe.toml").read_text()
     micro = int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
     assert 8 < micro < 12000 // world
@@ -82,6 +83,6 @@ def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
 
 
 def test_a_rank_short_of_memory_while_tuning(run, recipe, tmp_path):
-    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.06, batch__micro="auto",
+    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto",
           fault="rank=1,where=backward,call=9,kind=shortage")
     assert re.search(r"^micro = \d+$", (tmp_path / "tuned" / "recipe.toml").read_text(), re.M)
