@@ -5,6 +5,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <vector>
 
 #include "framework/train/parts.h"
@@ -23,8 +24,11 @@ class StepStart {
   bool has_statistics() const { return !buffers_.empty(); }
 
  private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> saved_;  // their values
+  /// Of one type: then one kernel copies them all.
+  struct Buffers {
+    std::vector<at::Tensor> live, saved;
+  };
+  std::map<at::ScalarType, Buffers> buffers_;
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> random_;  // their states
 };
