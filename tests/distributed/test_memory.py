@@ -86,3 +86,10 @@ def test_a_rank_short_of_memory_while_tuning(run, recipe, tmp_path):
     train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto",
           fault="rank=1,where=backward,call=9,kind=shortage")
     assert re.search(r"^micro = \d+$", (tmp_path / "tuned" / "recipe.toml").read_text(), re.M)
+
+
+def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
+    result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=shortage",
+                   batch__global=2400, train__steps=103)
+    assert "taken again from its start with 600" in result.stderr
+    assert "trying micro-batches of 1200 again" in result.stderr
