@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""What the batch tuner finds under caps of memory, and whether runs with it stay inside.
+
+usage: .venv/bin/python benchmarks/tuning.py [--models mlp,resnet18_32] [--precisions fp32,bf16]
+       [--optimizers sgd,adamw] [--caps 1,2,4,8] [--further 20]
+
+For each case: `trainer tune --fresh --json`, then a run of --further steps with the size found, two
+micro-batches a step and an evaluation at its end, from whose steps "in steps" is counted. Writes a
+table to benchmarks/results/. Sizes are in GiB of device.memory_gib; the largest growth is the run's
+VmHWM less that of a run of the same model with one sample a step, which needs next to nothing beside
+its weights, as seen from outside.
+"""
+import argparse
+import datetime
+import itertools
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+TRAINER = SOURCE / "build" / "release" / "bin" / "trainer"
+MODELS = {"mlp": ("mlp", 28), "resnet18_32": ("resnet18", 32), "resnet18_224": ("resnet18", 224),
+          "resnet50_224": ("resnet50", 224)}
+MOST = 1 << 20  # samples of a global batch that never bounds the size
+
+RECIPE = """
+[model]
+name = "{model}"
+[data]
+kind = "synthetic"
+samples = {samples}
+height = {side}
+width = {side}
+eval_samples = {evaluated}
+[batch]
+global = {batch}
+micro = {micro}
+[precision]
+mode = "{precision}"
+[optimizer]
+name = "{optimizer}"
+learning_rate = 0.0001
+[train]
+steps = {steps}
+[device]
+memory_gib = {cap}
+[telemetry]
+every_steps = 1
+tensorboard = false
+"""
+
+
+def recipe(folder, case, batch, micro, steps=1):
+    model, side = MODELS[case["model"]]
+    path = pathlib.Path(folder) / "job.toml"
+    size = batch if isinstance(micro, str) else micro
+    path.write_text(RECIPE.format(model=model, side=side, precision=case["precision"], optimizer=case["optimizer"],
+                                  cap=case["cap"], batch=batch, micro=micro, steps=steps, samples=batch,
+                                  evaluated=min(size, 4096)))
+    return path
+
+
+def run(*args):
+    """(stdout, stderr, largest VmHWM in bytes) of a trainer that must succeed."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen([TRAINER, *map(str, args)], stdout=out, stderr=err)
+        most = 0
+        while process.poll() is None:
+            try:
+                for line in open(f"/proc/{process.pid}/status"):
+                    if line.startswith("VmHWM:"):
+                        most = max(most, int(line.split()[1]) * 1024)
+            except OSError:
+                pass
+            time.sleep(0.02)
+        out.seek(0), err.seek(0)
+        said = err.read()
+        if process.returncode != 0:
+            raise SystemExit(said)
+        return out.read(), said, most
+
+
+def measure(case, further):
+    with tempfile.TemporaryDirectory() as folder:
+        found = json.loads(run("tune", "--fresh", "--json", "--recipe", recipe(folder, case, MOST, '"auto"'))[0])
+        micro = found["micro"]
+        chosen = next(probe for probe in found["probes"] if probe["micro"] == micro)
+        # A step of two micro-batches, as the tuner's own; each epoch is one step and an evaluation.
+        _, said, most = run("--recipe", recipe(folder, case, 2 * micro, micro, further), "--output",
+                            pathlib.Path(folder) / "run")
+        lines = [json.loads(line) for line in (pathlib.Path(folder) / "run" / "metrics.jsonl").open()]
+        step_s = statistics.median(line["step_s"] for line in lines if "loss" in line) / 2
+        _, _, least = run("--recipe", recipe(folder, case, 2, 1, 1), "--output", pathlib.Path(folder) / "least")
+        error = chosen.get("predicted_bytes", chosen["peak_bytes"]) / chosen["peak_bytes"] - 1
+        return {"micro": micro, "probes": len(found["probes"]), "fill": chosen["peak_bytes"] / chosen["cap_bytes"],
+                "error": error, "seconds": found["seconds"], "steps": found["seconds"] / step_s,
+                "short": said.count("out of memory"), "growth": (most - least) / (case["cap"] * 2**30)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--precisions", default="fp32,bf16")
+    parser.add_argument("--optimizers", default="sgd,adamw")
+    parser.add_argument("--caps", default="1,2,4,8")
+    parser.add_argument("--further", type=int, default=20)
+    args = parser.parse_args()
+    unknown = set(args.models.split(",")) - set(MODELS)
+    if unknown:
+        parser.error(f"--models: unknown {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    rows, results = [], []
+    for model, precision, optimizer, cap in itertools.product(
+            args.models.split(","), args.precisions.split(","), args.optimizers.split(","), args.caps.split(",")):
+        case = {"model": model, "precision": precision, "optimizer": optimizer, "cap": float(cap)}
+        result = measure(case, args.further)
+        results.append(result)
+        rows.append(f"| {model} | {precision} | {optimizer} | {cap} GiB | {result['micro']:,} | {result['probes']} "
+                    f"| {100 * result['fill']:.1f} % | {100 * result['error']:+.1f} % | {result['seconds']:.1f} s "
+                    f"| {result['steps']:.0f} | {result['short']} | {100 * result['growth']:.1f} % |")
+        print(rows[-1], flush=True)
+    date = datetime.date.today().isoformat()
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, capture_output=True,
+                            text=True).stdout.strip()
+    named = "_".join(args.models.split(","))
+    out = SOURCE / "benchmarks" / "results" / f"tuning_{date}_{named}.md"
+    out.write_text("\n".join([
+        f"# {date}, the batch tuner on the CPU", "",
+        f"Commit {commit}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
+        f"--optimizers {args.optimizers} --caps {args.caps} --further {args.further}`. \"In steps\": the tuner's time "
+        "in micro-batches of the size found. \"Short\": times that memory ran out afterwards. \"Growth\": of the "
+        "process, beside a run of one sample, of the cap.", "",
+        "| model | precision | optimizer | cap | micro | probes | fill | prediction | tuning | in steps | short | growth |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|", *rows, "",
+        f"Medians: {statistics.median(r['probes'] for r in results):g} probes, "
+        f"{statistics.median(r['steps'] for r in results):.0f} steps; worst prediction "
+        f"{100 * max(abs(r['error']) for r in results):.1f} %; least fill {100 * min(r['fill'] for r in results):.1f} %.",
+        ""]))
+
+
+if __name__ == "__main__":
+    main()
