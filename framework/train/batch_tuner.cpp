@@ -158,6 +158,19 @@ class Prober {
     }
     if (!all(is_built)) return false;
     account_ = memory_account(*parts, memory_);
+    // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
+    const int64_t copy_bytes =
+        account_.parameters_bytes + account_.optimizer_bytes + account_.ema_bytes;
+    at::Tensor checkpoint;
+    try {
+      if (device_.is_cpu()) {
+        checkpoint = at::empty({copy_bytes}, at::kByte);
+        account_.checkpoint_bytes = copy_bytes;
+      }
+    } catch (const c10::OutOfMemoryError&) {
+      is_built = false;
+    }
+    if (!all(is_built)) return false;
     Trainer trainer(job_, std::move(*parts), TrainState{}, RunFolder{}, memory_);
     for (int step = 0; step < 2; ++step) {
       memory_.synchronize();
@@ -300,6 +313,7 @@ nlohmann::json to_json(const Tuning& tuning) {
                              {"gradients_bytes", account.gradients_bytes},
                              {"optimizer_bytes", account.optimizer_bytes},
                              {"ema_bytes", account.ema_bytes},
+                             {"checkpoint_bytes", account.checkpoint_bytes},
                              {"activations_bytes", account.activations_bytes()},
                              {"outside_bytes", account.outside_bytes},
                              {"limit_bytes", account.limit_bytes}}}};

@@ -18,7 +18,8 @@ int64_t bytes_of(const Tensors& named) {
 }  // namespace
 
 int64_t MemoryAccount::activations_bytes() const {
-  const int64_t known = parameters_bytes + gradients_bytes + optimizer_bytes + ema_bytes;
+  const int64_t known =
+      parameters_bytes + gradients_bytes + optimizer_bytes + ema_bytes + checkpoint_bytes;
   return std::max<int64_t>(0, peak_bytes - known);
 }
 
@@ -27,6 +28,9 @@ std::string MemoryAccount::text() const {
       fmt::format("parameters {}, gradients {}, optimizer {}", format_bytes(parameters_bytes),
                   format_bytes(gradients_bytes), format_bytes(optimizer_bytes));
   if (ema_bytes > 0) text += fmt::format(", moving average {}", format_bytes(ema_bytes));
+  if (checkpoint_bytes > 0) {
+    text += fmt::format(", a checkpoint's copy {}", format_bytes(checkpoint_bytes));
+  }
   text += fmt::format(", activations and workspace {}", format_bytes(activations_bytes()));
   if (outside_bytes > 0) text += fmt::format(", beside tensors {}", format_bytes(outside_bytes));
   return text + fmt::format("; the job may take {}", format_bytes(limit_bytes));

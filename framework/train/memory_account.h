@@ -16,7 +16,8 @@ struct MemoryAccount {
   int64_t gradients_bytes = 0;   // once a backward pass has made them
   int64_t optimizer_bytes = 0;
   int64_t ema_bytes = 0;
-  int64_t peak_bytes = 0;  // most that tensors held, all of the above included
+  int64_t checkpoint_bytes = 0;  // the copy that is being written, where it lies in this memory
+  int64_t peak_bytes = 0;        // most that tensors held, all of the above included
   int64_t cap_bytes = 0;
   int64_t outside_bytes = 0;  // beside tensors, of the limit
   int64_t limit_bytes = 0;    // what the job may take

@@ -5,13 +5,15 @@
 //
 // where: start (before main), forward, backward, evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
-//        shortage: the kernel refuses memory until Brim's allocator has given up once
+//        oom: LibTorch's exception for exhausted memory; shortage: the kernel refuses memory until
+//        Brim's allocator has given up once
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss_ops.h>
 #include <ATen/ops/isfinite_ops.h>
 #include <ATen/ops/topk_ops.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -70,6 +72,7 @@ void commit(const std::string& kind) {
   if (kind == "stop_launcher") ::kill(::getppid(), SIGTERM);
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
   if (kind == "shortage") refusals_left = 2;  // the allocator tries again with an empty cache
+  if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
   if (kind == "throw") throw std::runtime_error("the injected fault");
 }
 

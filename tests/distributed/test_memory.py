@@ -45,19 +45,22 @@ def train(run, world, recipe, output, fault=None, **values):
     return result
 
 
-# In the first step buckets are the first ones, later those in the order of readiness.
-@pytest.mark.parametrize("world, rank, call, values", [
-    (2, 1, 1, {}),
-    (2, 0, 2, {}),
-    (3, 1, 1, {"distributed__bucket_mib": 0.3, "distributed__zero": True}),
-    (2, 1, 1, {"distributed__compress": "bf16", "distributed__bucket_mib": 0.3}),
-    (2, 1, 2, {"distributed__static_graph": True}),
-    (2, 1, 1, {"distributed__unused_parameters": True}),
-    (4, 3, 1, {}),
+# A shortage in the first step strikes in the middle of backward, when tensors are new. In the first
+# step buckets are the first ones, later those in the order of readiness.
+@pytest.mark.parametrize("world, rank, where, call, kind, values", [
+    (2, 1, "backward", 1, "shortage", {}),
+    (2, 0, "backward", 2, "oom", {}),
+    (2, 1, "forward", 2, "oom", {}),
+    (3, 1, "backward", 1, "shortage", {"distributed__bucket_mib": 0.3, "distributed__zero": True}),
+    (2, 1, "backward", 1, "shortage", {"distributed__compress": "bf16", "distributed__bucket_mib": 0.3}),
+    (2, 1, "backward", 2, "oom", {"distributed__static_graph": True}),
+    (2, 1, "backward", 1, "shortage", {"distributed__unused_parameters": True}),
+    (2, 1, "forward", 3, "oom", {"distributed__unused_parameters": True}),
+    (4, 3, "backward", 1, "shortage", {}),
 ])
-def test_one_rank_short_of_memory_in_backward(world, rank, call, values, run, recipe, tmp_path):
+def test_one_rank_short_of_memory(world, rank, where, call, kind, values, run, recipe, tmp_path):
     short = train(run, world, recipe, tmp_path / "short", **values,
-                  fault=f"rank={rank},where=backward,call={call},kind=shortage")
+                  fault=f"rank={rank},where={where},call={call},kind={kind}")
     assert f"step {call} with {12000 // world} samples a pass" in short.stderr
     if call == 1:  # the run in halves from the start
         train(run, world, recipe, tmp_path / "halves", batch__micro=12000 // world // 2, **values)
