@@ -237,10 +237,10 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
 def test_exhausted_memory_is_said_in_words(tmp_path):
     """Under a limit on the address space, as a container has one on memory."""
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('[model]\nname = "resnet18"\n[data]\nkind = "synthetic"\nsamples = 2\nheight = 8192\n'
-                      'width = 8192\nworkers = 0\nprefetch = 0\n[batch]\nglobal = 1\n[optimizer]\nname = "sgd"\n'
+    recipe.write_text('[model]\nname = "resnet18"\n[data]\nkind = "synthetic"\nsamples = 2\nheight = 4096\n'
+                      'width = 4096\nworkers = 0\nprefetch = 0\n[batch]\nglobal = 1\n[optimizer]\nname = "sgd"\n'
                       '[train]\nsteps = 2\n')
-    limit = 5 << 30
+    limit = 3 << 30
     run = subprocess.run([TRAINER, "--recipe", recipe, "--output", tmp_path / "run"], env=environment(), text=True,
                          capture_output=True, timeout=600,
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
