@@ -7,7 +7,7 @@ usage: .venv/bin/python benchmarks/tuning.py [--models mlp,resnet18_32] [--preci
 For each case: `trainer tune --fresh --json`, then a run of --further steps with the size found, two
 micro-batches a step and an evaluation at its end, from whose steps "in steps" is counted. Writes a
 table to benchmarks/results/. Sizes are in GiB of device.memory_gib; the largest growth is the run's
-VmHWM less that of a run of the same model with one sample a step, which needs next to nothing beside
+VmHWM less that of a run of the same model with two samples a pass, which needs next to nothing beside
 its weights, as seen from outside.
 """
 import argparse
@@ -93,7 +93,7 @@ def measure(case, further):
                             pathlib.Path(folder) / "run")
         lines = [json.loads(line) for line in (pathlib.Path(folder) / "run" / "metrics.jsonl").open()]
         step_s = statistics.median(line["step_s"] for line in lines if "loss" in line) / 2
-        _, _, least = run("--recipe", recipe(folder, case, 2, 1, 1), "--output", pathlib.Path(folder) / "least")
+        _, _, least = run("--recipe", recipe(folder, case, 4, 2, 1), "--output", pathlib.Path(folder) / "least")
         error = chosen.get("predicted_bytes", chosen["peak_bytes"]) / chosen["peak_bytes"] - 1
         return {"micro": micro, "probes": len(found["probes"]), "fill": chosen["peak_bytes"] / chosen["cap_bytes"],
                 "error": error, "seconds": found["seconds"], "steps": found["seconds"] / step_s,
@@ -131,7 +131,7 @@ def main():
         f"Commit {commit}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
         f"--optimizers {args.optimizers} --caps {args.caps} --further {args.further}`. \"In steps\": the tuner's time "
         "in micro-batches of the size found. \"Short\": times that memory ran out afterwards. \"Growth\": of the "
-        "process, beside a run of one sample, of the cap.", "",
+        "process, beside a run of two samples a pass, of the cap.", "",
         "| model | precision | optimizer | cap | micro | probes | fill | prediction | tuning | in steps | short | growth |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|", *rows, "",
         f"Medians: {statistics.median(r['probes'] for r in results):g} probes, "

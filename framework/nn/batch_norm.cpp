@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "framework/base/error.h"
 #include "framework/nn/block.h"
 
 namespace brim::nn {
@@ -95,6 +96,15 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
 at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
   // A block's second pass sees samples that the first one has counted.
   const bool counts = !is_recomputing();
+  if (is_training() && !sum_ && x.numel() == x.size(1)) {
+    throw Error(
+        Exit::kRecipe,
+        "a batch norm of {} channels sees one value of each, which it can't normalise: this "
+        "micro-batch has one sample, whose image is one pixel there. Raise batch.micro to 2, "
+        "take larger images, or set data.drop_last = true where only an epoch's last step is "
+        "that short",
+        x.size(1));
+  }
   if (!is_training() || (!sum_ && counts)) return torch::nn::BatchNorm2dImpl::forward(x);
   if (!sum_) {
     return at::batch_norm(x, weight, bias, {}, {}, /*training=*/true, /*momentum=*/0.0,

@@ -234,6 +234,12 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+def test_a_batch_norm_with_a_single_value_is_refused_in_words(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(VALID.replace('"mlp"', '"resnet18"') + "[batch]\nglobal = 4\nmicro = 1\n")
+    refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2, "batch norm", "batch.micro", "drop_last")
+
+
 def test_exhausted_memory_is_said_in_words(tmp_path):
     """Under a limit on the address space, as a container has one on memory."""
     recipe = tmp_path / "recipe.toml"
