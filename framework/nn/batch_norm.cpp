@@ -31,7 +31,8 @@ Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum) {
   const int64_t channels = x.size(1);
   const at::Tensor own = at::zeros({2 * channels + 1}, x.options().dtype(at::kDouble));
   if (x.numel() > 0) {
-    const auto n = static_cast<double>(x.numel() / channels);
+    const int64_t values = x.numel() / channels;
+    const auto n = static_cast<double>(values);
     const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
     auto [variance, mean] = at::var_mean(wide, at::IntArrayRef{0, 2, 3}, /*correction=*/0);
     mean = mean.to(at::kDouble);

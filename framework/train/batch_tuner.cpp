@@ -177,8 +177,8 @@ class Prober {
       const double start_s = now_s();
       if (!trainer.try_step()) return false;
       memory_.synchronize();
-      const auto passes = static_cast<double>(job_.batch.global / group_->world() / probe.size);
-      probe.step_s = (now_s() - start_s) / passes;
+      const int64_t passes = job_.batch.global / group_->world() / probe.size;
+      probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
     }
     bool is_evaluated = true;
     if (shape_.has_evaluation) {

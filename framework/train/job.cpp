@@ -8,9 +8,7 @@
 
 namespace brim::train {
 
-using recipe::above;
 using recipe::at_least;
-using recipe::between;
 using recipe::between_open_high;
 
 void RunConfig::fields(recipe::Fields& f) {
