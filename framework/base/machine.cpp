@@ -46,6 +46,12 @@ std::optional<int64_t> named_number(const fs::path& path, std::string_view name)
   return std::nullopt;
 }
 
+/// The bytes in a line "name:   12 kB".
+std::optional<int64_t> named_kib(const fs::path& path, std::string_view name) {
+  const auto kib = named_number(path, std::string(name) + ":");
+  return kib ? std::optional(*kib * 1024) : std::nullopt;
+}
+
 /// Microseconds of processor time in a period: "max 100000" or "150000 100000" in version 2.
 std::optional<double> quota_of(const fs::path& group, bool is_v1) {
   double quota = 0;
@@ -160,8 +166,11 @@ int64_t Machine::free_memory_bytes() const {
 }
 
 std::optional<int64_t> Machine::meminfo(std::string_view name) const {
-  const auto kib = named_number(path("proc/meminfo"), std::string(name) + ":");
-  return kib ? std::optional(*kib * 1024) : std::nullopt;
+  return named_kib(path("proc/meminfo"), name);
+}
+
+std::optional<int64_t> Machine::status(std::string_view name) const {
+  return named_kib(path("proc/self/status"), name);
 }
 
 int usable_cores() { return Machine().usable_cores(); }

@@ -40,6 +40,8 @@ class Machine {
 
   /// The bytes of a line of /proc/meminfo as in "SwapTotal"; nullopt where there is none.
   std::optional<int64_t> meminfo(std::string_view name) const;
+  /// The bytes of a line of /proc/self/status as in "VmRSS"; nullopt where there is none.
+  std::optional<int64_t> status(std::string_view name) const;
 
  private:
   struct Group {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <string>
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
@@ -18,14 +16,8 @@ constexpr double kGib = 1 << 30;
 /// Of a GPU's free memory, for what NCCL and other libraries take beside LibTorch's allocator.
 constexpr int64_t kCudaLibraries = int64_t{512} << 20;
 
-/// A line of /proc/self/status that counts kilobytes, as VmHWM; 0 where there is none.
-int64_t status_bytes(const std::string& name) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name + ":")) return std::atoll(line.c_str() + name.size() + 1) * 1024;
-  }
-  return 0;
-}
+/// A line of /proc/self/status, as VmHWM; 0 where there is none.
+int64_t status_bytes(const char* name) { return Machine().status(name).value_or(0); }
 
 /// What the config allows of a device that has `total` bytes, `free` of them free.
 int64_t limit(const DeviceConfig& config, int64_t total, int64_t free) {

@@ -26,6 +26,12 @@ namespace {
 constexpr const char* kSum = "the sum of gradients";
 constexpr const char* kVote = "the vote on the step";
 
+/// The type in which gradients travel.
+at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
+  if (compress == Compress::kNone) return gradients.scalar_type();
+  return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
 /// Sums a bucket over the ranks as soon as backward has filled it.
 class SumBuckets : public c10d::CommHookInterface {
  public:
@@ -38,8 +44,7 @@ class SumBuckets : public c10d::CommHookInterface {
     on_bucket_(bucket.isLast());
     const at::Tensor& gradients = bucket.getBuffer();
     if (compress_ == Compress::kNone) return sum(gradients);
-    const at::ScalarType type = compress_ == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
-    return sum(gradients.to(type))
+    return sum(gradients.to(travelling(gradients, compress_)))
         ->then(
             [gradients](c10::ivalue::Future& summed) {
               gradients.copy_(c10d::detail::parseCppCommHookResult(summed.value()));
@@ -62,12 +67,6 @@ class SumBuckets : public c10d::CommHookInterface {
   Compress compress_;
   std::function<void(bool)> on_bucket_;
 };
-
-/// The type in which gradients travel.
-at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
-  if (compress == Compress::kNone) return gradients.scalar_type();
-  return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
-}
 
 struct Trained {
   std::vector<at::Tensor> parameters;

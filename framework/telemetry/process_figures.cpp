@@ -4,28 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <string_view>
 
+#include "framework/base/machine.h"
 #include "framework/base/units.h"
 
 namespace brim::telemetry {
 namespace {
 
 constexpr double kEveryS = 1.0;
-
-/// The bytes in "VmSwap:     12 kB"; false where the file has no such line.
-bool read_bytes(const std::filesystem::path& file, std::string_view name, nlohmann::json& figure) {
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(name)) continue;
-    std::istringstream rest(line.substr(name.size()));
-    int64_t kib = 0;
-    if (!(rest >> kib)) return false;
-    figure = kib * 1024;
-    return true;
-  }
-  return false;
-}
 
 /// Page faults of this process that went to a disk, from its beginning; -1: not known. Field 12 of
 /// /proc/self/stat; the second, a name in parentheses, may hold blanks.
@@ -66,10 +52,9 @@ void ProcessFigures::add_to(nlohmann::json& line, double now_s) {
   const double passed_s = now_s - taken_s_;
   if (passed_s < kEveryS) return;
   taken_s_ = now_s;
-  nlohmann::json figure;
-  const auto status = root_ / "proc/self/status";
-  if (read_bytes(status, "VmRSS:", figure)) line["process"]["resident_bytes"] = figure;
-  if (read_bytes(status, "VmSwap:", figure)) line["process"]["swapped_bytes"] = figure;
+  const Machine machine(root_);
+  if (const auto bytes = machine.status("VmRSS")) line["process"]["resident_bytes"] = *bytes;
+  if (const auto bytes = machine.status("VmSwap")) line["process"]["swapped_bytes"] = *bytes;
   const double faults = major_faults(root_);
   if (faults >= 0 && major_faults_ >= 0) {
     line["process"]["major_faults_per_s"] = (faults - major_faults_) / passed_s;
@@ -77,6 +62,7 @@ void ProcessFigures::add_to(nlohmann::json& line, double now_s) {
   major_faults_ = faults;
   double load = 0;
   if (std::ifstream(root_ / "proc/loadavg") >> load) line["machine"]["load"] = load;
+  nlohmann::json figure;
   if (read_stall(root_, figure)) line["machine"]["io_stalled_percent"] = figure;
 }
 
