@@ -15,8 +15,8 @@ class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
  public:
   using torch::nn::BatchNorm2dImpl::BatchNorm2dImpl;
 
-  /// x [N, C, H, W] to the same shape. In training N may be 0 where other ranks have samples; throws
-  /// Error(kRecipe) for a single value a channel.
+  /// x [N, C, H, W] to the same shape. In training N may be 0 where other ranks have samples;
+  /// throws Error(kRecipe) for a single value a channel.
   at::Tensor forward(const at::Tensor& x);
 
   /// From now on statistics in training are those of every rank's samples.
