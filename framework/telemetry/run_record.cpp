@@ -11,6 +11,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
 
@@ -19,6 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
+
+constexpr int64_t kLargestRecord = 16 << 20;
 
 constexpr std::array kVariables = {
     "OMP_NUM_THREADS",      "MKL_NUM_THREADS",
@@ -91,6 +95,16 @@ json run_record(const RunRecord& run) {
       {"launch", run.launch},
       {"process", ::getpid()},
   };
+}
+
+void add_to_record(const std::filesystem::path& run, const std::string& key, nlohmann::json value) {
+  const std::filesystem::path path = run / "run.json";
+  if (!std::filesystem::exists(path)) return;
+  nlohmann::json record = nlohmann::json::parse(read_file(path, Exit::kResource, kLargestRecord),
+                                                nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return;
+  record[key] = std::move(value);
+  write_file(path, record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace brim::telemetry

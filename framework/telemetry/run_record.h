@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -31,5 +32,9 @@ struct RunRecord {
 /// "started", "environment" (the variables that steer threads, devices and ranks, where set),
 /// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
+
+/// Says `value` under `key` in the run.json of a run's folder, whatever was said there before. A
+/// damaged or missing one is left as it is. Throws Error(kResource).
+void add_to_record(const std::filesystem::path& run, const std::string& key, nlohmann::json value);
 
 }  // namespace brim::telemetry

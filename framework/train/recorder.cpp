@@ -8,6 +8,7 @@
 
 #include "framework/base/log.h"
 #include "framework/base/units.h"
+#include "framework/telemetry/run_record.h"
 
 namespace brim::train {
 namespace {
@@ -38,7 +39,8 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 
 Recorder::Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step,
                    int64_t total_steps, int64_t steps_per_epoch)
-    : every_steps_(job.telemetry.every_steps),
+    : run_(folder.path),
+      every_steps_(job.telemetry.every_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
       metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
   if (job.telemetry.tensorboard) events_ = std::make_unique<telemetry::EventFile>(folder.path);
@@ -110,6 +112,10 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
   }
   metrics_.append(json);
   progress_.note(line);
+}
+
+void Recorder::memory(const telemetry::MemoryAccount& account) const {
+  telemetry::add_to_record(run_, "memory", to_json(account));
 }
 
 void Recorder::flush() {

@@ -14,6 +14,7 @@
 #include "framework/data/prefetcher.h"
 #include "framework/device/block_cache.h"
 #include "framework/telemetry/event_file.h"
+#include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_figures.h"
 #include "framework/telemetry/progress.h"
@@ -47,6 +48,8 @@ class Recorder {
   void step(const StepRecord& record);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// Where the memory went so far, for run.json.
+  void memory(const telemetry::MemoryAccount& account) const;
   /// Puts everything on disk that was recorded so far.
   void flush();
 
@@ -68,6 +71,7 @@ class Recorder {
   };
   void write_line(const PendingLine& line, const ArrivedValues& arrived);
 
+  const std::filesystem::path run_;
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
   telemetry::MetricsFile metrics_;

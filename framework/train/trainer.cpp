@@ -12,7 +12,6 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
-#include "framework/train/memory_account.h"
 
 namespace brim::train {
 namespace {
@@ -56,9 +55,25 @@ void Trainer::train_step() {
 
 bool Trainer::try_step() {
   step_start_.remember();
-  const std::optional<Gradients> gradients = compute_gradients();
+  const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
   if (gradients) update(*gradients);
   return gradients.has_value();
+}
+
+/// A first step tells which modules hold the memory.
+std::optional<Trainer::Gradients> Trainer::watch_modules() {
+  const ModuleMemory watch(*parts_.model, parts_.device);
+  auto gradients = compute_gradients();
+  modules_ = watch.largest(kLargestModules);
+  knows_modules_ = gradients.has_value();
+  if (recorder_ && knows_modules_) recorder_->memory(account());
+  return gradients;
+}
+
+MemoryAccount Trainer::account() const {
+  MemoryAccount result = memory_account(parts_, memory_);
+  result.modules = modules_;
+  return result;
 }
 
 std::optional<Trainer::Gradients> Trainer::compute_gradients() {
@@ -153,7 +168,7 @@ void Trainer::make_room() {
                 "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
                 "train.recompute, choose a smaller model or smaller samples, or give the job more "
                 "memory (device.memory_gib)",
-                progress_.step + 1, size, memory_account(parts_, memory_).text());
+                progress_.step + 1, size, account().text());
   }
   log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
                progress_.step + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
@@ -364,6 +379,7 @@ void Trainer::report_end(bool complete) {
     log::warning("{} training samples could not be read and were replaced by others",
                  inputs_->loader().skipped());
   }
+  if (recorder_) recorder_->memory(account());
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,
               progress_.best

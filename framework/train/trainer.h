@@ -17,7 +17,9 @@
 #include "framework/train/device_values.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
+#include "framework/train/memory_account.h"
 #include "framework/train/micro_batch.h"
+#include "framework/train/module_memory.h"
 #include "framework/train/parts.h"
 #include "framework/train/recorder.h"
 #include "framework/train/run_folder.h"
@@ -45,6 +47,8 @@ class Trainer {
 
   /// The same, but false where memory runs out on any rank, which leaves weights as they were.
   bool try_step();
+  /// Where its memory went so far.
+  MemoryAccount account() const;
   /// Sums over the evaluation data, as this rank sees them; undefined after a stop was asked for.
   at::Tensor evaluation_sums();
 
@@ -57,6 +61,7 @@ class Trainer {
   /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
   std::optional<Gradients> compute_gradients();
   std::optional<Gradients> accumulate();
+  std::optional<Gradients> watch_modules();
   void update(const Gradients& gradients);
   void make_room();
   int64_t rank_share() const;
@@ -97,7 +102,9 @@ class Trainer {
   device::Memory& memory_;
   MicroBatch micro_batch_;
   StepStart step_start_;
-  std::string shortage_;  // what a step that ran out of memory said
+  std::string shortage_;              // what a step that ran out of memory said
+  std::vector<ModuleBytes> modules_;  // that held most in the first step
+  bool knows_modules_ = false;        // of a step that went to its end
 
   int64_t saved_step_ = -1;
   bool saved_evaluation_due_ = false;
