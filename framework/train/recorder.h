@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
@@ -17,6 +18,7 @@
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_figures.h"
 #include "framework/telemetry/progress.h"
+#include "framework/telemetry/rank_figures.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
 #include "framework/train/run_folder.h"
@@ -47,8 +49,12 @@ class Recorder {
   void step(const StepRecord& record);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// What each rank did of a step, by rank, one or two steps later; empty for a rank alone.
+  void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
   void flush();
+  /// flush(), and the sums over the run to run.json.
+  void finish();
 
   /// Steps that were left out because their gradients were not finite.
   int64_t skipped_steps() const { return skipped_steps_; }
@@ -60,6 +66,7 @@ class Recorder {
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
     data::HiddenWork hidden;
+    std::vector<telemetry::RankWork> works;  // by rank; empty: alone
   };
   struct PendingLine {
     StepRecord record;
@@ -70,6 +77,7 @@ class Recorder {
 
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
+  const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessFigures process_;
   std::unique_ptr<telemetry::EventFile> events_;  // null: not asked for
@@ -77,6 +85,7 @@ class Recorder {
   telemetry::ProgressState state_;
   Window window_;
   std::deque<PendingLine> pending_;
+  std::vector<telemetry::RankWork> all_works_;
   int64_t skipped_steps_ = 0;
 };
 
