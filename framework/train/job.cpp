@@ -71,6 +71,7 @@ void TrainConfig::fields(recipe::Fields& f) {
 }
 
 void EvalConfig::fields(recipe::Fields& f) {
+  f.value("enabled", enabled, "false: no evaluation at all, not even at the end");
   f.value("every_epochs", every_epochs, "epochs between evaluations; 0: only at the end",
           at_least(0));
   f.auto_or("batch", batch, "samples per evaluation batch; auto: the training micro-batch",
@@ -78,6 +79,7 @@ void EvalConfig::fields(recipe::Fields& f) {
 }
 
 void CheckpointConfig::fields(recipe::Fields& f) {
+  f.value("enabled", enabled, "false: nothing is saved, not even at the end");
   f.value("every_steps", every_steps, "steps between checkpoints; 0: not by steps", at_least(0));
   f.value("every_minutes", every_minutes, "minutes between checkpoints; 0: not by time",
           at_least(0));

@@ -77,12 +77,14 @@ struct TrainConfig {
 };
 
 struct EvalConfig {
+  bool enabled = true;
   int64_t every_epochs = 1;
   std::optional<int64_t> batch;  // nullopt: as in training
   void fields(recipe::Fields& f);
 };
 
 struct CheckpointConfig {
+  bool enabled = true;
   int64_t every_steps = 0;     // 0: not by steps
   double every_minutes = 0.0;  // 0: not by time
   int64_t keep = 3;

@@ -73,7 +73,7 @@ void open_data(const JobConfig& job, Parts& parts) {
     parts.order = data::cost_balanced_order(parts.order, *parts.train_data, job.batch.global,
                                             parts.group->world());
   }
-  parts.eval_data = job.data.source->open_eval();
+  if (job.eval.enabled) parts.eval_data = job.data.source->open_eval();
   parts.steps_per_epoch =
       data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);
   if (parts.steps_per_epoch == 0) {
@@ -151,7 +151,10 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
   note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
        "[distributed] has no effect: there is one rank");
   note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
-       "eval.every_epochs has no effect: there is no evaluation data");
+       "eval.every_epochs has no effect: there is no evaluation");
+  note(!job.checkpoint.enabled &&
+           (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
+       "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
   return notes;
 }
 

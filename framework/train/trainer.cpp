@@ -44,7 +44,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   }
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
-  store_.emplace(folder.checkpoints(), job.checkpoint.keep);
+  if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
 }
 
@@ -361,13 +361,14 @@ at::Tensor Trainer::evaluation_sums() {
 }
 
 bool Trainer::checkpoint_falls_due() const {
-  if (saved_step_ == progress_.step) return false;
+  if (!job_.checkpoint.enabled || saved_step_ == progress_.step) return false;
   const CheckpointConfig& when = job_.checkpoint;
   const bool by_steps = when.every_steps > 0 && progress_.step % when.every_steps == 0;
   return by_steps || wishes_.checkpoint;
 }
 
 void Trainer::save(bool is_best) {
+  if (!job_.checkpoint.enabled) return;
   timeline_.enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   parts_.optimizer->finish_step();
@@ -402,6 +403,9 @@ void Trainer::report_end(bool complete) {
                   ? fmt::format(", best {} {:.4g}", parts_.task->best_by(), *progress_.best)
                   : std::string(),
               folder_.path.string());
+  } else if (!job_.checkpoint.enabled) {
+    log::info("stopped at step {}; nothing was saved, as checkpoint.enabled = false asks",
+              progress_.step);
   } else {
     log::info("stopped at step {}, state saved; go on with --resume auto --output {}",
               progress_.step, folder_.path.string());
