@@ -12,7 +12,7 @@ namespace brim::doctor {
 std::vector<std::string> conclude(const std::filesystem::path& run) {
   const experiment::RunData data = experiment::read_run(run);
   const Diagnosis diagnosis = diagnose(facts_of(data));
-  telemetry::add_to_record(run, "verdict", to_json(diagnosis)["findings"]);
+  telemetry::add_to_record(run / "run.json", "verdict", to_json(diagnosis)["findings"]);
   return diagnosis.verdict(kVerdictLines);
 }
 

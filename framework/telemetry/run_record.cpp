@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int64_t kLargestRecord = 16 << 20;
+constexpr int64_t kRecordLimitBytes = 16 << 20;
 
 constexpr std::array kVariables = {
     "OMP_NUM_THREADS",      "MKL_NUM_THREADS",
@@ -39,6 +39,8 @@ constexpr std::array kVariables = {
     "SLURM_PROCID",         "SLURM_NTASKS",
     "SLURM_NODELIST",
 };
+
+constexpr int64_t kRecordLimitBytes = 16 << 20;
 
 /// What follows `key` and a separator in the first line that begins with it.
 std::string value_in_file(const fs::path& path, std::string_view key, char separator) {
@@ -97,14 +99,14 @@ json run_record(const RunRecord& run) {
   };
 }
 
-void add_to_record(const std::filesystem::path& run, const std::string& key, nlohmann::json value) {
-  const std::filesystem::path path = run / "run.json";
-  if (!std::filesystem::exists(path)) return;
-  nlohmann::json record = nlohmann::json::parse(read_file(path, Exit::kResource, kLargestRecord),
-                                                nullptr, /*allow_exceptions=*/false);
+void add_to_record(const fs::path& path, const std::string& key, json value) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  json record = json::parse(read_file(path, Exit::kResource, kRecordLimitBytes), nullptr,
+                            /*allow_exceptions=*/false);
   if (!record.is_object()) return;
   record[key] = std::move(value);
-  write_file(path, record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file(path, record.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace brim::telemetry

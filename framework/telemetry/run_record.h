@@ -33,8 +33,8 @@ struct RunRecord {
 /// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
 
-/// Says `value` under `key` in the run.json of a run's folder, whatever was said there before. A
-/// damaged or missing one is left as it is. Throws Error(kResource).
-void add_to_record(const std::filesystem::path& run, const std::string& key, nlohmann::json value);
+/// Adds an entry to a run.json, or replaces it. A file that isn't there or is damaged is left as it
+/// is. Throws Error(kResource) where it can't be read or written.
+void add_to_record(const std::filesystem::path& path, const std::string& key, nlohmann::json value);
 
 }  // namespace brim::telemetry

@@ -191,10 +191,9 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
   take_arrived_values(/*wait=*/false);
   if (progress_.step % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(progress_.step);
-  if (balancer_) {
-    const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
-    balancer_->step(progress_.step, own_samples, data_parallel_.take_compute_s() + waited_s);
-  }
+  const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
+  own_work_ = {.busy_s = data_parallel_.take_compute_s() + waited_s, .samples = own_samples};
+  if (balancer_) balancer_->step(progress_.step, own_samples, own_work_.busy_s);
 }
 
 Exit Trainer::run() {
@@ -230,7 +229,9 @@ void Trainer::exchange_wishes() {
   const double minutes = (now_s() - saved_at_s_) / 60;
   const double every_minutes = job_.checkpoint.every_minutes;
   wishes_ = votes_.exchange(
-      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes});
+      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes},
+      own_work_);
+  if (recorder_) recorder_->works(votes_.works());
 }
 
 void Trainer::start_inputs() {
@@ -369,7 +370,7 @@ void Trainer::save(bool is_best) {
 
 void Trainer::report_end(bool complete) {
   if (recorder_) {
-    recorder_->flush();
+    recorder_->finish();
     if (recorder_->skipped_steps() > 0) {
       log::warning("{} steps were skipped because their gradients were not finite",
                    recorder_->skipped_steps());

@@ -92,6 +92,7 @@ class Trainer {
   Votes votes_;
   std::optional<Balancer> balancer_;        // null: even shares
   Wishes wishes_;                           // what any rank asked for
+  telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
