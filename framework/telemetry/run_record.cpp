@@ -22,8 +22,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int64_t kRecordLimitBytes = 16 << 20;
-
 constexpr std::array kVariables = {
     "OMP_NUM_THREADS",      "MKL_NUM_THREADS",
     "KMP_AFFINITY",         "GOMP_CPU_AFFINITY",
