@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -30,10 +31,11 @@ cxxopts::Options compare_options() {
                            "too noisy to say.");
   add_bench_options(options);
   options.add_options()("baseline", "what trainer bench --save-baseline kept, in A's place",
-                        value<std::string>(), "NAME")(
-      "margin", "share of the speed by which B may be slower",
-      value<double>()->default_value("0.02"), "SHARE")("json", "print JSON")(
-      "h,help", "show this help")("sides", "", value<std::vector<std::string>>());
+                        value<std::string>(),
+                        "NAME")("margin", "share of the speed by which B may be slower",
+                                value<double>()->default_value("0.02"),
+                                "SHARE")("json", "print JSON")("h,help", "show this help")(
+      "sides", "files of trainer bench, or recipes", value<std::vector<std::string>>());
   options.parse_positional({"sides"});
   options.positional_help("A B");
   return options;

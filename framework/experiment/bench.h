@@ -30,11 +30,11 @@ struct BenchPlan {
 
 struct BenchVariant {
   std::string name;
-  std::string recipe;  // resolved, as TOML
-  nlohmann::json job;  // run.json's "job": precision, micro-batch, parameters
-  int64_t steps = 0;   // measured in each run
-  int64_t warmup = 0;  // steps before them
-  std::vector<MeasuredRun> runs;
+  std::string recipe;       // resolved, as TOML
+  nlohmann::json job = {};  // run.json's "job": precision, micro-batch, parameters
+  int64_t steps = 0;        // measured in each run
+  int64_t warmup = 0;       // steps before them
+  std::vector<MeasuredRun> runs = {};
 };
 
 struct BenchResult {
@@ -42,7 +42,7 @@ struct BenchResult {
   double seconds = 0.0;
   int64_t repeats = 0;
   nlohmann::json environment;  // fingerprint(), "libtorch", "device", "variables"
-  std::vector<BenchVariant> variants;
+  std::vector<BenchVariant> variants = {};
 };
 
 /// Runs them all; a log line each. A short run of each variant comes first and is not counted: it

@@ -27,10 +27,10 @@ class TemporaryFolder {
 };
 
 struct ChildEnd {
-  int status = 0;                   // of exit, or 128 + the signal that ended it
-  double cpu_s = 0.0;               // with its own children
-  int64_t resident_peak_bytes = 0;  // of the largest process among them
-  std::vector<std::string> errors;  // its lines "error[word]: …", at most ten
+  int status = 0;                        // of exit, or 128 + the signal that ended it
+  double cpu_s = 0.0;                    // with its own children
+  int64_t resident_peak_bytes = 0;       // of the largest process among them
+  std::vector<std::string> errors = {};  // its lines "error[word]: …", at most ten
 };
 
 /// Runs this program with `arguments`; what it writes goes to the file `log`. Calls `meanwhile`

@@ -12,8 +12,8 @@ namespace brim::experiment {
 
 struct MeasuredRun {
   double samples_per_s = 0.0;
-  std::vector<double> step_s;              // of the measured steps, in order
-  std::map<std::string, double> phases_s;  // means of them; sum to the mean step
+  std::vector<double> step_s = {};              // of the measured steps, in order
+  std::map<std::string, double> phases_s = {};  // means of them; sum to the mean step
   double samples_per_step = 0.0;
   double first_step_s = 0.0;  // from the process's start to the end of its first step
   int64_t peak_bytes = 0;     // of the device's tensors; 0: not recorded
