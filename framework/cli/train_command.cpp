@@ -37,6 +37,8 @@ namespace {
 
 constexpr const char* kOtherCommands =
     "\nOther commands:\n"
+    "  trainer bench --recipe R [--sweep KEY=VALUES]\n"
+    "  trainer compare A B\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
     "  trainer doctor [RUN [--watch]]\n"

@@ -1,5 +1,6 @@
 #include "framework/train/recorder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -37,12 +38,15 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 
 }  // namespace
 
-Recorder::Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step,
-                   int64_t total_steps, int64_t steps_per_epoch)
+Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
+                   int64_t first_step, int64_t total_steps, int64_t steps_per_epoch)
     : every_steps_(job.telemetry.every_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
       record_(folder.record()),
       metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
+  if (device.is_cuda()) {
+    device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
+  }
   if (job.telemetry.tensorboard) events_ = std::make_unique<telemetry::EventFile>(folder.path);
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;
@@ -98,6 +102,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
     json["ranks"] = std::move(ranks);
   }
   process_.add_to(json, now_s());
+  if (device_ != nullptr) device_->add_to(json);
   metrics_.append(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);

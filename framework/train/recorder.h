@@ -2,6 +2,8 @@
 // once a step. Losses arrive later than their steps; a line is written when both are there.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -14,6 +16,7 @@
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
 #include "framework/device/block_cache.h"
+#include "framework/telemetry/device_figures.h"
 #include "framework/telemetry/event_file.h"
 #include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/metrics_file.h"
@@ -44,8 +47,8 @@ enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
 class Recorder {
  public:
   /// Cuts the files of an earlier part of this run back to `first_step`.
-  Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step, int64_t total_steps,
-           int64_t steps_per_epoch);
+  Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, int64_t first_step,
+           int64_t total_steps, int64_t steps_per_epoch);
 
   void step(const StepRecord& record);
   void values(const ArrivedValues& arrived);
@@ -83,7 +86,8 @@ class Recorder {
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessFigures process_;
-  std::unique_ptr<telemetry::EventFile> events_;  // null: not asked for
+  std::unique_ptr<telemetry::DeviceFigures> device_;  // null: the CPU
+  std::unique_ptr<telemetry::EventFile> events_;      // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
   Window window_;

@@ -42,7 +42,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
-  recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
+  recorder_.emplace(job_, folder_, parts_.device, progress_.step, parts_.total_steps,
+                    parts_.steps_per_epoch);
 }
 
 void Trainer::train_step() {
