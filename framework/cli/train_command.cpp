@@ -39,7 +39,7 @@ constexpr const char* kOtherCommands =
     "\nOther commands:\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
-    "  trainer doctor [RUN [--watch]]\n"
+    "  trainer doctor [RUN [--watch|--prove]]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
     "  trainer report RUN…\n"

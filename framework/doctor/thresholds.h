@@ -44,6 +44,9 @@ inline constexpr Levels kLoadPerCore = {1.5, 2.5, 4};
 inline constexpr Levels kIoStalled = {10, 25, 50};  // per cent
 inline constexpr double kIoStalledWait = 0.02;      // share of data wait from which a disk matters
 
+// Of `trainer doctor RUN --prove`: gaps between two measurements that mean nothing.
+inline constexpr double kGapOfNoise = 0.03;
+
 /// Fewer steps than this are a warm-up, of which nothing is said.
 inline constexpr long kFewestSteps = 20;
 
