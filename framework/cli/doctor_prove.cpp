@@ -31,10 +31,10 @@ void choose_one(device::DeviceConfig& config) {
 
 /// One rank's part of each step. Pairs that are mixed stay whole.
 void take_share(train::BatchConfig& batch, int64_t ranks) {
-  if (ranks < 2) return;
-  const int64_t share = batch.global / ranks;
-  batch.global = std::max<int64_t>(share / 2 * 2, share < 2 ? 1 : 2);
-  if (batch.micro) batch.micro = std::min(*batch.micro, batch.global);
+  if (ranks < 2 || !batch.global) return;
+  const int64_t share = *batch.global / ranks;
+  batch.global = share < 2 ? 1 : share / 2 * 2;
+  if (batch.micro) batch.micro = std::min(*batch.micro, *batch.global);
 }
 
 /// What makes the run's figures another machine's.

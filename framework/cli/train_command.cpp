@@ -106,10 +106,17 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
+  if (!job.batch.global && folder.checkpoint) {
+    job.batch.global = train::global_batch_of(*folder.checkpoint);
+  }
+  if (!job.batch.global && is_dry_run) {
+    job.batch.global = job.optimizer.base_batch;
+    log::info("batch.global is tuned when training starts; the plan is that of base_batch");
+  }
   std::optional<train::Tuning> tuning;
   if (!job.batch.micro && !is_dry_run) {
     tuning = train::tune_batch(job, device, group, *memory);
-    job.batch.micro = tuning->micro;
+    train::take(*tuning, group->world(), job);
     log::info("{}", train::report(*tuning, job, group->world()));
   }
   train::Parts parts;

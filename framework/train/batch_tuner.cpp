@@ -12,6 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/sources/synthetic.h"
+#include "framework/nn/random_state.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning_cache.h"
 
@@ -20,10 +21,11 @@ namespace {
 
 constexpr const char* kAgree = "the agreement on a probe of the batch tuner";
 
-/// What the data feeds a model, and whether there is evaluation.
+/// What the data feeds a model, how much of it, and whether there is evaluation.
 struct DataShape {
   data::ImageShape image;
   int64_t classes = 0;
+  int64_t samples = 0;
   bool has_evaluation = false;
 };
 
@@ -32,7 +34,7 @@ DataShape shape_of(const JobConfig& job) {
   if (train == nullptr) {
     throw Error(Exit::kRecipe, "[batch] micro = \"auto\" is for data of images; give a number");
   }
-  return {train->shape(), train->classes(), job.data.open_eval() != nullptr};
+  return {train->shape(), train->classes(), train->size(), job.data.open_eval() != nullptr};
 }
 
 /// The job on synthetic samples, with nothing that depends on which samples they are, while this
@@ -66,16 +68,18 @@ class ProbeJob {
   ProbeJob(const ProbeJob&) = delete;
   ProbeJob& operator=(const ProbeJob&) = delete;
 
+  bool grows() const { return !batch_.global; }
   /// Two micro-batches of `size` a step where the job will accumulate, one where it won't.
   void set_size(int64_t size, int64_t share, int64_t world) {
     auto& synthetic = dynamic_cast<data::SyntheticConfig&>(*job_.data.source.part());
     job_.batch.micro = size;
-    job_.batch.global = (size < share ? 2 * size : size) * world;
+    const bool accumulates = !grows() && size < share;
+    job_.batch.global = (accumulates ? 2 * size : size) * world;
     synthetic.height = shape_.image.height;
     synthetic.width = shape_.image.width;
     synthetic.channels = shape_.image.channels;
     synthetic.classes = shape_.classes;
-    synthetic.samples = 2 * job_.batch.global;
+    synthetic.samples = 2 * *job_.batch.global;
     synthetic.eval_samples = shape_.has_evaluation ? job_.eval.batch.value_or(size) * world : 0;
   }
 
@@ -90,31 +94,28 @@ class ProbeJob {
   std::optional<int64_t> workers_;
 };
 
-/// LibTorch's generator as it was, afterwards.
+/// LibTorch's generators as they were, afterwards.
 class KeepRandomState {
  public:
-  KeepRandomState()
-      : generator_(at::globalContext().defaultGenerator(at::kCPU)),
-        state_(generator_.get_state()) {}
-  ~KeepRandomState() { generator_.set_state(state_); }
+  explicit KeepRandomState(c10::Device device) : state_(device) {}
+  ~KeepRandomState() { state_.restore(); }
   KeepRandomState(const KeepRandomState&) = delete;
   KeepRandomState& operator=(const KeepRandomState&) = delete;
 
  private:
-  at::Generator generator_;
-  at::Tensor state_;
+  nn::RandomState state_;
 };
 
 class Prober {
  public:
   Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
-         device::Memory& memory, int64_t share)
+         device::Memory& memory, const DataShape& shape, int64_t share)
       : job_(job),
         device_(device),
         group_(std::move(group)),
         memory_(memory),
         share_(share),
-        shape_(shape_of(job)),
+        shape_(shape),
         probe_job_(job, shape_) {}
 
   tune::Probe run(int64_t size) {
@@ -137,7 +138,8 @@ class Prober {
   std::string key() const {
     const std::string input = fmt::format("{}x{}x{}, {} classes", shape_.image.channels,
                                           shape_.image.height, shape_.image.width, shape_.classes);
-    return tuning_key(job_, input, device_, share_ * group_->world(), group_->world(), memory_);
+    return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * group_->world(),
+                      group_->world(), memory_);
   }
 
  private:
@@ -177,7 +179,7 @@ class Prober {
       const double start_s = now_s();
       if (!trainer.try_step()) return false;
       memory_.synchronize();
-      const int64_t passes = job_.batch.global / group_->world() / probe.size;
+      const int64_t passes = *job_.batch.global / group_->world() / probe.size;
       probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
     }
     bool is_evaluated = true;
@@ -193,11 +195,7 @@ class Prober {
     return is_evaluated;
   }
 
-  bool all(bool own) {
-    const at::Tensor failed = at::full({1}, own ? 0 : 1, at::kInt);
-    group_->all_reduce(failed, distributed::Reduce::kMax, kAgree);
-    return failed.item<int>() == 0;
-  }
+  bool all(bool own) { return !group_->any(!own, kAgree); }
 
   /// The probe of the rank that has the least memory left, with the longest time.
   tune::Probe agree(const tune::Probe& own) {
@@ -231,10 +229,12 @@ class Prober {
   int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
 };
 
-/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share.
-tune::SearchOptions search_options(const JobConfig& job, int64_t world) {
+/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share, of the
+/// global batch or, where that grows too, of the training samples.
+tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_t world) {
   const int64_t unit = job.data.augment.mix.mixes() ? 2 : 1;
-  const int64_t share = (job.batch.global / unit + world - 1) / world * unit;
+  const int64_t share = job.batch.global ? (*job.batch.global / unit + world - 1) / world * unit
+                                         : std::max<int64_t>(1, samples / unit / world) * unit;
   return {.largest = share, .unit = unit};
 }
 
@@ -267,11 +267,12 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
                 group->world());
   }
   const double start_s = now_s();
-  const KeepRandomState keep;
+  const KeepRandomState keep(device);
   Tuning tuning;
   {
-    const tune::SearchOptions options = search_options(job, group->world());
-    Prober prober(job, device, group, memory, options.largest);
+    const DataShape shape = shape_of(job);
+    const tune::SearchOptions options = search_options(job, shape.samples, group->world());
+    Prober prober(job, device, group, memory, shape, options.largest);
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
     const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
@@ -299,6 +300,11 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     cache.remember(key, tuning.micro);
   }
   return finished(std::move(tuning), memory, start_s);
+}
+
+void take(const Tuning& tuning, int64_t world, JobConfig& job) {
+  job.batch.micro = tuning.micro;
+  if (!job.batch.global) job.batch.global = tuning.micro * world;
 }
 
 nlohmann::json to_json(const Tuning& tuning) {
@@ -346,9 +352,10 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
   text += fmt::format(
-      "micro-batch {}: {} of the global batch's {} samples a rank; {:.0f} % of the cap filled, {} "
+      "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
+      "filled, {} "
       "left; {} probe{} in {:.1f} s{}\n",
-      tuning.micro, tuning.micro, (job.batch.global + world - 1) / world,
+      tuning.micro, (*job.batch.global + world - 1) / world,
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
       format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
       tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,

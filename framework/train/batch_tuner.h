@@ -32,10 +32,14 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
                   const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
                   bool is_fresh = false);
 
+/// Writes what was found into the job of `world` ranks.
+void take(const Tuning& tuning, int64_t world, JobConfig& job);
+
 /// For run.json and `trainer tune --json`: "micro", "probes", "memory", "seconds", "was_known".
 nlohmann::json to_json(const Tuning& tuning);
 
-/// A table of the probes and what came of them, for people. The cap is the device's.
+/// A table of the probes and what came of them, for people. The cap is the device's; `job` has
+/// taken the result.
 std::string report(const Tuning& tuning, const JobConfig& job, int64_t world);
 
 }  // namespace brim::train

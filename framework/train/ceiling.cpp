@@ -69,6 +69,11 @@ void require_going_on() {
 }  // namespace
 
 Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memory) {
+  if (!job.batch.global || !job.batch.micro) {
+    throw Error(Exit::kRecipe,
+                "[batch] global and micro: expected the numbers that a run records, "
+                "found auto");
+  }
   job.optimizer.learning_rate = 0;
   Parts parts = build_parts(job, device, distributed::Group::alone());
   parts.train_data = std::make_unique<ReadyImages>(std::move(parts.train_data));
@@ -88,7 +93,7 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   }
   memory.synchronize();
   result.seconds = now_s() - start_s;
-  result.samples_per_s = static_cast<double>(result.steps * job.batch.global) / result.seconds;
+  result.samples_per_s = static_cast<double>(result.steps * *job.batch.global) / result.seconds;
   return result;
 }
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "framework/base/log.h"
-#include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
@@ -32,8 +31,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       progress_(state),
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
-      normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
-                                        parts_.device)),
+      all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
       step_start_(parts_),
@@ -44,7 +42,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   }
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
-  store_.emplace(folder.checkpoints(), job.checkpoint.keep);
+  if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
 }
 
@@ -139,7 +137,7 @@ void Trainer::update(const Gradients& step) {
 
 /// A rank's part of the global batch, where it is the largest.
 int64_t Trainer::rank_share() const {
-  return (job_.batch.global + group_.world() - 1) / group_.world();
+  return (*job_.batch.global + group_.world() - 1) / group_.world();
 }
 
 void Trainer::make_room() {
@@ -220,38 +218,13 @@ void Trainer::exchange_wishes() {
       {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes});
 }
 
-data::InputOptions Trainer::input_options() const {
-  return {.shape = parts_.train_data->shape(),
-          .normalizer = normalizer_,
-          .channels_last = parts_.channels_last,
-          .dtype = parts_.precision.compute == at::kDouble ? at::kDouble : at::kFloat,
-          .mix = job_.data.augment.mix};
-}
-
-/// This rank's part of what the recipe says of loading.
-data::LoaderOptions Trainer::share(data::LoaderOptions options) const {
-  const distributed::Ranks& ranks = group_.ranks();
-  options.rank = ranks.rank;
-  options.world = ranks.world;
-  if (options.adapt_workers) {
-    options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
-  }
-  return options;
-}
-
 void Trainer::start_inputs() {
-  data::LoaderOptions options = share(job_.data.train_options());
-  options.global_batch = job_.batch.global;
-  options.micro_batch = micro_batch_.size();
-  options.seed = static_cast<uint64_t>(job_.run.seed);
-  options.order = parts_.order;
-  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone()) {
-    if (!balancer_) balancer_.emplace(parts_.group, options.prefetch + 4);
-    options.shares = balancer_->shares();
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone() &&
+      !balancer_) {
+    balancer_.emplace(parts_.group, job_.data.prefetch + 4);
   }
-  inputs_ = std::make_unique<data::DevicePrefetcher>(
-      *parts_.train_data, options, input_options(), timeline_,
-      progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);
+  inputs_ = all_inputs_.training(progress_.step, micro_batch_.size(),
+                                 balancer_ ? balancer_->shares() : nullptr, timeline_);
 }
 
 std::vector<at::Tensor> Trainer::defined_gradients() const {
@@ -322,9 +295,7 @@ bool Trainer::evaluate() {
 }
 
 bool Trainer::is_stopped_anywhere() {
-  const at::Tensor wish = at::full({1}, stop_requested() ? 1 : 0, at::kInt);
-  group_.all_reduce(wish, distributed::Reduce::kMax, "the vote on a stop");
-  wishes_.stop = wish.item<int>() != 0;
+  wishes_.stop = group_.any(stop_requested(), "the vote on a stop");
   return wishes_.stop;
 }
 
@@ -343,16 +314,13 @@ at::Tensor Trainer::evaluation_sums() {
   std::optional<optim::Ema::Swap> averaged;
   if (parts_.ema) averaged.emplace(*parts_.ema);
   parts_.model->eval();
-  data::LoaderOptions options = share(job_.data.eval_options());
-  options.micro_batch = job_.eval.batch.value_or(micro_batch_.size());
-  options.global_batch = options.micro_batch * options.world;
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  data::DevicePrefetcher inputs(*parts_.eval_data, options, input_options(), timeline);
+  const auto inputs = all_inputs_.evaluation(micro_batch_.size(), timeline);
   at::Tensor sums;
-  while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
+  while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
     const amp::Autocast autocast(parts_.device.type(), parts_.precision);
     const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, batch->tensors);
-    inputs.prefetch();
+    inputs->prefetch();
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();
@@ -360,13 +328,14 @@ at::Tensor Trainer::evaluation_sums() {
 }
 
 bool Trainer::checkpoint_falls_due() const {
-  if (saved_step_ == progress_.step) return false;
+  if (!job_.checkpoint.enabled || saved_step_ == progress_.step) return false;
   const CheckpointConfig& when = job_.checkpoint;
   const bool by_steps = when.every_steps > 0 && progress_.step % when.every_steps == 0;
   return by_steps || wishes_.checkpoint;
 }
 
 void Trainer::save(bool is_best) {
+  if (!job_.checkpoint.enabled) return;
   timeline_.enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   parts_.optimizer->finish_step();
@@ -401,6 +370,9 @@ void Trainer::report_end(bool complete) {
                   ? fmt::format(", best {} {:.4g}", parts_.task->best_by(), *progress_.best)
                   : std::string(),
               folder_.path.string());
+  } else if (!job_.checkpoint.enabled) {
+    log::info("stopped at step {}; nothing was saved, as checkpoint.enabled = false asks",
+              progress_.step);
   } else {
     log::info("stopped at step {}, state saved; go on with --resume auto --output {}",
               progress_.step, folder_.path.string());

@@ -11,11 +11,11 @@
 #include "framework/base/timeline.h"
 #include "framework/checkpoint/store.h"
 #include "framework/data/prefetcher.h"
-#include "framework/data/to_device.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/balancer.h"
 #include "framework/train/device_values.h"
+#include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/micro_batch.h"
 #include "framework/train/parts.h"
@@ -61,14 +61,12 @@ class Trainer {
   void make_room();
   int64_t rank_share() const;
 
-  data::InputOptions input_options() const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
   void take_arrived_values(bool wait);
   void end_step(double learning_rate, int64_t samples, int64_t own_samples);
 
-  data::LoaderOptions share(data::LoaderOptions options) const;
   void start_inputs();
   void exchange_wishes();
   bool is_stopped_anywhere();
@@ -93,9 +91,9 @@ class Trainer {
   std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
   DeviceValues values_;
-  data::Normalizer normalizer_;
-  std::unique_ptr<data::DevicePrefetcher> inputs_;
-  std::vector<at::Tensor> parameters_;  // those that are trained
+  Inputs all_inputs_;
+  std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
+  std::vector<at::Tensor> parameters_;              // those that are trained
   device::Memory& memory_;
   MicroBatch micro_batch_;
   StepStart step_start_;

@@ -216,3 +216,54 @@ def test_trainer_tune_prints_the_probes_and_trains_nothing(tmp_path):
     assert not (tmp_path / "runs").exists()
     text = trainer("tune", "--recipe", recipe, *sets(device__memory_gib=0.4), cwd=tmp_path)
     assert text.returncode == 0 and "samples/s" in text.stdout
+
+
+RULES = [("linear", 0.01 * 4), ("sqrt", 0.01 * 2), ("none", 0.01)]
+
+
+@pytest.mark.parametrize("rule, expected", RULES)
+def test_the_learning_rate_follows_the_global_batch_by_the_recipes_rule(train, rule, expected):
+    run, result = train("run", batch__global=64, optimizer__learning_rate=0.01, optimizer__base_batch=16,
+                        optimizer__batch_rule=rule)
+    assert result.returncode == 0, result.stderr
+    assert [line["learning_rate"] for line in metrics(run) if "loss" in line] == pytest.approx([expected] * 2)
+    assert ("learning rate:" in result.stderr) == (rule != "none")
+
+
+def test_a_global_batch_that_grows_is_what_memory_holds(train):
+    values = {"device__memory_gib": 0.4, "optimizer__batch_rule": "sqrt", "optimizer__learning_rate": 0.001}
+    run, result = train("run", batch__global="auto", batch__micro="auto", **values)
+    assert result.returncode == 0, result.stderr
+    micro = micro_of(run)
+    assert f"global = {micro}\n" in (run / "recipe.toml").read_text()
+    fixed, result = train("fixed", batch__global=micro, batch__micro=micro, **values)
+    assert result.returncode == 0, result.stderr
+    assert losses(run) == losses(fixed)
+    rate = [line["learning_rate"] for line in metrics(run) if "loss" in line][0]
+    assert rate == pytest.approx(0.001 * (micro / 256) ** 0.5)
+    # It goes on with the batch that it began with, whatever memory there is by then.
+    more = {**values, "device__memory_gib": 0.6, "train__steps": 4}
+    recipe = run.parent / "mlp.toml"
+    result = trainer("--recipe", recipe, "--resume", run, *sets(
+        model__hidden=512, model__dropout=0.1, batch__global="auto", batch__micro="auto", **more))
+    assert result.returncode == 0, result.stderr
+    assert f"steps of {micro} samples" in result.stderr
+
+
+def test_a_global_batch_that_grows_holds_no_more_than_the_training_samples(train):
+    run, result = train("run", batch__global="auto", batch__micro="auto", data__samples=100)
+    assert result.returncode == 0, result.stderr
+    assert "global = 100\n" in (run / "recipe.toml").read_text()
+
+
+def test_a_global_batch_of_tuned_micro_batches_needs_them_tuned(train):
+    _, result = train("run", batch__global="auto", batch__micro=8)
+    assert result.returncode == 2
+    assert 'expected micro = "auto" too, found 8' in result.stderr and not os.path.exists("run")
+
+
+def test_the_plan_of_a_batch_that_is_not_tuned_yet_says_so(train, tmp_path):
+    recipe = tmp_path / "mlp.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    result = trainer("--recipe", recipe, "--dry-run", *sets(batch__global="auto", batch__micro="auto"))
+    assert result.returncode == 0 and "batch.global is tuned when training starts" in result.stderr
