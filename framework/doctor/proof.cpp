@@ -7,9 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/units.h"
-#include "framework/doctor/thresholds.h"
 
 namespace brim::doctor {
+namespace {
+
+constexpr double kGapOfNoise = 0.03;  // two measurements of one speed differ by as much
+
+}  // namespace
 
 std::optional<double> Proof::gap() const {
   if (!got_per_s || ceiling_per_s <= 0 || !otherness.empty()) return std::nullopt;

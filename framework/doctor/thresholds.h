@@ -33,9 +33,9 @@ inline constexpr double kFillWish = 0.85;             // what a larger batch aim
 // Host syncs a step.
 inline constexpr Levels kHostSyncs = {0.5, 2, 10};
 
-// Ranks, to the mean.
-inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};
-inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};
+// Ranks.
+inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};   // to the median
+inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};  // to the mean
 
 // The machine.
 inline constexpr Levels kSwappedBytes = {64e6, 512e6, 2e9};
@@ -43,9 +43,6 @@ inline constexpr Levels kMajorFaultsPerS = {20, 100, 500};
 inline constexpr Levels kLoadPerCore = {1.5, 2.5, 4};
 inline constexpr Levels kIoStalled = {10, 25, 50};  // per cent
 inline constexpr double kIoStalledWait = 0.02;      // share of data wait from which a disk matters
-
-// Of `trainer doctor RUN --prove`: gaps between two measurements that mean nothing.
-inline constexpr double kGapOfNoise = 0.03;
 
 /// Fewer steps than this are a warm-up, of which nothing is said.
 inline constexpr long kFewestSteps = 20;
