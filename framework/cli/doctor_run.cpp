@@ -18,6 +18,7 @@
 #include "framework/cli/options.h"
 #include "framework/doctor/diagnosis.h"
 #include "framework/experiment/run_data.h"
+#include "framework/telemetry/memory_account.h"
 
 namespace brim::cli {
 namespace {
@@ -34,8 +35,11 @@ std::string report_on(const experiment::RunData& run, bool as_json,
     if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
-  return doctor::describe(diagnosis) +
-         (proof == nullptr ? "" : "proof    " + proof->sentence() + "\n");
+  std::string text = doctor::describe(diagnosis);
+  const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
+  if (memory) text += memory->table();
+  if (proof != nullptr) text += "proof    " + proof->sentence() + "\n";
+  return text;
 }
 
 /// Until a stop is asked for: the diagnosis whenever it has changed.

@@ -47,7 +47,7 @@ class ProbeJob {
         source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
         sampler_(std::exchange(job.data.sampler, {})),
         batch_(job.batch),
-        steps_(job.train.steps),
+        train_(job.train),
         distributed_(job.distributed),
         workers_(job.data.workers) {
     job.data.source.select("synthetic");
@@ -61,7 +61,7 @@ class ProbeJob {
     job_.data.source = std::move(source_);
     job_.data.sampler = std::move(sampler_);
     job_.batch = batch_;
-    job_.train.steps = steps_;
+    job_.train = train_;
     job_.distributed = distributed_;
     job_.data.workers = workers_;
   }
@@ -69,6 +69,11 @@ class ProbeJob {
   ProbeJob& operator=(const ProbeJob&) = delete;
 
   bool grows() const { return !batch_.global; }
+  void set_recompute(std::vector<std::string> patterns) {
+    job_.train.recompute = std::move(patterns);
+  }
+  /// The recipe's.
+  const std::vector<std::string>& recompute() const { return train_.recompute; }
   /// Two micro-batches of `size` a step where the job will accumulate, one where it won't.
   void set_size(int64_t size, int64_t share, int64_t world) {
     auto& synthetic = dynamic_cast<data::SyntheticConfig&>(*job_.data.source.part());
@@ -89,7 +94,7 @@ class ProbeJob {
   recipe::Slot<data::SourceConfig> source_;
   data::SamplerSection sampler_;
   BatchConfig batch_;
-  std::optional<int64_t> steps_;
+  TrainConfig train_;
   distributed::DistributedConfig distributed_;
   std::optional<int64_t> workers_;
 };
@@ -134,7 +139,35 @@ class Prober {
     return agree(probe);
   }
 
-  const MemoryAccount& account() const { return account_; }
+  /// What the recipe's train.recompute saves and costs: probes with and without it, at the first of
+  /// `size`, its half, … that fits both ways. nullopt where none does, or it names no block.
+  std::optional<Recomputed> recomputed(int64_t size) {
+    if (probe_job_.recompute().empty()) return std::nullopt;
+    for (; size >= 1; size /= 2) {
+      probe_job_.set_recompute({});
+      const tune::Probe without = run(size);
+      probe_job_.set_recompute(probe_job_.recompute());
+      if (without.fits) return Recomputed{without, run(size)};
+    }
+    return std::nullopt;
+  }
+
+  /// The peak of the smallest size where every block is recomputed; nullopt where it would not fit
+  /// either, is so already, or the model has no blocks.
+  std::optional<int64_t> peak_with_recompute(int64_t size) {
+    probe_job_.set_recompute({"*"});
+    tune::Probe probe;
+    try {
+      probe = run(size);
+    } catch (const Error& error) {
+      if (error.status() != Exit::kRecipe) throw;  // no blocks
+    }
+    probe_job_.set_recompute(probe_job_.recompute());
+    return probe.fits ? std::optional(probe.peak_bytes) : std::nullopt;
+  }
+
+  /// Of the last size that fitted; where none has, of the last one.
+  const MemoryAccount& account() const { return fitted_ ? *fitted_ : account_; }
   std::string key() const {
     const std::string input = fmt::format("{}x{}x{}, {} classes", shape_.image.channels,
                                           shape_.image.height, shape_.image.width, shape_.classes);
@@ -177,7 +210,10 @@ class Prober {
     for (int step = 0; step < 2; ++step) {
       memory_.synchronize();
       const double start_s = now_s();
-      if (!trainer.try_step()) return false;
+      const bool fits = trainer.try_step();
+      account_.modules = trainer.account().modules;
+      account_.peak_bytes = memory_.stats().peak_bytes;
+      if (!fits) return false;
       memory_.synchronize();
       const int64_t passes = *job_.batch.global / group_->world() / probe.size;
       probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
@@ -192,6 +228,7 @@ class Prober {
       }
     }
     account_.peak_bytes = memory_.stats().peak_bytes;
+    if (is_evaluated) fitted_ = account_;
     return is_evaluated;
   }
 
@@ -225,7 +262,8 @@ class Prober {
   int64_t share_;
   DataShape shape_;
   ProbeJob probe_job_;
-  MemoryAccount account_;
+  MemoryAccount account_;  // of the last probe
+  std::optional<MemoryAccount> fitted_;
   int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
 };
 
@@ -258,7 +296,7 @@ Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
 
 Tuning tune_batch(JobConfig& job, c10::Device device,
                   const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
-                  bool is_fresh) {
+                  const TuneOptions& how) {
   if (job.distributed.sync_batch_norm && !group->is_alone()) {
     throw Error(Exit::kRecipe,
                 "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
@@ -276,21 +314,27 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
     const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
-    if (const auto known = is_fresh ? std::nullopt : known_size(*group, cache, key)) {
+    if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
       tuning.search = tune::verify_batch(options, *known, run);
       tuning.was_known = tuning.search.size > 0;
       tuning.micro = tuning.search.size;
       tuning.account = prober.account();
+      if (tuning.was_known && how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
       if (tuning.was_known) return finished(std::move(tuning), memory, start_s);
     }
     tuning.search = tune::search_batch(options, run);
     if (tuning.search.size == 0) {
-      throw Error(Exit::kResource,
-                  "[batch] micro = \"auto\": not even {} fits in memory: {}. Name blocks in "
-                  "train.recompute, choose a smaller model or smaller samples, or give the job "
-                  "more memory (device.memory_gib)",
-                  options.unit == 1 ? "one sample" : "one pair of samples",
-                  prober.account().text());
+      const std::string account = prober.account().text();
+      const auto peak = prober.peak_with_recompute(options.unit);
+      throw Error(
+          Exit::kResource,
+          "[batch] micro = \"auto\": not even {} fits in memory: {}. {}hoose a smaller model "
+          "or smaller samples, or give the job more memory (device.memory_gib)",
+          options.unit == 1 ? "one sample" : "one pair of samples", account,
+          peak ? fmt::format("With train.recompute = [\"*\"] it fits, in {}: name blocks "
+                             "there, c",
+                             format_bytes(*peak))
+               : "C");
     }
     tuning.micro = tuning.search.size;
     if (job.batch.objective == tune::Objective::kThroughput) {
@@ -298,6 +342,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     }
     tuning.account = prober.account();
     cache.remember(key, tuning.micro);
+    if (how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
   }
   return finished(std::move(tuning), memory, start_s);
 }
@@ -308,21 +353,12 @@ void take(const Tuning& tuning, int64_t world, JobConfig& job) {
 }
 
 nlohmann::json to_json(const Tuning& tuning) {
-  const MemoryAccount& account = tuning.account;
   nlohmann::json result = {{"micro", tuning.micro},
                            {"largest", tuning.search.size},
                            {"seconds", tuning.seconds},
                            {"was_known", tuning.was_known},
                            {"probes", nlohmann::json::array()},
-                           {"memory",
-                            {{"parameters_bytes", account.parameters_bytes},
-                             {"gradients_bytes", account.gradients_bytes},
-                             {"optimizer_bytes", account.optimizer_bytes},
-                             {"ema_bytes", account.ema_bytes},
-                             {"checkpoint_bytes", account.checkpoint_bytes},
-                             {"activations_bytes", account.activations_bytes()},
-                             {"outside_bytes", account.outside_bytes},
-                             {"limit_bytes", account.limit_bytes}}}};
+                           {"memory", to_json(tuning.account)}};
   for (const tune::Probe& probe : tuning.search.probes) {
     nlohmann::json item = {
         {"micro", probe.size}, {"fits", probe.fits}, {"cap_bytes", probe.cap_bytes}};
@@ -332,6 +368,13 @@ nlohmann::json to_json(const Tuning& tuning) {
       item["samples_per_s"] = tune::samples_per_s(probe);
     }
     result["probes"].push_back(std::move(item));
+  }
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    result["recompute"] = {{"micro", with.size},
+                           {"peak_bytes", with.peak_bytes},
+                           {"peak_bytes_without", without.peak_bytes},
+                           {"time_ratio", with.step_s / without.step_s}};
   }
   return result;
 }
@@ -361,7 +404,15 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
       tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
       tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
                        : "");
-  text += fmt::format("memory: {}\n", tuning.account.text());
+  text += tuning.account.table();
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    text += fmt::format(
+        "train.recompute, at micro-batch {}: a peak of {} rather than {}, and {:.2f} times as long "
+        "a step\n",
+        with.size, format_bytes(with.peak_bytes), format_bytes(without.peak_bytes),
+        with.step_s / without.step_s);
+  }
   if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
     text += fmt::format(
         "a smaller micro-batch is {:.0f} % faster: objective = \"throughput\" would take it\n",

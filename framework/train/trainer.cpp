@@ -12,7 +12,6 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
-#include "framework/train/memory_account.h"
 
 namespace brim::train {
 namespace {
@@ -63,9 +62,25 @@ void Trainer::train_step() {
 
 bool Trainer::try_step() {
   step_start_.remember();
-  const std::optional<Gradients> gradients = compute_gradients();
+  const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
   if (gradients) update(*gradients);
   return gradients.has_value();
+}
+
+/// A first step tells which modules hold the memory.
+std::optional<Trainer::Gradients> Trainer::watch_modules() {
+  const ModuleMemory watch(*parts_.model, parts_.device);
+  auto gradients = compute_gradients();
+  modules_ = watch.largest(kLargestModules);
+  knows_modules_ = gradients.has_value();
+  if (recorder_ && knows_modules_) recorder_->memory(account());
+  return gradients;
+}
+
+MemoryAccount Trainer::account() const {
+  MemoryAccount result = memory_account(parts_, memory_);
+  result.modules = modules_;
+  return result;
 }
 
 std::optional<Trainer::Gradients> Trainer::compute_gradients() {
@@ -160,7 +175,7 @@ void Trainer::make_room() {
                 "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
                 "train.recompute, choose a smaller model or smaller samples, or give the job more "
                 "memory (device.memory_gib)",
-                progress_.step + 1, size, memory_account(parts_, memory_).text());
+                progress_.step + 1, size, account().text());
   }
   log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
                progress_.step + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
@@ -183,10 +198,9 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
   take_arrived_values(/*wait=*/false);
   if (progress_.step % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(progress_.step);
-  if (balancer_) {
-    const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
-    balancer_->step(progress_.step, own_samples, data_parallel_.take_compute_s() + waited_s);
-  }
+  const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
+  own_work_ = {.busy_s = data_parallel_.take_compute_s() + waited_s, .samples = own_samples};
+  if (balancer_) balancer_->step(progress_.step, own_samples, own_work_.busy_s);
 }
 
 Exit Trainer::run() {
@@ -225,7 +239,9 @@ void Trainer::exchange_wishes() {
   const double minutes = (now_s() - saved_at_s_) / 60;
   const double every_minutes = job_.checkpoint.every_minutes;
   wishes_ = votes_.exchange(
-      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes});
+      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes},
+      own_work_);
+  if (recorder_) recorder_->works(votes_.works());
 }
 
 void Trainer::start_inputs() {
@@ -364,7 +380,7 @@ void Trainer::save(bool is_best) {
 
 void Trainer::report_end(bool complete) {
   if (recorder_) {
-    recorder_->flush();
+    recorder_->finish();
     if (recorder_->skipped_steps() > 0) {
       log::warning("{} steps were skipped because their gradients were not finite",
                    recorder_->skipped_steps());
@@ -374,6 +390,7 @@ void Trainer::report_end(bool complete) {
     log::warning("{} training samples could not be read and were replaced by others",
                  inputs_->loader().skipped());
   }
+  if (recorder_) recorder_->memory(account());
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,
               progress_.best

@@ -17,7 +17,9 @@
 #include "framework/train/device_values.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
+#include "framework/train/memory_account.h"
 #include "framework/train/micro_batch.h"
+#include "framework/train/module_memory.h"
 #include "framework/train/parts.h"
 #include "framework/train/profiler.h"
 #include "framework/train/recorder.h"
@@ -49,6 +51,8 @@ class Trainer {
 
   /// The same, but false where memory runs out on any rank, which leaves weights as they were.
   bool try_step();
+  /// Where its memory went so far.
+  MemoryAccount account() const;
   /// Sums over the evaluation data, as this rank sees them; undefined after a stop was asked for.
   at::Tensor evaluation_sums();
 
@@ -61,6 +65,7 @@ class Trainer {
   /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
   std::optional<Gradients> compute_gradients();
   std::optional<Gradients> accumulate();
+  std::optional<Gradients> watch_modules();
   void update(const Gradients& gradients);
   void make_room();
   int64_t rank_share() const;
@@ -91,6 +96,7 @@ class Trainer {
   Votes votes_;
   std::optional<Balancer> balancer_;        // null: even shares
   Wishes wishes_;                           // what any rank asked for
+  telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
@@ -102,7 +108,9 @@ class Trainer {
   device::Memory& memory_;
   MicroBatch micro_batch_;
   StepStart step_start_;
-  std::string shortage_;  // what a step that ran out of memory said
+  std::string shortage_;              // what a step that ran out of memory said
+  std::vector<ModuleBytes> modules_;  // that held most in the first step
+  bool knows_modules_ = false;        // of a step that went to its end
 
   int64_t saved_step_ = -1;
   bool saved_evaluation_due_ = false;

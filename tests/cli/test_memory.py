@@ -155,7 +155,7 @@ def test_a_model_that_fits_nowhere_is_told_where_the_memory_would_go(train):
         run, result = train(name, model__hidden=4096, device__memory_gib=0.06, batch__micro=micro)
         assert result.returncode == 5, result.stderr
         error = [line for line in result.stderr.splitlines() if line.startswith("error[resource]")]
-        assert len(error) == 1, result.stderr
+        assert len(error) == 1 and "most of it in" in error[0], result.stderr
         for word in ("parameters", "gradients", "optimizer", "memory_gib"):
             assert word in error[0] or "out of memory" in error[0]
 
@@ -213,6 +213,11 @@ def test_trainer_tune_prints_the_probes_and_trains_nothing(tmp_path):
     found = json.loads(result.stdout)
     assert found["micro"] % 8 == 0 and 1 <= len(found["probes"]) <= 8
     assert {"parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"} <= set(found["memory"])
+    modules = found["memory"]["modules"]
+    assert {"layers.0", "layers.3"} & {part["module"] for part in modules}
+    assert modules == sorted(modules, key=lambda part: -part["bytes"]) and len(modules) <= 10
+    # All that was held at the peak, weights aside, is some module's; what is small beside it may be left out.
+    assert sum(part["bytes"] for part in modules) >= 0.9 * found["memory"]["activations_bytes"]
     assert not (tmp_path / "runs").exists()
     text = trainer("tune", "--recipe", recipe, *sets(device__memory_gib=0.4), cwd=tmp_path)
     assert text.returncode == 0 and "samples/s" in text.stdout
@@ -267,3 +272,36 @@ def test_the_plan_of_a_batch_that_is_not_tuned_yet_says_so(train, tmp_path):
     recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
     result = trainer("--recipe", recipe, "--dry-run", *sets(batch__global="auto", batch__micro="auto"))
     assert result.returncode == 0 and "batch.global is tuned when training starts" in result.stderr
+
+
+def test_a_runs_doctor_says_where_the_memory_went(train):
+    run, result = train("run", "small_cnn", batch__global=64)
+    assert result.returncode == 0, result.stderr
+    account = json.loads((run / "run.json").read_text())["memory"]
+    assert account["peak_bytes"] > account["parameters_bytes"] > 0 and account["modules"]
+    said = trainer("doctor", run)
+    assert "memory: parameters" in said.stdout
+    assert all(part["module"] in said.stdout for part in account["modules"])
+
+
+def test_what_recompute_saves_and_costs_is_measured(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
+    values = {"data__height": 32, "data__width": 32, "device__memory_gib": 0.5, "batch__global": 256}
+    found = {}
+    for name, patterns in (("all", ["*"]), ("none", [])):
+        result = trainer("tune", "--recipe", recipe, "--json", *sets(train__recompute=patterns, **values))
+        assert result.returncode == 0, result.stderr
+        found[name] = json.loads(result.stdout)
+    cost = found["all"]["recompute"]
+    assert cost["peak_bytes"] < 0.9 * cost["peak_bytes_without"] and cost["time_ratio"] > 0
+    assert found["all"]["micro"] > found["none"]["micro"] and "recompute" not in found["none"]
+
+
+def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
+    result = trainer("tune", "--recipe", recipe, *sets(data__height=640, data__width=640, data__eval_samples=0,
+                                                       batch__global=2, device__memory_gib=0.32))
+    assert result.returncode == 5, result.stderr
+    assert 'With train.recompute = ["*"] it fits' in result.stderr
