@@ -21,7 +21,7 @@ int devices_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
-/// trainer doctor RUN [--watch] [--json]: diagnosis of a run
+/// trainer doctor RUN [--watch|--prove] [--json]: diagnosis of a run
 int doctor_run(int argc, char** argv);
 /// trainer report RUN…: runs as one HTML file
 int report_command(int argc, char** argv);
