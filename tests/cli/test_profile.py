@@ -59,17 +59,16 @@ def test_exactly_these_steps_with_their_phases_and_operators(run):
 
 
 def test_pytorchs_memory_viewer_reads_the_snapshot(run):
-    viewer = pytest.importorskip("torch.cuda._memory_viz")
+    from torch.cuda import _memory_viz as viewer
     snapshot = pickle.loads((run[0] / "profile-steps-4-6.memory.pickle").read_bytes())
-    assert all(part in viewer.trace_plot(snapshot) for part in ("<html>", "memory_viz"))
+    assert "<html>" in viewer.trace_plot(snapshot)
     (trace,) = snapshot["device_traces"]
     made = {event["addr"]: event for event in trace if event["action"] == "alloc"}
     freed = [event for event in trace if event["action"] == "free_completed"]
     assert len(made) > 10 and all(event["addr"] in made for event in freed)
     names = {frame["name"] for event in trace for frame in event["frames"]}
     assert {"aten::addmm", "forward", "optimizer"} <= names
-    held = sum(segment["allocated_size"] for segment in snapshot["segments"])
-    assert f"{held}" in viewer.segsum(snapshot) or "Data collected" in viewer.segsum(snapshot)
+    assert viewer.segsum(snapshot) and "alloc" in viewer.trace(snapshot)
 
 
 def test_it_changes_nothing_that_is_learned(run, tmp_path):
