@@ -146,11 +146,12 @@ int data_bench(int argc, char** argv) {
   report.workers = parsed.count("workers") != 0 ? worker_counts(parsed["workers"].as<std::string>())
                                                 : usual_worker_counts();
 
-  const train::JobConfig job = train::read_job(load_document(parsed));
+  train::JobConfig job = train::read_job(load_document(parsed));
+  if (!job.batch.global) job.batch.global = train::BatchConfig{}.global;  // loading is the same
   const auto dataset = job.data.open_train();
   data::LoaderOptions loading = job.data.train_options();
   loading.seed = static_cast<uint64_t>(job.run.seed);
-  loading.global_batch = job.batch.global;
+  loading.global_batch = *job.batch.global;
   loading.micro_batch = job.batch.micro_or_all();
   loading.order = job.data.order(*dataset, {loading.seed, loading.global_batch});
   loading.adapt_workers = false;

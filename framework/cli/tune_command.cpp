@@ -33,8 +33,9 @@ int tune_command(int argc, char** argv) {
   const auto group =
       distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
-  const train::Tuning tuning =
-      train::tune_batch(job, device, group, *memory, parsed.count("fresh") != 0);
+  const train::Tuning tuning = train::tune_batch(
+      job, device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
+  train::take(tuning, group->world(), job);
   if (group->is_first()) {
     fmt::print("{}", parsed.count("json") != 0 ? train::to_json(tuning).dump() + "\n"
                                                : train::report(tuning, job, group->world()));

@@ -184,17 +184,33 @@ bool Nvml::got(GpuReading& gpu, Function function, Args... args) const {
   return code == Return::kSuccess;
 }
 
-GpuReading Nvml::read(uint32_t index) {
-  GpuReading gpu;
+nvml::Device Nvml::find(uint32_t index, GpuReading& gpu) const {
   gpu.index = static_cast<int>(index);
   nvml::Device device = nullptr;
   const Return code = api_.handle(index, &device);
-  if (code != Return::kSuccess) {
-    gpu.trouble = code == Return::kGpuIsLost       ? kLost
-                  : code == Return::kResetRequired ? kNeedsReset
-                                                   : "not usable: " + error_text(code);
-    return gpu;
-  }
+  if (code == Return::kSuccess) return device;
+  gpu.trouble = code == Return::kGpuIsLost       ? kLost
+                : code == Return::kResetRequired ? kNeedsReset
+                                                 : "not usable: " + error_text(code);
+  return nullptr;
+}
+
+GpuReading Nvml::read_activity(int index) {
+  GpuReading gpu;
+  gpu.index = index;
+  gpu.trouble = why_not_;
+  if (!is_there()) return gpu;
+  const nvml::Device device = find(static_cast<uint32_t>(index), gpu);
+  if (device == nullptr) return gpu;
+  read_state(device, gpu);
+  read_counters(device, gpu);
+  return gpu;
+}
+
+GpuReading Nvml::read(uint32_t index) {
+  GpuReading gpu;
+  const nvml::Device device = find(index, gpu);
+  if (device == nullptr) return gpu;
   std::array<char, 96> text{};
   if (got(gpu, api_.uuid, device, text.data(), text.size())) gpu.uuid = text_of(text);
   if (got(gpu, api_.name, device, text.data(), text.size())) gpu.name = text_of(text);
@@ -206,6 +222,7 @@ GpuReading Nvml::read(uint32_t index) {
     gpu.compute_capability = 10 * major + minor;
   }
   read_memory(device, gpu);
+  read_state(device, gpu);
   read_health(device, gpu);
   read_links(device, gpu);
   read_processes(device, gpu);
@@ -229,7 +246,7 @@ void Nvml::read_memory(nvml::Device device, GpuReading& gpu) const {
   gpu.memory_used_bytes = bytes(older.used);
 }
 
-void Nvml::read_health(nvml::Device device, GpuReading& gpu) const {
+void Nvml::read_state(nvml::Device device, GpuReading& gpu) const {
   nvml::Utilization use{};
   if (got(gpu, api_.utilization, device, &use)) {
     gpu.busy_percent = use.gpu;
@@ -247,7 +264,6 @@ void Nvml::read_health(nvml::Device device, GpuReading& gpu) const {
   gpu.most_sm_mhz = number(api_.most_clock, nvml::kClockSm);
   gpu.memory_mhz = number(api_.clock, nvml::kClockMemory);
   gpu.most_memory_mhz = number(api_.most_clock, nvml::kClockMemory);
-  if (const auto mode = number(api_.persistence)) gpu.persistence = *mode != 0;
 
   uint64_t bits = 0;
   if (got(gpu, api_.throttle, device, &bits)) {
@@ -257,6 +273,11 @@ void Nvml::read_health(nvml::Device device, GpuReading& gpu) const {
     gpu.throttle = reasons(bits);
     gpu.is_slowed = (bits & kSlowed) != 0;
   }
+}
+
+void Nvml::read_health(nvml::Device device, GpuReading& gpu) const {
+  uint32_t mode = 0;
+  if (got(gpu, api_.persistence, device, &mode)) gpu.persistence = mode != 0;
   uint32_t current = 0;
   uint32_t pending = 0;
   if (got(gpu, api_.ecc_mode, device, &current, &pending)) gpu.has_ecc = current != 0;

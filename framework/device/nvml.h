@@ -37,12 +37,19 @@ class Nvml {
   /// one they are missing.
   std::vector<GpuReading> read();
 
+  /// What changes while one GPU works: activities, temperature, power, clocks and why they are low.
+  /// Fewer questions to the driver than read() asks, for who follows a GPU.
+  GpuReading read_activity(int index);
+
   /// True after a reading where a GPU has GPM's counters, so that a second one has activities.
   bool has_counters() const { return !samples_.empty(); }
 
  private:
   GpuReading read(uint32_t index);
+  /// Null where the GPU can't be had, as `gpu` then says.
+  nvml::Device find(uint32_t index, GpuReading& gpu) const;
   void read_memory(nvml::Device device, GpuReading& gpu) const;
+  void read_state(nvml::Device device, GpuReading& gpu) const;
   void read_health(nvml::Device device, GpuReading& gpu) const;
   void read_links(nvml::Device device, GpuReading& gpu) const;
   void read_processes(nvml::Device device, GpuReading& gpu) const;

@@ -217,9 +217,7 @@ bool DataParallel::backward(const at::Tensor& loss, bool sums,
 bool DataParallel::everybody_came(bool did_own) {
   in_step_ = false;
   is_ready_to_sum_ = false;
-  const at::Tensor missing = at::full({1}, did_own ? 0 : 1, at::kInt);
-  group_->all_reduce(missing, Reduce::kMax, kVote);
-  return missing.item<int>() == 0;
+  return !group_->any(!did_own, kVote);
 }
 
 void DataParallel::give_up() {

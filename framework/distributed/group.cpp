@@ -31,8 +31,6 @@ c10d::ReduceOp operation(Reduce how) {
       return c10d::ReduceOp::SUM;
     case Reduce::kMax:
       return c10d::ReduceOp::MAX;
-    case Reduce::kMin:
-      return c10d::ReduceOp::MIN;
   }
   return c10d::ReduceOp::SUM;
 }
@@ -166,6 +164,12 @@ Pending Group::start_broadcast(const at::Tensor& tensor, std::string_view what, 
 
 void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t root) {
   start_broadcast(tensor, what, root).wait();
+}
+
+bool Group::any(bool own, std::string_view what) {
+  const at::Tensor vote = at::full({1}, own ? 1 : 0, at::kInt);
+  all_reduce(vote, Reduce::kMax, what);
+  return vote.item<int>() != 0;
 }
 
 void Group::barrier(std::string_view what) {

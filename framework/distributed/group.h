@@ -31,7 +31,7 @@ class Watchdog;
 /// kAuto is NCCL where the device is a GPU.
 enum class Backend { kAuto, kNccl, kGloo };
 
-enum class Reduce { kSum, kMax, kMin };
+enum class Reduce { kSum, kMax };
 
 /// A collective under way. The tensor holds the result after wait().
 class Pending {
@@ -75,6 +75,8 @@ class Group {
   void broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
   Pending start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
   void barrier(std::string_view what);
+  /// Whether any rank says so.
+  bool any(bool own, std::string_view what);
   /// Rank `root`'s text.
   std::string broadcast(const std::string& text, std::string_view what, int64_t root = 0);
   /// Every rank's text, by rank.

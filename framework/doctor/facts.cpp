@@ -173,6 +173,18 @@ void read_ranks(const RunData& run, RunFacts& facts) {
   if (const auto slowest = spread_of(run, "ranks/slowest")) {
     facts.slowest_rank = static_cast<int64_t>(slowest->p50 + 0.5);
   }
+  // A run that has ended has said it exactly.
+  const json* ranks = value_in(run.record, {"per_rank"});
+  if (ranks == nullptr || !ranks->is_array()) return;
+  double most_s = -1;
+  for (const json& rank : *ranks) {
+    const json* busy_s = value_in(rank, {"busy_s"});
+    const auto number = read_value<int64_t>(rank, {"rank"});
+    if (!number || busy_s == nullptr || !busy_s->is_number()) continue;
+    if (busy_s->get<double>() <= most_s) continue;
+    most_s = busy_s->get<double>();
+    facts.slowest_rank = number;
+  }
 }
 
 }  // namespace

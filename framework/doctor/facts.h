@@ -59,7 +59,7 @@ struct RunFacts {
   std::string compress = {};
 
   // Of the ranks.
-  std::optional<double> slowest_rank_ratio = {};  // slowest rank's own work to the mean
+  std::optional<double> slowest_rank_ratio = {};  // slowest rank's own time to the median
   std::optional<int64_t> slowest_rank = {};
   std::optional<double> largest_share_ratio = {};  // samples of the rank with most to the mean
 

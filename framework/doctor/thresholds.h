@@ -33,9 +33,9 @@ inline constexpr double kFillWish = 0.85;             // what a larger batch aim
 // Host syncs a step.
 inline constexpr Levels kHostSyncs = {0.5, 2, 10};
 
-// Ranks, to the mean.
-inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};
-inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};
+// Ranks.
+inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};   // to the median
+inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};  // to the mean
 
 // The machine.
 inline constexpr Levels kSwappedBytes = {64e6, 512e6, 2e9};

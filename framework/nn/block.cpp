@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/nn/random_state.h"
 
 namespace brim::nn {
 namespace {
@@ -19,23 +20,6 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 thread_local bool recomputing = false;
-
-/// The state of a device's random generators.
-class Random {
- public:
-  explicit Random(c10::Device device) {
-    generators_.push_back(at::globalContext().defaultGenerator(at::kCPU));
-    if (!device.is_cpu()) generators_.push_back(at::globalContext().defaultGenerator(device));
-    for (const at::Generator& generator : generators_) states_.push_back(generator.get_state());
-  }
-  void restore() {
-    for (size_t i = 0; i < generators_.size(); ++i) generators_[i].set_state(states_[i]);
-  }
-
- private:
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> states_;
-};
 
 /// What autocast does on a kind of device.
 struct Autocast {
@@ -56,7 +40,7 @@ struct Autocast {
 /// A second pass while it lives: with the first one's autocast and random numbers.
 class SecondPass {
  public:
-  SecondPass(const Autocast& autocast, Random& random, c10::Device device)
+  SecondPass(const Autocast& autocast, const RandomState& random, c10::Device device)
       : outer_autocast_(Autocast::current(device.type())),
         outer_random_(device),
         outer_(std::exchange(recomputing, true)) {
@@ -75,7 +59,7 @@ class SecondPass {
 
  private:
   Autocast outer_autocast_;
-  Random outer_random_;
+  RandomState outer_random_;
   bool outer_;
 };
 
@@ -85,7 +69,7 @@ struct Kept : torch::CustomClassHolder {
       : block(&of), autocast(Autocast::current(on.type())), random(on) {}
   Block* block;
   Autocast autocast;
-  Random random;
+  RandomState random;
 };
 
 class Recompute : public Function<Recompute> {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
 
@@ -35,6 +37,8 @@ constexpr std::array kVariables = {
     "SLURM_PROCID",         "SLURM_NTASKS",
     "SLURM_NODELIST",
 };
+
+constexpr int64_t kRecordLimitBytes = 16 << 20;
 
 /// What follows `key` and a separator in the first line that begins with it.
 std::string value_in_file(const fs::path& path, std::string_view key, char separator) {
@@ -91,6 +95,16 @@ json run_record(const RunRecord& run) {
       {"launch", run.launch},
       {"process", ::getpid()},
   };
+}
+
+void add_to_record(const fs::path& path, const std::string& key, json value) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  json record = json::parse(read_file(path, Exit::kResource, kRecordLimitBytes), nullptr,
+                            /*allow_exceptions=*/false);
+  if (!record.is_object()) return;
+  record[key] = std::move(value);
+  write_file(path, record.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace brim::telemetry

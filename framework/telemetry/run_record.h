@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -31,5 +32,9 @@ struct RunRecord {
 /// "started", "environment" (the variables that steer threads, devices and ranks, where set),
 /// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
+
+/// Adds an entry to a run.json, or replaces it. A file that isn't there or is damaged is left as it
+/// is. Throws Error(kResource) where it can't be read or written.
+void add_to_record(const std::filesystem::path& path, const std::string& key, nlohmann::json value);
 
 }  // namespace brim::telemetry

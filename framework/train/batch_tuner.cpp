@@ -12,6 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/sources/synthetic.h"
+#include "framework/nn/random_state.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning_cache.h"
 
@@ -20,10 +21,11 @@ namespace {
 
 constexpr const char* kAgree = "the agreement on a probe of the batch tuner";
 
-/// What the data feeds a model, and whether there is evaluation.
+/// What the data feeds a model, how much of it, and whether there is evaluation.
 struct DataShape {
   data::ImageShape image;
   int64_t classes = 0;
+  int64_t samples = 0;
   bool has_evaluation = false;
 };
 
@@ -32,7 +34,7 @@ DataShape shape_of(const JobConfig& job) {
   if (train == nullptr) {
     throw Error(Exit::kRecipe, "[batch] micro = \"auto\" is for data of images; give a number");
   }
-  return {train->shape(), train->classes(), job.data.open_eval() != nullptr};
+  return {train->shape(), train->classes(), train->size(), job.data.open_eval() != nullptr};
 }
 
 /// The job on synthetic samples, with nothing that depends on which samples they are, while this
@@ -45,7 +47,7 @@ class ProbeJob {
         source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
         sampler_(std::exchange(job.data.sampler, {})),
         batch_(job.batch),
-        steps_(job.train.steps),
+        train_(job.train),
         distributed_(job.distributed),
         workers_(job.data.workers) {
     job.data.source.select("synthetic");
@@ -59,23 +61,30 @@ class ProbeJob {
     job_.data.source = std::move(source_);
     job_.data.sampler = std::move(sampler_);
     job_.batch = batch_;
-    job_.train.steps = steps_;
+    job_.train = train_;
     job_.distributed = distributed_;
     job_.data.workers = workers_;
   }
   ProbeJob(const ProbeJob&) = delete;
   ProbeJob& operator=(const ProbeJob&) = delete;
 
+  bool grows() const { return !batch_.global; }
+  void set_recompute(std::vector<std::string> patterns) {
+    job_.train.recompute = std::move(patterns);
+  }
+  /// The recipe's.
+  const std::vector<std::string>& recompute() const { return train_.recompute; }
   /// Two micro-batches of `size` a step where the job will accumulate, one where it won't.
   void set_size(int64_t size, int64_t share, int64_t world) {
     auto& synthetic = dynamic_cast<data::SyntheticConfig&>(*job_.data.source.part());
     job_.batch.micro = size;
-    job_.batch.global = (size < share ? 2 * size : size) * world;
+    const bool accumulates = !grows() && size < share;
+    job_.batch.global = (accumulates ? 2 * size : size) * world;
     synthetic.height = shape_.image.height;
     synthetic.width = shape_.image.width;
     synthetic.channels = shape_.image.channels;
     synthetic.classes = shape_.classes;
-    synthetic.samples = 2 * job_.batch.global;
+    synthetic.samples = 2 * *job_.batch.global;
     synthetic.eval_samples = shape_.has_evaluation ? job_.eval.batch.value_or(size) * world : 0;
   }
 
@@ -85,36 +94,33 @@ class ProbeJob {
   recipe::Slot<data::SourceConfig> source_;
   data::SamplerSection sampler_;
   BatchConfig batch_;
-  std::optional<int64_t> steps_;
+  TrainConfig train_;
   distributed::DistributedConfig distributed_;
   std::optional<int64_t> workers_;
 };
 
-/// LibTorch's generator as it was, afterwards.
+/// LibTorch's generators as they were, afterwards.
 class KeepRandomState {
  public:
-  KeepRandomState()
-      : generator_(at::globalContext().defaultGenerator(at::kCPU)),
-        state_(generator_.get_state()) {}
-  ~KeepRandomState() { generator_.set_state(state_); }
+  explicit KeepRandomState(c10::Device device) : state_(device) {}
+  ~KeepRandomState() { state_.restore(); }
   KeepRandomState(const KeepRandomState&) = delete;
   KeepRandomState& operator=(const KeepRandomState&) = delete;
 
  private:
-  at::Generator generator_;
-  at::Tensor state_;
+  nn::RandomState state_;
 };
 
 class Prober {
  public:
   Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
-         device::Memory& memory, int64_t share)
+         device::Memory& memory, const DataShape& shape, int64_t share)
       : job_(job),
         device_(device),
         group_(std::move(group)),
         memory_(memory),
         share_(share),
-        shape_(shape_of(job)),
+        shape_(shape),
         probe_job_(job, shape_) {}
 
   tune::Probe run(int64_t size) {
@@ -133,11 +139,40 @@ class Prober {
     return agree(probe);
   }
 
-  const MemoryAccount& account() const { return account_; }
+  /// What the recipe's train.recompute saves and costs: probes with and without it, at the first of
+  /// `size`, its half, … that fits both ways. nullopt where none does, or it names no block.
+  std::optional<Recomputed> recomputed(int64_t size) {
+    if (probe_job_.recompute().empty()) return std::nullopt;
+    for (; size >= 1; size /= 2) {
+      probe_job_.set_recompute({});
+      const tune::Probe without = run(size);
+      probe_job_.set_recompute(probe_job_.recompute());
+      if (without.fits) return Recomputed{without, run(size)};
+    }
+    return std::nullopt;
+  }
+
+  /// The peak of the smallest size where every block is recomputed; nullopt where it would not fit
+  /// either, is so already, or the model has no blocks.
+  std::optional<int64_t> peak_with_recompute(int64_t size) {
+    probe_job_.set_recompute({"*"});
+    tune::Probe probe;
+    try {
+      probe = run(size);
+    } catch (const Error& error) {
+      if (error.status() != Exit::kRecipe) throw;  // no blocks
+    }
+    probe_job_.set_recompute(probe_job_.recompute());
+    return probe.fits ? std::optional(probe.peak_bytes) : std::nullopt;
+  }
+
+  /// Of the last size that fitted; where none has, of the last one.
+  const MemoryAccount& account() const { return fitted_ ? *fitted_ : account_; }
   std::string key() const {
     const std::string input = fmt::format("{}x{}x{}, {} classes", shape_.image.channels,
                                           shape_.image.height, shape_.image.width, shape_.classes);
-    return tuning_key(job_, input, device_, share_ * group_->world(), group_->world(), memory_);
+    return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * group_->world(),
+                      group_->world(), memory_);
   }
 
  private:
@@ -156,7 +191,10 @@ class Prober {
     } catch (const c10::OutOfMemoryError&) {
       is_built = false;
     }
-    if (!all(is_built)) return false;
+    if (!all(is_built)) {
+      account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
+      return false;
+    }
     account_ = memory_account(*parts, memory_);
     // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
     const int64_t copy_bytes =
@@ -175,9 +213,12 @@ class Prober {
     for (int step = 0; step < 2; ++step) {
       memory_.synchronize();
       const double start_s = now_s();
-      if (!trainer.try_step()) return false;
+      const bool fits = trainer.try_step();
+      account_.modules = trainer.account().modules;
+      account_.peak_bytes = memory_.stats().peak_bytes;
+      if (!fits) return false;
       memory_.synchronize();
-      const int64_t passes = job_.batch.global / group_->world() / probe.size;
+      const int64_t passes = *job_.batch.global / group_->world() / probe.size;
       probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
     }
     bool is_evaluated = true;
@@ -190,14 +231,11 @@ class Prober {
       }
     }
     account_.peak_bytes = memory_.stats().peak_bytes;
+    if (is_evaluated) fitted_ = account_;
     return is_evaluated;
   }
 
-  bool all(bool own) {
-    const at::Tensor failed = at::full({1}, own ? 0 : 1, at::kInt);
-    group_->all_reduce(failed, distributed::Reduce::kMax, kAgree);
-    return failed.item<int>() == 0;
-  }
+  bool all(bool own) { return !group_->any(!own, kAgree); }
 
   /// The probe of the rank that has the least memory left, with the longest time.
   tune::Probe agree(const tune::Probe& own) {
@@ -227,14 +265,17 @@ class Prober {
   int64_t share_;
   DataShape shape_;
   ProbeJob probe_job_;
-  MemoryAccount account_;
+  MemoryAccount account_;  // of the last probe
+  std::optional<MemoryAccount> fitted_;
   int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
 };
 
-/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share.
-tune::SearchOptions search_options(const JobConfig& job, int64_t world) {
+/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share, of the
+/// global batch or, where that grows too, of the training samples.
+tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_t world) {
   const int64_t unit = job.data.augment.mix.mixes() ? 2 : 1;
-  const int64_t share = (job.batch.global / unit + world - 1) / world * unit;
+  const int64_t share = job.batch.global ? (*job.batch.global / unit + world - 1) / world * unit
+                                         : std::max<int64_t>(1, samples / unit / world) * unit;
   return {.largest = share, .unit = unit};
 }
 
@@ -258,7 +299,7 @@ Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
 
 Tuning tune_batch(JobConfig& job, c10::Device device,
                   const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
-                  bool is_fresh) {
+                  const TuneOptions& how) {
   if (job.distributed.sync_batch_norm && !group->is_alone()) {
     throw Error(Exit::kRecipe,
                 "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
@@ -267,29 +308,36 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
                 group->world());
   }
   const double start_s = now_s();
-  const KeepRandomState keep;
+  const KeepRandomState keep(device);
   Tuning tuning;
   {
-    const tune::SearchOptions options = search_options(job, group->world());
-    Prober prober(job, device, group, memory, options.largest);
+    const DataShape shape = shape_of(job);
+    const tune::SearchOptions options = search_options(job, shape.samples, group->world());
+    Prober prober(job, device, group, memory, shape, options.largest);
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
     const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
-    if (const auto known = is_fresh ? std::nullopt : known_size(*group, cache, key)) {
+    if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
       tuning.search = tune::verify_batch(options, *known, run);
       tuning.was_known = tuning.search.size > 0;
       tuning.micro = tuning.search.size;
       tuning.account = prober.account();
+      if (tuning.was_known && how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
       if (tuning.was_known) return finished(std::move(tuning), memory, start_s);
     }
     tuning.search = tune::search_batch(options, run);
     if (tuning.search.size == 0) {
-      throw Error(Exit::kResource,
-                  "[batch] micro = \"auto\": not even {} fits in memory: {}. Name blocks in "
-                  "train.recompute, choose a smaller model or smaller samples, or give the job "
-                  "more memory (device.memory_gib)",
-                  options.unit == 1 ? "one sample" : "one pair of samples",
-                  prober.account().text());
+      const std::string account = prober.account().text();
+      const auto peak = prober.peak_with_recompute(options.unit);
+      throw Error(
+          Exit::kResource,
+          "[batch] micro = \"auto\": not even {} fits in memory: {}. {}hoose a smaller model "
+          "or smaller samples, or give the job more memory (device.memory_gib)",
+          options.unit == 1 ? "one sample" : "one pair of samples", account,
+          peak ? fmt::format("With train.recompute = [\"*\"] it fits, in {}: name blocks "
+                             "there, c",
+                             format_bytes(*peak))
+               : "C");
     }
     tuning.micro = tuning.search.size;
     if (job.batch.objective == tune::Objective::kThroughput) {
@@ -297,26 +345,23 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     }
     tuning.account = prober.account();
     cache.remember(key, tuning.micro);
+    if (how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
   }
   return finished(std::move(tuning), memory, start_s);
 }
 
+void take(const Tuning& tuning, int64_t world, JobConfig& job) {
+  job.batch.micro = tuning.micro;
+  if (!job.batch.global) job.batch.global = tuning.micro * world;
+}
+
 nlohmann::json to_json(const Tuning& tuning) {
-  const MemoryAccount& account = tuning.account;
   nlohmann::json result = {{"micro", tuning.micro},
                            {"largest", tuning.search.size},
                            {"seconds", tuning.seconds},
                            {"was_known", tuning.was_known},
                            {"probes", nlohmann::json::array()},
-                           {"memory",
-                            {{"parameters_bytes", account.parameters_bytes},
-                             {"gradients_bytes", account.gradients_bytes},
-                             {"optimizer_bytes", account.optimizer_bytes},
-                             {"ema_bytes", account.ema_bytes},
-                             {"checkpoint_bytes", account.checkpoint_bytes},
-                             {"activations_bytes", account.activations_bytes()},
-                             {"outside_bytes", account.outside_bytes},
-                             {"limit_bytes", account.limit_bytes}}}};
+                           {"memory", to_json(tuning.account)}};
   for (const tune::Probe& probe : tuning.search.probes) {
     nlohmann::json item = {
         {"micro", probe.size}, {"fits", probe.fits}, {"cap_bytes", probe.cap_bytes}};
@@ -326,6 +371,13 @@ nlohmann::json to_json(const Tuning& tuning) {
       item["samples_per_s"] = tune::samples_per_s(probe);
     }
     result["probes"].push_back(std::move(item));
+  }
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    result["recompute"] = {{"micro", with.size},
+                           {"peak_bytes", with.peak_bytes},
+                           {"peak_bytes_without", without.peak_bytes},
+                           {"time_ratio", with.step_s / without.step_s}};
   }
   return result;
 }
@@ -346,15 +398,24 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
   text += fmt::format(
-      "micro-batch {}: {} of the global batch's {} samples a rank; {:.0f} % of the cap filled, {} "
+      "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
+      "filled, {} "
       "left; {} probe{} in {:.1f} s{}\n",
-      tuning.micro, tuning.micro, (job.batch.global + world - 1) / world,
+      tuning.micro, (*job.batch.global + world - 1) / world,
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
       format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
       tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
       tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
                        : "");
-  text += fmt::format("memory: {}\n", tuning.account.text());
+  text += tuning.account.table();
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    text += fmt::format(
+        "train.recompute, at micro-batch {}: a peak of {} rather than {}, and {:.2f} times as long "
+        "a step\n",
+        with.size, format_bytes(with.peak_bytes), format_bytes(without.peak_bytes),
+        with.step_s / without.step_s);
+  }
   if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
     text += fmt::format(
         "a smaller micro-batch is {:.0f} % faster: objective = \"throughput\" would take it\n",

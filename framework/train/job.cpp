@@ -1,6 +1,7 @@
 #include "framework/train/job.h"
 
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -23,8 +24,10 @@ void RunConfig::fields(recipe::Fields& f) {
 void ModelSection::fields(recipe::Fields& f) { f.part("name", model, "which model to train"); }
 
 void BatchConfig::fields(recipe::Fields& f) {
-  f.value("global", global, "samples per optimizer step, over all ranks and micro-batches",
-          at_least(1));
+  f.auto_or("global", global,
+            "samples per optimizer step, over all ranks and micro-batches; auto: one tuned "
+            "micro-batch of each rank, with optimizer.batch_rule for the learning rate",
+            at_least(1));
   f.auto_or("micro", micro,
             "samples per forward and backward pass; gradients accumulate up to the global batch; "
             "0: the global batch in one pass; auto: the largest that memory holds",
@@ -44,6 +47,11 @@ void PrecisionConfig::fields(recipe::Fields& f) {
 void OptimizerSection::fields(recipe::Fields& f) {
   f.part("name", optimizer, "which optimizer to use");
   f.value("learning_rate", learning_rate, "peak learning rate, before the schedule", at_least(0));
+  static constexpr std::array<std::string_view, 3> kRules = {"none", "linear", "sqrt"};
+  f.choice("batch_rule", batch_rule, kRules,
+           "how the learning rate follows batch.global / base_batch: not at all, in proportion, or "
+           "with the square root");
+  f.value("base_batch", base_batch, "the global batch that learning_rate is for", at_least(1));
   f.value("weight_decay", weight_decay, "weight decay of weights; biases and norms have none",
           at_least(0));
 }
@@ -71,6 +79,7 @@ void TrainConfig::fields(recipe::Fields& f) {
 }
 
 void EvalConfig::fields(recipe::Fields& f) {
+  f.value("enabled", enabled, "false: no evaluation at all, not even at the end");
   f.value("every_epochs", every_epochs, "epochs between evaluations; 0: only at the end",
           at_least(0));
   f.auto_or("batch", batch, "samples per evaluation batch; auto: the training micro-batch",
@@ -78,6 +87,7 @@ void EvalConfig::fields(recipe::Fields& f) {
 }
 
 void CheckpointConfig::fields(recipe::Fields& f) {
+  f.value("enabled", enabled, "false: nothing is saved, not even at the end");
   f.value("every_steps", every_steps, "steps between checkpoints; 0: not by steps", at_least(0));
   f.value("every_minutes", every_minutes, "minutes between checkpoints; 0: not by time",
           at_least(0));
@@ -105,6 +115,47 @@ void JobConfig::fields(recipe::Fields& f) {
   f.section("telemetry", telemetry, "what is recorded while training");
 }
 
+double peak_learning_rate(const JobConfig& job) {
+  const OptimizerSection& section = job.optimizer;
+  const double times =
+      static_cast<double>(*job.batch.global) / static_cast<double>(section.base_batch);
+  switch (section.batch_rule) {
+    case BatchRule::kNone:
+      return section.learning_rate;
+    case BatchRule::kLinear:
+      return section.learning_rate * times;
+    case BatchRule::kSqrt:
+      return section.learning_rate * std::sqrt(times);
+  }
+  return section.learning_rate;
+}
+
+namespace {
+
+void check_batch(const JobConfig& job) {
+  if (!job.batch.global) {
+    if (!job.batch.micro) return;
+    throw Error(Exit::kRecipe,
+                "[batch] global = \"auto\" is made of tuned micro-batches: expected micro = "
+                "\"auto\" too, found {}",
+                *job.batch.micro);
+  }
+  const int64_t global = *job.batch.global;
+  if (job.batch.micro_or_all() > global) {
+    throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",
+                *job.batch.micro, global);
+  }
+  if (job.data.augment.mix.mixes() && (global % 2 != 0 || job.batch.micro_or_all() < 2)) {
+    throw Error(
+        Exit::kRecipe,
+        "[data.augment] mixup and cutmix mix pairs of samples: expected [batch] global to be "
+        "even and micro to be at least 2, found {} and {}",
+        global, job.batch.micro_or_all());
+  }
+}
+
+}  // namespace
+
 JobConfig read_job(const recipe::Value& document) {
   JobConfig job;
   recipe::read(document, job);
@@ -126,17 +177,7 @@ JobConfig read_job(const recipe::Value& document) {
                 "[train] recompute hides a block's parameters from [distributed] "
                 "unused_parameters = true; set static_graph = true too, or leave one out");
   }
-  if (job.batch.micro_or_all() > job.batch.global) {
-    throw Error(Exit::kRecipe, "[batch] micro = {} is more than global = {}; expected at most that",
-                *job.batch.micro, job.batch.global);
-  }
-  if (job.data.augment.mix.mixes() && (job.batch.global % 2 != 0 || job.batch.micro_or_all() < 2)) {
-    throw Error(
-        Exit::kRecipe,
-        "[data.augment] mixup and cutmix mix pairs of samples: expected [batch] global to be "
-        "even and micro to be at least 2, found {} and {}",
-        job.batch.global, job.batch.micro_or_all());
-  }
+  check_batch(job);
   return job;
 }
 

@@ -35,11 +35,11 @@ struct ModelSection {
 };
 
 struct BatchConfig {
-  int64_t global = 64;
-  std::optional<int64_t> micro = 0;  // 0: the global batch in one piece; nullopt: tuned
+  std::optional<int64_t> global = 64;  // nullopt: what the tuned micro-batches of all ranks make
+  std::optional<int64_t> micro = 0;    // 0: the global batch in one piece; nullopt: tuned
   tune::Objective objective = tune::Objective::kMemory;
   /// Samples of one forward and backward pass, at most.
-  int64_t micro_or_all() const { return micro.value_or(0) > 0 ? *micro : global; }
+  int64_t micro_or_all() const { return micro.value_or(0) > 0 ? *micro : global.value(); }
   void fields(recipe::Fields& f);
 };
 
@@ -50,8 +50,15 @@ struct PrecisionConfig {
   void fields(recipe::Fields& f);
 };
 
+/// How the learning rate follows the global batch: in proportion (Goyal et al., "Accurate, Large
+/// Minibatch SGD", 2017), with its square root, as suits Adam and its kin (Malladi et al., "On the
+/// SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022), or not.
+enum class BatchRule { kNone, kLinear, kSqrt };
+
 struct OptimizerSection {
   double learning_rate = 0.1;
+  BatchRule batch_rule = BatchRule::kNone;
+  int64_t base_batch = 256;  // the global batch that learning_rate is for, where a rule follows it
   double weight_decay = 0.0;
   recipe::Slot<optim::OptimizerConfig> optimizer;
   void fields(recipe::Fields& f);
@@ -77,12 +84,14 @@ struct TrainConfig {
 };
 
 struct EvalConfig {
+  bool enabled = true;
   int64_t every_epochs = 1;
   std::optional<int64_t> batch;  // nullopt: as in training
   void fields(recipe::Fields& f);
 };
 
 struct CheckpointConfig {
+  bool enabled = true;
   int64_t every_steps = 0;     // 0: not by steps
   double every_minutes = 0.0;  // 0: not by time
   int64_t keep = 3;
@@ -112,6 +121,9 @@ struct JobConfig final : recipe::Config {
 
   void fields(recipe::Fields& f) override;
 };
+
+/// The learning rate before the schedule, by the rule for the job's global batch.
+double peak_learning_rate(const JobConfig& job);
 
 /// Reads a recipe with its layers. Throws Error(kRecipe) listing every problem, those between
 /// sections included.

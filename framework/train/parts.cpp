@@ -68,18 +68,18 @@ void open_data(const JobConfig& job, Parts& parts) {
                 job.data.source.selected());
   }
   parts.order =
-      job.data.order(*parts.train_data, {static_cast<uint64_t>(job.run.seed), job.batch.global});
+      job.data.order(*parts.train_data, {static_cast<uint64_t>(job.run.seed), *job.batch.global});
   if (job.distributed.balance == distributed::Balance::kCost) {
-    parts.order = data::cost_balanced_order(parts.order, *parts.train_data, job.batch.global,
+    parts.order = data::cost_balanced_order(parts.order, *parts.train_data, *job.batch.global,
                                             parts.group->world());
   }
-  parts.eval_data = job.data.source->open_eval();
+  if (job.eval.enabled) parts.eval_data = job.data.source->open_eval();
   parts.steps_per_epoch =
-      data::steps_per_epoch(parts.train_data->size(), job.batch.global, job.data.drop_last);
+      data::steps_per_epoch(parts.train_data->size(), *job.batch.global, job.data.drop_last);
   if (parts.steps_per_epoch == 0) {
     throw Error(Exit::kRecipe,
                 "[data] drop_last = true leaves no step: {} training samples, [batch] global = {}",
-                parts.train_data->size(), job.batch.global);
+                parts.train_data->size(), *job.batch.global);
   }
   parts.total_steps = job.train.steps.value_or(job.train.epochs * parts.steps_per_epoch);
 }
@@ -139,6 +139,7 @@ std::string where(const Parts& parts) {
 std::vector<std::string> options_without_effect(const JobConfig& job, const Parts& parts) {
   const amp::GradScalerConfig& scaler = job.precision.scaler;
   const amp::GradScalerConfig usual;
+  const OptimizerSection usual_optimizer;
   const bool is_alone = parts.group->is_alone();
   std::vector<std::string> notes;
   const auto note = [&notes](bool has_no_effect, std::string text) {
@@ -148,10 +149,16 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
        "[precision.scaler] has no effect: only fp16 scales its gradients");
   note(job.train.steps.has_value() && job.train.epochs != TrainConfig{}.epochs,
        "train.epochs has no effect: train.steps is given");
+  note(job.optimizer.batch_rule == BatchRule::kNone &&
+           job.optimizer.base_batch != usual_optimizer.base_batch,
+       "optimizer.base_batch has no effect: batch_rule = \"none\"");
   note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
        "[distributed] has no effect: there is one rank");
   note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
-       "eval.every_epochs has no effect: there is no evaluation data");
+       "eval.every_epochs has no effect: there is no evaluation");
+  note(!job.checkpoint.enabled &&
+           (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
+       "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
   return notes;
 }
 
@@ -179,7 +186,7 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.task = std::make_unique<Classification>(job.train.label_smoothing);
   parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
-      job.optimizer.learning_rate,
+      peak_learning_rate(job),
       {.steps = parts.total_steps, .steps_per_epoch = parts.steps_per_epoch});
   parts.scaler = make_scaler(job, parts);
   if (job.train.ema > 0) {
@@ -203,11 +210,17 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
                               parts.train_data->classes()));
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(fmt::format("plan: {} steps of {} samples{}, {} steps an epoch",
-                              format_count(parts.total_steps), job.batch.global,
-                              micro < job.batch.global
+                              format_count(parts.total_steps), *job.batch.global,
+                              micro < *job.batch.global
                                   ? fmt::format(" in micro-batches of at most {}", micro)
                                   : std::string(),
                               format_count(parts.steps_per_epoch)));
+  if (job.optimizer.batch_rule != BatchRule::kNone) {
+    lines.push_back(fmt::format("learning rate: {:.6g}, {:.6g} × {}({} / {})",
+                                peak_learning_rate(job), job.optimizer.learning_rate,
+                                job.optimizer.batch_rule == BatchRule::kSqrt ? "√" : "",
+                                *job.batch.global, job.optimizer.base_batch));
+  }
   if (!parts.precision.note.empty()) lines.push_back("note: " + parts.precision.note);
   for (const auto& note : options_without_effect(job, parts)) lines.push_back("note: " + note);
   return lines;

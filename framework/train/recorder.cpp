@@ -1,5 +1,6 @@
 #include "framework/train/recorder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 
 #include "framework/base/log.h"
 #include "framework/base/units.h"
+#include "framework/telemetry/run_record.h"
 
 namespace brim::train {
 namespace {
@@ -36,11 +38,15 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 
 }  // namespace
 
-Recorder::Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step,
-                   int64_t total_steps, int64_t steps_per_epoch)
+Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
+                   int64_t first_step, int64_t total_steps, int64_t steps_per_epoch)
     : every_steps_(job.telemetry.every_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
+      record_(folder.record()),
       metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
+  if (device.is_cuda()) {
+    device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
+  }
   if (job.telemetry.tensorboard) events_ = std::make_unique<telemetry::EventFile>(folder.path);
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;
@@ -92,7 +98,11 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
                          {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
   if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
   if (record.memory.peak_bytes > 0) json["memory"] = memory_figures(record.memory);
+  if (auto ranks = telemetry::rank_figures(window.works); !ranks.is_null()) {
+    json["ranks"] = std::move(ranks);
+  }
   process_.add_to(json, now_s());
+  if (device_ != nullptr) device_->add_to(json);
   metrics_.append(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
@@ -110,6 +120,22 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
   }
   metrics_.append(json);
   progress_.note(line);
+}
+
+void Recorder::memory(const telemetry::MemoryAccount& account) const {
+  telemetry::add_to_record(record_, "memory", to_json(account));
+}
+
+void Recorder::works(const std::vector<telemetry::RankWork>& works) {
+  telemetry::add_works(window_.works, works);
+  telemetry::add_works(all_works_, works);
+}
+
+void Recorder::finish() {
+  flush();
+  if (!all_works_.empty()) {
+    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
+  }
 }
 
 void Recorder::flush() {

@@ -2,6 +2,8 @@
 // once a step. Losses arrive later than their steps; a line is written when both are there.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -9,14 +11,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
 #include "framework/device/block_cache.h"
+#include "framework/telemetry/device_figures.h"
 #include "framework/telemetry/event_file.h"
+#include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_figures.h"
 #include "framework/telemetry/progress.h"
+#include "framework/telemetry/rank_figures.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
 #include "framework/train/run_folder.h"
@@ -41,14 +47,20 @@ enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
 class Recorder {
  public:
   /// Cuts the files of an earlier part of this run back to `first_step`.
-  Recorder(const JobConfig& job, const RunFolder& folder, int64_t first_step, int64_t total_steps,
-           int64_t steps_per_epoch);
+  Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, int64_t first_step,
+           int64_t total_steps, int64_t steps_per_epoch);
 
   void step(const StepRecord& record);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// Where the memory went so far, for run.json.
+  void memory(const telemetry::MemoryAccount& account) const;
+  /// What each rank did of a step, by rank, one or two steps later; empty for a rank alone.
+  void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
   void flush();
+  /// flush(), and the sums over the run to run.json.
+  void finish();
 
   /// Steps that were left out because their gradients were not finite.
   int64_t skipped_steps() const { return skipped_steps_; }
@@ -60,6 +72,7 @@ class Recorder {
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
     data::HiddenWork hidden;
+    std::vector<telemetry::RankWork> works;  // by rank; empty: alone
   };
   struct PendingLine {
     StepRecord record;
@@ -70,13 +83,16 @@ class Recorder {
 
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
+  const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessFigures process_;
-  std::unique_ptr<telemetry::EventFile> events_;  // null: not asked for
+  std::unique_ptr<telemetry::DeviceFigures> device_;  // null: the CPU
+  std::unique_ptr<telemetry::EventFile> events_;      // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
   Window window_;
   std::deque<PendingLine> pending_;
+  std::vector<telemetry::RankWork> all_works_;
   int64_t skipped_steps_ = 0;
 };
 

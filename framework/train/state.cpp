@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/files.h"
+#include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/nn/model.h"
+#include "framework/nn/random_state.h"
 
 namespace brim::train {
 namespace {
@@ -16,6 +19,7 @@ namespace {
 using checkpoint::TensorMap;
 
 constexpr int kFormat = 1;
+constexpr int64_t kLargestState = 64 << 20;
 
 /// "cpu" of rank 0, "cpu.3" of rank 3.
 std::string of_rank(const std::string& name, int64_t rank) {
@@ -25,7 +29,7 @@ std::string of_rank(const std::string& name, int64_t rank) {
 /// Every rank's generators, by of_rank(): each draws its own dropout.
 TensorMap random_state(const Parts& parts) {
   TensorMap states;
-  for (const auto& [name, generator] : generators(parts)) {
+  for (const auto& [name, generator] : nn::generators(parts.device)) {
     const at::Tensor own = generator.get_state();
     for (int64_t rank = 0; rank < parts.group->world(); ++rank) {
       const at::Tensor state = rank == parts.group->rank() ? own.clone() : at::empty_like(own);
@@ -39,7 +43,7 @@ TensorMap random_state(const Parts& parts) {
 /// What must be the same for a step number to mean the same samples.
 nlohmann::json order(const JobConfig& job, const Parts& parts) {
   return {{"run.seed", job.run.seed},
-          {"batch.global", job.batch.global},
+          {"batch.global", *job.batch.global},
           {"data.drop_last", job.data.drop_last},
           {"data.sampler", parts.order->text()},
           {"training samples", parts.train_data->size()}};
@@ -61,15 +65,6 @@ void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
 }
 
 }  // namespace
-
-std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts) {
-  std::vector<std::pair<std::string, at::Generator>> result = {
-      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
-  if (!parts.device.is_cpu()) {
-    result.emplace_back("device", at::globalContext().defaultGenerator(parts.device));
-  }
-  return result;
-}
 
 checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state) {
   checkpoint::Snapshot result;
@@ -127,7 +122,7 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
     copy("model", nn::named_tensors(*parts.model));
     restore_optimizer(saved, path, parts);
     if (parts.ema) copy("ema", parts.ema->state());
-    for (auto& [name, generator] : generators(parts)) {
+    for (auto& [name, generator] : nn::generators(parts.device)) {
       const TensorMap& random = saved.tensors.at("random");
       const auto own = random.find(of_rank(name, parts.group->rank()));
       if (own != random.end()) generator.set_state(own->second);
@@ -147,6 +142,19 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
   } catch (const std::out_of_range&) {
     throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
   }
+}
+
+int64_t global_batch_of(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / "state.json";
+  const nlohmann::json state =
+      checkpoint::parse_json(read_file(path, Exit::kCheckpoint, kLargestState), path.string());
+  try {
+    const auto global = state.at("order").at("batch.global").get<int64_t>();
+    if (global >= 1) return global;
+  } catch (const nlohmann::json::exception&) {
+  }
+  throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run, with its global batch",
+              path.string());
 }
 
 void require_finite_weights(const nn::Model& model, const std::filesystem::path& checkpoints) {

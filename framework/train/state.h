@@ -3,8 +3,6 @@
 // step. Restored on the same device, a run goes on as if it had never stopped.
 #pragma once
 
-#include <ATen/core/Generator.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -26,9 +24,6 @@ struct TrainState {
   distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a rank alone
 };
 
-/// The generators that a step draws from, by their state's name.
-std::vector<std::pair<std::string, at::Generator>> generators(const Parts& parts);
-
 /// The state as tensors and JSON; the tensors are the live ones where one rank has them all. Every
 /// rank calls it; rank 0's is complete.
 checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state);
@@ -36,6 +31,9 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const Tr
 /// Loads a checkpoint into `parts`. Throws Error(kCheckpoint) where it is damaged, or of a job with
 /// another model, optimizer, seed, data size or global batch; `parts` may be partly changed then.
 TrainState restore(const std::filesystem::path& checkpoint, const JobConfig& job, Parts& parts);
+
+/// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.
+int64_t global_batch_of(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
 /// finite, so that such weights never replace a good checkpoint. Waits for the device.

@@ -2,12 +2,13 @@
 // of the random generators. Remembered at the start of a step, so that the step can be taken again.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "framework/nn/random_state.h"
 #include "framework/train/parts.h"
 
 namespace brim::train {
@@ -29,8 +30,8 @@ class StepStart {
     std::vector<at::Tensor> live, saved;
   };
   std::map<at::ScalarType, Buffers> buffers_;
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> random_;  // their states
+  c10::Device device_;
+  std::optional<nn::RandomState> random_;
 };
 
 }  // namespace brim::train

@@ -9,11 +9,9 @@
 #include <utility>
 
 #include "framework/base/log.h"
-#include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
-#include "framework/train/memory_account.h"
 
 namespace brim::train {
 namespace {
@@ -32,8 +30,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       progress_(state),
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
-      normalizer_(data::make_normalizer(job.data.normalization(parts_.train_data->shape().channels),
-                                        parts_.device)),
+      profiler_(timeline_, parts_.device, memory),
+      all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
       step_start_(parts_),
@@ -44,8 +42,15 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   }
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
-  store_.emplace(folder.checkpoints(), job.checkpoint.keep);
-  recorder_.emplace(job_, folder_, progress_.step, parts_.total_steps, parts_.steps_per_epoch);
+  if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
+  recorder_.emplace(job_, folder_, parts_.device, progress_.step, parts_.total_steps,
+                    parts_.steps_per_epoch);
+}
+
+void Trainer::profile(ProfileSteps steps) {
+  const std::string rank = group_.is_alone() ? "" : fmt::format(".rank-{}", group_.rank());
+  profiler_.record(steps, folder_.path / fmt::format("profile-steps-{}-{}{}.pt.trace.json",
+                                                     steps.first, steps.last, rank));
 }
 
 void Trainer::train_step() {
@@ -58,9 +63,25 @@ void Trainer::train_step() {
 
 bool Trainer::try_step() {
   step_start_.remember();
-  const std::optional<Gradients> gradients = compute_gradients();
+  const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
   if (gradients) update(*gradients);
   return gradients.has_value();
+}
+
+/// A first step tells which modules hold the memory.
+std::optional<Trainer::Gradients> Trainer::watch_modules() {
+  const ModuleMemory watch(*parts_.model, parts_.device);
+  auto gradients = compute_gradients();
+  modules_ = watch.largest(kLargestModules);
+  knows_modules_ = gradients.has_value();
+  if (recorder_ && knows_modules_) recorder_->memory(account());
+  return gradients;
+}
+
+MemoryAccount Trainer::account() const {
+  MemoryAccount result = memory_account(parts_, memory_);
+  result.modules = modules_;
+  return result;
 }
 
 std::optional<Trainer::Gradients> Trainer::compute_gradients() {
@@ -139,7 +160,7 @@ void Trainer::update(const Gradients& step) {
 
 /// A rank's part of the global batch, where it is the largest.
 int64_t Trainer::rank_share() const {
-  return (job_.batch.global + group_.world() - 1) / group_.world();
+  return (*job_.batch.global + group_.world() - 1) / group_.world();
 }
 
 void Trainer::make_room() {
@@ -155,7 +176,7 @@ void Trainer::make_room() {
                 "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
                 "train.recompute, choose a smaller model or smaller samples, or give the job more "
                 "memory (device.memory_gib)",
-                progress_.step + 1, size, memory_account(parts_, memory_).text());
+                progress_.step + 1, size, account().text());
   }
   log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
                progress_.step + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
@@ -178,10 +199,9 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
   take_arrived_values(/*wait=*/false);
   if (progress_.step % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(progress_.step);
-  if (balancer_) {
-    const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
-    balancer_->step(progress_.step, own_samples, data_parallel_.take_compute_s() + waited_s);
-  }
+  const double waited_s = phase_s[static_cast<size_t>(Phase::kDataWait)];
+  own_work_ = {.busy_s = data_parallel_.take_compute_s() + waited_s, .samples = own_samples};
+  if (balancer_) balancer_->step(progress_.step, own_samples, own_work_.busy_s);
 }
 
 Exit Trainer::run() {
@@ -195,7 +215,9 @@ Exit Trainer::run() {
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
     if (progress_.step == parts_.total_steps || wishes_.stop) break;
+    profiler_.before(progress_.step + 1);
     train_step();
+    profiler_.after(progress_.step);
     exchange_wishes();
     progress_.evaluation_due = evaluation_falls_due();
     if (checkpoint_falls_due() && !progress_.evaluation_due) save(/*is_best=*/false);
@@ -208,6 +230,7 @@ Exit Trainer::run() {
   votes_.finish();
   take_arrived_values(/*wait=*/true);
   if (store_) store_->wait();
+  profiler_.finish(progress_.step);
   report_end(complete);
   group_.finish();
   return complete ? Exit::kDone : Exit::kStopped;
@@ -217,41 +240,18 @@ void Trainer::exchange_wishes() {
   const double minutes = (now_s() - saved_at_s_) / 60;
   const double every_minutes = job_.checkpoint.every_minutes;
   wishes_ = votes_.exchange(
-      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes});
-}
-
-data::InputOptions Trainer::input_options() const {
-  return {.shape = parts_.train_data->shape(),
-          .normalizer = normalizer_,
-          .channels_last = parts_.channels_last,
-          .dtype = parts_.precision.compute == at::kDouble ? at::kDouble : at::kFloat,
-          .mix = job_.data.augment.mix};
-}
-
-/// This rank's part of what the recipe says of loading.
-data::LoaderOptions Trainer::share(data::LoaderOptions options) const {
-  const distributed::Ranks& ranks = group_.ranks();
-  options.rank = ranks.rank;
-  options.world = ranks.world;
-  if (options.adapt_workers) {
-    options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
-  }
-  return options;
+      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes},
+      own_work_);
+  if (recorder_) recorder_->works(votes_.works());
 }
 
 void Trainer::start_inputs() {
-  data::LoaderOptions options = share(job_.data.train_options());
-  options.global_batch = job_.batch.global;
-  options.micro_batch = micro_batch_.size();
-  options.seed = static_cast<uint64_t>(job_.run.seed);
-  options.order = parts_.order;
-  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone()) {
-    if (!balancer_) balancer_.emplace(parts_.group, options.prefetch + 4);
-    options.shares = balancer_->shares();
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone() &&
+      !balancer_) {
+    balancer_.emplace(parts_.group, job_.data.prefetch + 4);
   }
-  inputs_ = std::make_unique<data::DevicePrefetcher>(
-      *parts_.train_data, options, input_options(), timeline_,
-      progress_.step / parts_.steps_per_epoch, progress_.step % parts_.steps_per_epoch);
+  inputs_ = all_inputs_.training(progress_.step, micro_batch_.size(),
+                                 balancer_ ? balancer_->shares() : nullptr, timeline_);
 }
 
 std::vector<at::Tensor> Trainer::defined_gradients() const {
@@ -322,9 +322,7 @@ bool Trainer::evaluate() {
 }
 
 bool Trainer::is_stopped_anywhere() {
-  const at::Tensor wish = at::full({1}, stop_requested() ? 1 : 0, at::kInt);
-  group_.all_reduce(wish, distributed::Reduce::kMax, "the vote on a stop");
-  wishes_.stop = wish.item<int>() != 0;
+  wishes_.stop = group_.any(stop_requested(), "the vote on a stop");
   return wishes_.stop;
 }
 
@@ -343,16 +341,13 @@ at::Tensor Trainer::evaluation_sums() {
   std::optional<optim::Ema::Swap> averaged;
   if (parts_.ema) averaged.emplace(*parts_.ema);
   parts_.model->eval();
-  data::LoaderOptions options = share(job_.data.eval_options());
-  options.micro_batch = job_.eval.batch.value_or(micro_batch_.size());
-  options.global_batch = options.micro_batch * options.world;
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  data::DevicePrefetcher inputs(*parts_.eval_data, options, input_options(), timeline);
+  const auto inputs = all_inputs_.evaluation(micro_batch_.size(), timeline);
   at::Tensor sums;
-  while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
+  while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
     const amp::Autocast autocast(parts_.device.type(), parts_.precision);
     const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, batch->tensors);
-    inputs.prefetch();
+    inputs->prefetch();
     sums = sums.defined() ? sums + part : part;
   }
   parts_.model->train();
@@ -360,13 +355,14 @@ at::Tensor Trainer::evaluation_sums() {
 }
 
 bool Trainer::checkpoint_falls_due() const {
-  if (saved_step_ == progress_.step) return false;
+  if (!job_.checkpoint.enabled || saved_step_ == progress_.step) return false;
   const CheckpointConfig& when = job_.checkpoint;
   const bool by_steps = when.every_steps > 0 && progress_.step % when.every_steps == 0;
   return by_steps || wishes_.checkpoint;
 }
 
 void Trainer::save(bool is_best) {
+  if (!job_.checkpoint.enabled) return;
   timeline_.enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   parts_.optimizer->finish_step();
@@ -385,7 +381,7 @@ void Trainer::save(bool is_best) {
 
 void Trainer::report_end(bool complete) {
   if (recorder_) {
-    recorder_->flush();
+    recorder_->finish();
     if (recorder_->skipped_steps() > 0) {
       log::warning("{} steps were skipped because their gradients were not finite",
                    recorder_->skipped_steps());
@@ -395,12 +391,16 @@ void Trainer::report_end(bool complete) {
     log::warning("{} training samples could not be read and were replaced by others",
                  inputs_->loader().skipped());
   }
+  if (recorder_) recorder_->memory(account());
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,
               progress_.best
                   ? fmt::format(", best {} {:.4g}", parts_.task->best_by(), *progress_.best)
                   : std::string(),
               folder_.path.string());
+  } else if (!job_.checkpoint.enabled) {
+    log::info("stopped at step {}; nothing was saved, as checkpoint.enabled = false asks",
+              progress_.step);
   } else {
     log::info("stopped at step {}, state saved; go on with --resume auto --output {}",
               progress_.step, folder_.path.string());

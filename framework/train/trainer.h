@@ -11,14 +11,17 @@
 #include "framework/base/timeline.h"
 #include "framework/checkpoint/store.h"
 #include "framework/data/prefetcher.h"
-#include "framework/data/to_device.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/balancer.h"
 #include "framework/train/device_values.h"
+#include "framework/train/inputs.h"
 #include "framework/train/job.h"
+#include "framework/train/memory_account.h"
 #include "framework/train/micro_batch.h"
+#include "framework/train/module_memory.h"
 #include "framework/train/parts.h"
+#include "framework/train/profiler.h"
 #include "framework/train/recorder.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
@@ -34,6 +37,9 @@ class Trainer {
   Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder,
           device::Memory& memory);
 
+  /// A trace of these steps goes into the run's folder, a file of each rank's own. Before run().
+  void profile(ProfileSteps steps);
+
   /// Trains to the end (kDone), or until a stop is asked for (kStopped, state saved). Throws Error:
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
   Exit run();
@@ -45,6 +51,8 @@ class Trainer {
 
   /// The same, but false where memory runs out on any rank, which leaves weights as they were.
   bool try_step();
+  /// Where its memory went so far.
+  MemoryAccount account() const;
   /// Sums over the evaluation data, as this rank sees them; undefined after a stop was asked for.
   at::Tensor evaluation_sums();
 
@@ -57,18 +65,17 @@ class Trainer {
   /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
   std::optional<Gradients> compute_gradients();
   std::optional<Gradients> accumulate();
+  std::optional<Gradients> watch_modules();
   void update(const Gradients& gradients);
   void make_room();
   int64_t rank_share() const;
 
-  data::InputOptions input_options() const;
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's figures on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
   void take_arrived_values(bool wait);
   void end_step(double learning_rate, int64_t samples, int64_t own_samples);
 
-  data::LoaderOptions share(data::LoaderOptions options) const;
   void start_inputs();
   void exchange_wishes();
   bool is_stopped_anywhere();
@@ -89,17 +96,21 @@ class Trainer {
   Votes votes_;
   std::optional<Balancer> balancer_;        // null: even shares
   Wishes wishes_;                           // what any rank asked for
+  telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
+  Profiler profiler_;
   DeviceValues values_;
-  data::Normalizer normalizer_;
-  std::unique_ptr<data::DevicePrefetcher> inputs_;
-  std::vector<at::Tensor> parameters_;  // those that are trained
+  Inputs all_inputs_;
+  std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
+  std::vector<at::Tensor> parameters_;              // those that are trained
   device::Memory& memory_;
   MicroBatch micro_batch_;
   StepStart step_start_;
-  std::string shortage_;  // what a step that ran out of memory said
+  std::string shortage_;              // what a step that ran out of memory said
+  std::vector<ModuleBytes> modules_;  // that held most in the first step
+  bool knows_modules_ = false;        // of a step that went to its end
 
   int64_t saved_step_ = -1;
   bool saved_evaluation_due_ = false;

@@ -46,7 +46,8 @@ add_library(brim_torch INTERFACE)
 add_library(brim::torch ALIAS brim_torch)
 target_include_directories(brim_torch SYSTEM INTERFACE
   ${BRIM_TORCH_INCLUDE} ${BRIM_TORCH_INCLUDE}/torch/csrc/api/include)
-target_compile_definitions(brim_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+# LibTorch is built with NDEBUG, on which the layout of some of its classes (at::RecordFunction) depends.
+target_compile_definitions(brim_torch INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(brim_torch INTERFACE
   ${BRIM_TORCH_ROOT}/lib/libtorch_cpu.so ${BRIM_TORCH_ROOT}/lib/libc10.so)
 # libtorch_cpu finds what it needs by its own run path; the linker need not look.

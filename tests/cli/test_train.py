@@ -184,3 +184,13 @@ def test_a_second_signal_stops_at_once_and_harms_no_file(tmp_path):
                      *sets(train__epochs=100000, checkpoint__every_steps=1, checkpoint__keep=2),
                      "--dry-run")
     assert result.returncode == 0, result.stderr
+
+
+def test_a_run_of_nothing_but_steps(tmp_path):
+    run = tmp_path / "run"
+    result = trainer("--recipe", DIGITS, "--output", run, *sets(train__steps=30, eval__enabled=False,
+                                                                checkpoint__enabled=False))
+    assert result.returncode == 0, result.stderr
+    assert "done: 30 steps;" in result.stderr and "0 evaluation samples" in result.stderr
+    assert evaluations(run) == [] and list((run / "checkpoints").iterdir()) == []
+    assert [line["step"] for line in metrics(run)] == [10, 20, 30]

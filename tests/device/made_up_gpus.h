@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -31,7 +32,8 @@ class MadeUpGpus {
     lines_[key] = value;
     std::string text;
     for (const auto& [name, content] : lines_) text += name + " = " + content + "\n";
-    brim::testing::put_content(folder_ / "gpus", text);
+    brim::testing::put_content(folder_ / "new", text);  // a thread may be reading
+    std::filesystem::rename(folder_ / "new", folder_ / "gpus");
   }
   void set(int gpu, const std::string& key, const std::string& value) {
     set(std::to_string(gpu) + "." + key, value);

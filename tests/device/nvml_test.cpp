@@ -202,6 +202,29 @@ TEST_F(FakeNvml, CountersCoverTheTimeBetweenTwoReadings) {
   dlclose(library);
 }
 
+TEST_F(FakeNvml, OneGpuIsFollowedByFewQuestions) {
+  gpus_.set(1, "busy", "97");
+  gpus_.set(1, "power", "410500");
+  gpus_.set(1, "throttle", "4");
+  gpus_.set(1, "persistence", "1");
+  gpus_.set(1, "gpm", "1");
+  gpus_.set(1, "gpm.2", "37.5");
+  Nvml nvml(BRIM_FAKE_NVML_LIBRARY);
+  EXPECT_EQ(nvml.read_activity(1).sm_percent, std::nullopt);
+  const GpuReading gpu = nvml.read_activity(1);
+  EXPECT_EQ(gpu.index, 1);
+  EXPECT_EQ(gpu.trouble, "");
+  EXPECT_EQ(gpu.busy_percent, 97);
+  EXPECT_EQ(gpu.sm_percent, 37.5);
+  EXPECT_EQ(gpu.power_w, 410.5);
+  EXPECT_TRUE(gpu.is_slowed);
+  EXPECT_EQ(gpu.persistence, std::nullopt);  // not asked
+  EXPECT_EQ(gpu.memory_total_bytes, std::nullopt);
+  gpus_.set(1, "handle", "error 15");
+  EXPECT_THAT(nvml.read_activity(1).trouble, StartsWith("lost: "));
+  EXPECT_THAT(Nvml("/nowhere.so").read_activity(0).trouble, HasSubstr("not here"));
+}
+
 TEST_F(FakeNvml, SlicesAreSeen) {
   gpus_.set(0, "mig", "1");
   gpus_.set(0, "slice.0.uuid", "MIG-1");

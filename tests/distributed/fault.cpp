@@ -6,7 +6,7 @@
 // where: start (before main), forward, backward, evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
 //        oom: LibTorch's exception for exhausted memory; shortage: the kernel refuses memory until
-//        Brim's allocator has given up once
+//        Brim's allocator has given up once; slow: 20 ms more at this call and each later one
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss_ops.h>
@@ -71,6 +71,7 @@ void commit(const std::string& kind) {
   if (kind == "exit") ::_exit(1);
   if (kind == "stop_launcher") ::kill(::getppid(), SIGTERM);
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
+  if (kind == "slow") ::usleep(20'000);
   if (kind == "shortage") refusals_left = 2;  // the allocator tries again with an empty cache
   if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
   if (kind == "throw") throw std::runtime_error("the injected fault");
@@ -80,7 +81,9 @@ void commit(const std::string& kind) {
 void reach(const char* where) {
   static const Fault fault = read_fault();
   static long calls = 0;
-  if (fault.where == where && ++calls == fault.call) commit(fault.kind);
+  if (fault.where != where) return;
+  const bool lasts = fault.kind == "slow";
+  if (++calls == fault.call || (lasts && calls > fault.call)) commit(fault.kind);
 }
 
 /// LibTorch's own function of that mangled name.

@@ -92,6 +92,19 @@ TEST(Facts, RecordAndRecipeAreRead) {
   EXPECT_FALSE(facts.largest_share_ratio);
 }
 
+TEST(Facts, TheSlowestRankIsExactOnceTheRunHasEnded) {
+  const std::vector<json> lines = {{{"step", 5}, {"ranks", {{"slowest", 100}}}}};
+  EXPECT_NEAR(static_cast<double>(*facts_from(json::object(), "", lines).slowest_rank), 100, 2);
+  const RunFacts facts = facts_from(
+      {{"per_rank",
+        {{{"rank", 7}, {"busy_s", 1.5}}, {{"rank", 101}, {"busy_s", 2}}, {{"rank", 8}}, 3}}},
+      "", lines);
+  EXPECT_EQ(*facts.slowest_rank, 101);
+  EXPECT_NEAR(
+      static_cast<double>(*facts_from({{"per_rank", {{"rank", 1}}}}, "", lines).slowest_rank), 100,
+      2);
+}
+
 TEST(Facts, NothingRecordedIsNothingKnown) {
   const RunFacts facts = facts_from(json::object(), "= broken", {});
   EXPECT_FALSE(facts.phases || facts.step_s || facts.is_cuda || facts.cores || facts.workers ||

@@ -35,6 +35,15 @@ def metrics_line():
     yield b'{"step":-0,"loss":1.5E+10,"text":"a\\"b"}'
 
 
+def bench():
+    run = {"samples_per_s": 1.5e3, "step_s": [0.1, 0.2]}
+    variant = {"name": "a", "recipe": "[run]\n", "steps": 2, "runs": [run, run]}
+    file = {"format": "brim bench 1", "started": "now", "repeats": 2, "environment": {"x": [1, {}]},
+            "variants": [variant, {**variant, "name": "b"}]}
+    yield json.dumps(file).encode()
+    yield json.dumps({**file, "variants": [variant]}).encode()
+
+
 def recipe():
     root = pathlib.Path(__file__).resolve().parents[2]
     for path in sorted(root.glob("recipes/*.toml")):
@@ -113,7 +122,7 @@ def encode():
 
 
 def main():
-    for kind in (safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
+    for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
                  tokens, vocabulary, encode):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)

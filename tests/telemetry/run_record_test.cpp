@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/telemetry/temporary_folder.h"
+
 namespace brim::telemetry {
 namespace {
 
@@ -30,6 +32,19 @@ TEST(RunRecord, HoldsWhatMakesARunUnderstandable) {
   EXPECT_EQ(record["device"], "cpu");
   EXPECT_EQ(record["working_folder"], std::filesystem::current_path().string());
   EXPECT_THAT(record["started"].get<std::string>(), ::testing::StartsWith("20"));
+}
+
+TEST(RunRecord, TakesAnEntryLater) {
+  const brim::testing::TemporaryFolder folder;
+  const auto path = folder / "run.json";
+  add_to_record(path, "per_rank", 1);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  brim::testing::put_content(path, R"({"seed": 3, "per_rank": 0})");
+  add_to_record(path, "per_rank", {1, 2});
+  EXPECT_EQ(json::parse(brim::testing::content(path)), (json{{"seed", 3}, {"per_rank", {1, 2}}}));
+  brim::testing::put_content(path, "{damaged");
+  add_to_record(path, "per_rank", 1);
+  EXPECT_EQ(brim::testing::content(path), "{damaged");
 }
 
 TEST(RunRecord, DescribesTheMachine) {

@@ -12,7 +12,7 @@ Outcome check_straggler(const RunFacts& facts) {
       facts.slowest_rank ? fmt::format("rank {}", *facts.slowest_rank) : std::string("one rank");
   return found(
       *severity, 1 - 1 / *facts.slowest_rank_ratio,
-      fmt::format("{} needs {:.2f} times as long as the mean of the ranks, and all wait for it",
+      fmt::format("{} needs {:.2f} times as long as the median of the ranks, and all wait for it",
                   who, *facts.slowest_rank_ratio),
       facts.balance == "throughput"
           ? "leave that device out (device.select), or look for what else runs on it"

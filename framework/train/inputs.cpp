@@ -1,0 +1,53 @@
+#include "framework/train/inputs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "framework/base/machine.h"
+
+namespace brim::train {
+
+Inputs::Inputs(const JobConfig& job, const Parts& parts)
+    : job_(job),
+      parts_(parts),
+      options_{.shape = parts.train_data->shape(),
+               .normalizer = data::make_normalizer(
+                   job.data.normalization(parts.train_data->shape().channels), parts.device),
+               .channels_last = parts.channels_last,
+               .dtype = parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat,
+               .mix = job.data.augment.mix} {}
+
+/// This rank's part of what the recipe says of loading.
+data::LoaderOptions Inputs::share(data::LoaderOptions options) const {
+  const distributed::Ranks& ranks = parts_.group->ranks();
+  options.rank = ranks.rank;
+  options.world = ranks.world;
+  if (options.adapt_workers) {
+    options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
+  }
+  return options;
+}
+
+std::unique_ptr<data::DevicePrefetcher> Inputs::training(int64_t finished_steps, int64_t micro,
+                                                         std::shared_ptr<data::Shares> shares,
+                                                         Timeline& timeline) const {
+  data::LoaderOptions options = share(job_.data.train_options());
+  options.global_batch = *job_.batch.global;
+  options.micro_batch = micro;
+  options.seed = static_cast<uint64_t>(job_.run.seed);
+  options.order = parts_.order;
+  options.shares = std::move(shares);
+  return std::make_unique<data::DevicePrefetcher>(*parts_.train_data, options, options_, timeline,
+                                                  finished_steps / parts_.steps_per_epoch,
+                                                  finished_steps % parts_.steps_per_epoch);
+}
+
+std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t micro,
+                                                           Timeline& timeline) const {
+  data::LoaderOptions options = share(job_.data.eval_options());
+  options.micro_batch = job_.eval.batch.value_or(micro);
+  options.global_batch = options.micro_batch * options.world;
+  return std::make_unique<data::DevicePrefetcher>(*parts_.eval_data, options, options_, timeline);
+}
+
+}  // namespace brim::train
