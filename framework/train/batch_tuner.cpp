@@ -45,6 +45,7 @@ class ProbeJob {
       : job_(job),
         shape_(shape),
         source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
+        pretrained_(std::exchange(job.model.pretrained, {})),
         sampler_(std::exchange(job.data.sampler, {})),
         batch_(job.batch),
         train_(job.train),
@@ -59,6 +60,7 @@ class ProbeJob {
   }
   ~ProbeJob() {
     job_.data.source = std::move(source_);
+    job_.model.pretrained = std::move(pretrained_);
     job_.data.sampler = std::move(sampler_);
     job_.batch = batch_;
     job_.train = train_;
@@ -92,6 +94,7 @@ class ProbeJob {
   JobConfig& job_;
   DataShape shape_;
   recipe::Slot<data::SourceConfig> source_;
+  std::filesystem::path pretrained_;  // weights are as large whatever they are
   data::SamplerSection sampler_;
   BatchConfig batch_;
   TrainConfig train_;

@@ -21,7 +21,14 @@ void RunConfig::fields(recipe::Fields& f) {
           "promise it");
 }
 
-void ModelSection::fields(recipe::Fields& f) { f.part("name", model, "which model to train"); }
+void ModelSection::fields(recipe::Fields& f) {
+  f.part("name", model, "which model to train");
+  f.value("pretrained", pretrained,
+          "safetensors file of weights to start from; a last layer for other classes starts anew");
+  f.value("strict", strict,
+          "whether names and shapes in that file must all agree with the model's");
+  f.value("freeze", freeze, "names of parameters, or patterns, that are not trained");
+}
 
 void BatchConfig::fields(recipe::Fields& f) {
   f.auto_or("global", global,

@@ -31,6 +31,9 @@ struct RunConfig {
 
 struct ModelSection {
   recipe::Slot<nn::ModelConfig> model;
+  std::filesystem::path pretrained;  // empty: weights are drawn at random
+  bool strict = true;
+  std::vector<std::string> freeze;
   void fields(recipe::Fields& f);
 };
 
