@@ -30,7 +30,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       progress_(state),
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
-      profiler_(timeline_, parts_.device, memory),
+      profiler_(timeline_, parts_.device),
       all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
@@ -49,8 +49,9 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
 
 void Trainer::profile(ProfileSteps steps) {
   const std::string rank = group_.is_alone() ? "" : fmt::format(".rank-{}", group_.rank());
-  profiler_.record(steps, folder_.path / fmt::format("profile-steps-{}-{}{}.pt.trace.json",
-                                                     steps.first, steps.last, rank));
+  const std::string name =
+      fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
+  profiler_.record(steps, folder_.path / name, memory_);
 }
 
 void Trainer::train_step() {

@@ -294,7 +294,7 @@ def test_what_recompute_saves_and_costs_is_measured(tmp_path):
         assert result.returncode == 0, result.stderr
         found[name] = json.loads(result.stdout)
     cost = found["all"]["recompute"]
-    assert cost["peak_bytes"] < 0.9 * cost["peak_bytes_without"] and cost["time_ratio"] > 0
+    assert cost["peak_bytes"] < cost["peak_bytes_without"] and cost["time_ratio"] > 0
     assert found["all"]["micro"] > found["none"]["micro"] and "recompute" not in found["none"]
 
 

@@ -107,9 +107,23 @@ def tokens():
             yield bytes([kind, packing, 3, 1, 0, 50]) + struct.pack(code, *ids)
 
 
+def vocabulary():
+    hidden = iter(range(256, 512))
+    tokens = [chr(byte) if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174 else chr(next(hidden))
+              for byte in range(256)] + ["he", "Ġhe", "<|endoftext|>"]
+    merges = "#version: 0.2\nh e\nĠ he\n"
+    ids = {token: number for number, token in enumerate(tokens)}
+    yield json.dumps(ids, ensure_ascii=False).encode() + b"\0" + merges.encode()
+    yield json.dumps({"a": 1, "é": 0, "<|endoftext|>": 2}).encode()
+
+
+def encode():
+    yield "Hello world's  12 dogs, 'tis!\n\n é中\u3000 aaaa😀".encode() + b"\xff\xe4\xb8"
+
+
 def main():
     for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
-                 tokens):
+                 tokens, vocabulary, encode):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):
