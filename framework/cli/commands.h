@@ -6,6 +6,10 @@ namespace brim::cli {
 
 /// trainer --recipe R …: trains.
 int train_command(int argc, char** argv);
+/// trainer bench --recipe R [--repeats N] [--steps N] [--sweep KEY=VALUES]…: measures throughput
+int bench_command(int argc, char** argv);
+/// trainer compare A B: two results, or recipes run in turn; its statuses are its own
+int compare_command(int argc, char** argv);
 /// trainer data pack|inspect|bench …, and each of them
 int data_command(int argc, char** argv);
 int data_pack(int argc, char** argv);
@@ -17,7 +21,7 @@ int devices_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
-/// trainer doctor RUN [--watch] [--json]: diagnosis of a run
+/// trainer doctor RUN [--watch|--prove] [--json]: diagnosis of a run
 int doctor_run(int argc, char** argv);
 /// trainer report RUN…: runs as one HTML file
 int report_command(int argc, char** argv);

@@ -27,7 +27,9 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 7> kCommands = {{{"data", data_command},
+constexpr std::array<Command, 9> kCommands = {{{"bench", bench_command},
+                                               {"compare", compare_command},
+                                               {"data", data_command},
                                                {"devices", devices_command},
                                                {"doctor", doctor_command},
                                                {"recipe", recipe_command},

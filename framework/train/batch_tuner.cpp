@@ -191,7 +191,10 @@ class Prober {
     } catch (const c10::OutOfMemoryError&) {
       is_built = false;
     }
-    if (!all(is_built)) return false;
+    if (!all(is_built)) {
+      account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
+      return false;
+    }
     account_ = memory_account(*parts, memory_);
     // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
     const int64_t copy_bytes =

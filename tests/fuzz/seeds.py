@@ -35,6 +35,15 @@ def metrics_line():
     yield b'{"step":-0,"loss":1.5E+10,"text":"a\\"b"}'
 
 
+def bench():
+    run = {"samples_per_s": 1.5e3, "step_s": [0.1, 0.2]}
+    variant = {"name": "a", "recipe": "[run]\n", "steps": 2, "runs": [run, run]}
+    file = {"format": "brim bench 1", "started": "now", "repeats": 2, "environment": {"x": [1, {}]},
+            "variants": [variant, {**variant, "name": "b"}]}
+    yield json.dumps(file).encode()
+    yield json.dumps({**file, "variants": [variant]}).encode()
+
+
 def recipe():
     root = pathlib.Path(__file__).resolve().parents[2]
     for path in sorted(root.glob("recipes/*.toml")):
@@ -105,9 +114,23 @@ def http_request():
         yield head.encode()
 
 
+def vocabulary():
+    hidden = iter(range(256, 512))
+    tokens = [chr(byte) if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174 else chr(next(hidden))
+              for byte in range(256)] + ["he", "Ġhe", "<|endoftext|>"]
+    merges = "#version: 0.2\nh e\nĠ he\n"
+    ids = {token: number for number, token in enumerate(tokens)}
+    yield json.dumps(ids, ensure_ascii=False).encode() + b"\0" + merges.encode()
+    yield json.dumps({"a": 1, "é": 0, "<|endoftext|>": 2}).encode()
+
+
+def encode():
+    yield "Hello world's  12 dogs, 'tis!\n\n é中\u3000 aaaa😀".encode() + b"\xff\xe4\xb8"
+
+
 def main():
-    for kind in (safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
-                 tokens, http_request):
+    for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
+                 tokens, vocabulary, encode, http_request):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

@@ -1,0 +1,152 @@
+// trainer bench: throughput of a recipe, or of several variants of it, as an experiment that can be
+// trusted and made again.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/cli/bench_options.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/experiment/baselines.h"
+#include "framework/experiment/bench.h"
+#include "framework/experiment/bench_file.h"
+#include "framework/experiment/bench_summary.h"
+#include "framework/experiment/comparison.h"
+#include "framework/recipe/document.h"
+#include "framework/train/job.h"
+
+namespace brim::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kUsualMargin = 0.02;
+
+cxxopts::Options bench_options() {
+  using cxxopts::value;
+  cxxopts::Options options("trainer bench", "Measures how fast a recipe trains.");
+  options.add_options()("recipe", "what to measure: a path, or a name under recipes/",
+                        value<std::string>(), "FILE");
+  add_bench_options(options);
+  options.add_options()(
+      "sweep",
+      "a key and the values that it takes in turn, as in batch.micro=8,16; may be repeated",
+      value<std::vector<std::string>>(),
+      "KEY=VALUES")("out", "a JSON file for all that was measured", value<std::string>(), "FILE")(
+      "save-baseline", "keep it as benchmarks/baselines/NAME.json", value<std::string>(), "NAME")(
+      "replay", "measure again what this file of trainer bench holds, and compare",
+      value<std::string>(), "FILE")("json", "print JSON")("h,help", "show this help");
+  return options;
+}
+
+/// The files to write the result to. Folders that aren't there are found before anything runs.
+std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
+  std::vector<fs::path> paths;
+  if (options.count("out") != 0) {
+    paths.emplace_back(options["out"].as<std::string>());
+    const fs::path folder = fs::absolute(paths.back()).parent_path();
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) {
+      throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
+                  folder.string());
+    }
+    if (fs::is_directory(paths.back(), ignored)) {
+      throw Error(Exit::kResource, "--out {}: expected a file's name, found a folder",
+                  paths.back().string());
+    }
+  }
+  if (options.count("save-baseline") != 0) {
+    paths.push_back(experiment::baseline_path(options["save-baseline"].as<std::string>()));
+    make_folder(paths.back().parent_path());
+  }
+  return paths;
+}
+
+experiment::BenchPlan plan_of_recipe(const cxxopts::ParseResult& options) {
+  const std::string recipe = required_option(options, "recipe");
+  std::vector<experiment::Sweep> sweeps;
+  if (options.count("sweep") != 0) {
+    for (const std::string& text : options["sweep"].as<std::vector<std::string>>()) {
+      sweeps.push_back(experiment::parse_sweep(text));
+    }
+  }
+  return {.variants = plan_variants(recipe, fs::path(recipe).stem().string(), sweeps, options),
+          .repeats = repeats_option(options)};
+}
+
+experiment::BenchPlan plan_of_record(const experiment::BenchRecord& record, const std::string& path,
+                                     const cxxopts::ParseResult& options) {
+  for (const char* name : {"recipe", "sweep", "config", "set", "devices"}) {
+    if (options.count(name) == 0) continue;
+    throw Error(Exit::kRecipe,
+                "--{} does not go with --replay, which measures what its file holds; leave one out",
+                name);
+  }
+  if (options.count("data") != 0) {
+    throw Error(Exit::kRecipe, "--data does not go with --replay: its file says which data");
+  }
+  experiment::BenchPlan plan{
+      .variants = {},
+      .repeats = options.count("repeats") != 0 ? repeats_option(options) : record.repeats};
+  for (const experiment::RecordedVariant& variant : record.variants) {
+    train::read_job(recipe::parse(variant.recipe, path + ": the recipe of " + variant.name));
+    plan.variants.push_back({.name = variant.name,
+                             .arguments = {},
+                             .recipe = variant.recipe,
+                             .steps = steps_option(options).value_or(variant.steps)});
+  }
+  return plan;
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  cxxopts::Options options = bench_options();
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  require_no_launcher("bench");
+  std::optional<experiment::BenchRecord> before;
+  experiment::BenchPlan plan;
+  if (parsed.count("replay") != 0) {
+    const auto path = parsed["replay"].as<std::string>();
+    before = experiment::read_bench(path);
+    plan = plan_of_record(*before, path, parsed);
+  } else {
+    plan = plan_of_recipe(parsed);
+  }
+  const std::vector<fs::path> paths = outputs(parsed);
+  const experiment::BenchResult result = experiment::run_bench(plan);
+
+  nlohmann::json json = experiment::to_json(result);
+  const std::string text = json.dump() + "\n";
+  for (const fs::path& path : paths) {
+    write_file(path, text);
+    log::info("written to {}; trainer bench --replay measures it again", path.string());
+  }
+  std::optional<experiment::Comparison> comparison;
+  if (before) {
+    comparison = experiment::compare(*before, experiment::record_of(result), kUsualMargin);
+    json["comparison"] = experiment::to_json(*comparison);
+  }
+  if (parsed.count("json") != 0) {
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}", experiment::report(result));
+    if (comparison) fmt::print("A: {}\n{}", before->started, experiment::report(*comparison));
+  }
+  return 0;
+}
+
+}  // namespace brim::cli

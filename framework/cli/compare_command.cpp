@@ -1,0 +1,118 @@
+// trainer compare A B: is the second faster than the first, slower, or can't it be said.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/cli/bench_options.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/experiment/baselines.h"
+#include "framework/experiment/bench.h"
+#include "framework/experiment/bench_file.h"
+#include "framework/experiment/comparison.h"
+
+namespace brim::cli {
+namespace {
+
+using experiment::BenchRecord;
+
+cxxopts::Options compare_options() {
+  using cxxopts::value;
+  cxxopts::Options options("trainer compare",
+                           "Compares two results of trainer bench (.json), or recipes, which are "
+                           "run in turn.\nStatus 0: B is as fast as A or faster, 10: slower, 11: "
+                           "too noisy to say.");
+  add_bench_options(options);
+  options.add_options()("baseline", "what trainer bench --save-baseline kept, in A's place",
+                        value<std::string>(),
+                        "NAME")("margin", "share of the speed by which B may be slower",
+                                value<double>()->default_value("0.02"),
+                                "SHARE")("json", "print JSON")("h,help", "show this help")(
+      "sides", "files of trainer bench, or recipes", value<std::vector<std::string>>());
+  options.parse_positional({"sides"});
+  options.positional_help("A B");
+  return options;
+}
+
+/// A and B as given: files of results, or recipes.
+std::vector<std::string> sides_of(const cxxopts::ParseResult& options) {
+  std::vector<std::string> sides;
+  if (options.count("baseline") != 0) {
+    sides.push_back(experiment::find_baseline(options["baseline"].as<std::string>()).string());
+  }
+  if (options.count("sides") != 0) {
+    for (const auto& side : options["sides"].as<std::vector<std::string>>()) sides.push_back(side);
+  }
+  if (sides.size() != 2) {
+    throw Error(Exit::kRecipe,
+                "expected {}, found {} of them; try: trainer compare before.json after.json",
+                options.count("baseline") != 0 ? "--baseline NAME and one file or recipe"
+                                               : "two files of trainer bench or two recipes",
+                sides.size() - std::min<size_t>(sides.size(), options.count("baseline")));
+  }
+  return sides;
+}
+
+bool is_file(const std::string& side) { return side.ends_with(".json"); }
+
+double margin_of(const cxxopts::ParseResult& options) {
+  const auto margin = options["margin"].as<double>();
+  if (!(margin >= 0 && margin < 1)) {
+    throw Error(Exit::kRecipe, "--margin: expected a share from 0 to below 1, found {}", margin);
+  }
+  return margin;
+}
+
+/// Reads the sides that are files, then runs the recipes, together where both are.
+std::vector<BenchRecord> records_of(const std::vector<std::string>& sides,
+                                    const cxxopts::ParseResult& options) {
+  std::vector<BenchRecord> records(sides.size());
+  experiment::BenchPlan plan{.variants = {}, .repeats = repeats_option(options)};
+  for (size_t i = 0; i < sides.size(); ++i) {
+    if (is_file(sides[i])) {
+      records[i] = experiment::read_bench(sides[i]);
+      continue;
+    }
+    const std::string name = fmt::format("{}: {}", i == 0 ? 'A' : 'B', sides[i]);
+    for (auto& variant : plan_variants(sides[i], name, {}, options)) {
+      plan.variants.push_back(std::move(variant));
+    }
+  }
+  if (plan.variants.empty()) return records;
+  BenchRecord measured = experiment::record_of(experiment::run_bench(plan));
+  std::vector<experiment::RecordedVariant> variants = std::exchange(measured.variants, {});
+  size_t next = 0;
+  for (size_t i = 0; i < sides.size(); ++i) {
+    if (is_file(sides[i])) continue;
+    records[i] = measured;
+    records[i].variants = {variants[next++]};
+  }
+  return records;
+}
+
+}  // namespace
+
+int compare_command(int argc, char** argv) {
+  cxxopts::Options options = compare_options();
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  require_no_launcher("compare");
+  const double margin = margin_of(parsed);
+  const std::vector<BenchRecord> records = records_of(sides_of(parsed), parsed);
+  const experiment::Comparison comparison = experiment::compare(records[0], records[1], margin);
+  fmt::print("{}", parsed.count("json") != 0 ? experiment::to_json(comparison).dump() + "\n"
+                                             : experiment::report(comparison));
+  return experiment::status_of(comparison);
+}
+
+}  // namespace brim::cli

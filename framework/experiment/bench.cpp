@@ -1,0 +1,148 @@
+#include "framework/experiment/bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/experiment/child.h"
+#include "framework/experiment/statistics.h"
+#include "framework/experiment/surroundings.h"
+
+namespace brim::experiment {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kRecordLimitBytes = 16 << 20;
+constexpr double kMeasured_s = 3.0;  // in each run, where --steps leaves it open
+constexpr int64_t kFewestSteps = 20;
+constexpr int64_t kMostChosenSteps = 2000;
+constexpr int64_t kPilotSteps = 20;
+constexpr int kMostPilots = 3;  // each twice as long as the one before
+constexpr int64_t kFewestWarmup = 3;
+
+std::vector<std::string> own_settings(int64_t steps) {
+  return {"--set", fmt::format("train.steps={}", steps),
+          "--set", "telemetry.every_steps=1",
+          "--set", "telemetry.tensorboard=false",
+          "--set", "eval.enabled=false",
+          "--set", "checkpoint.enabled=false"};
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchPlan& plan) : plan_(plan) {
+    result_.started = timestamp();
+    result_.repeats = plan.repeats;
+    result_.environment = fingerprint();
+    for (const VariantPlan& variant : plan.variants) {
+      result_.variants.push_back({.name = variant.name, .recipe = variant.recipe});
+    }
+  }
+
+  BenchResult run() {
+    const double start_s = now_s();
+    for (size_t i = 0; i < plan_.variants.size(); ++i) pilot(i);
+    const size_t count = plan_.variants.size();
+    for (int64_t round = 0; round < plan_.repeats; ++round) {
+      // Each round starts with another variant, so that none always follows the same.
+      for (size_t i = 0; i < count; ++i) measure((static_cast<size_t>(round) + i) % count);
+    }
+    result_.seconds = now_s() - start_s;
+    return std::move(result_);
+  }
+
+ private:
+  /// Runs `warmup + measured` steps.
+  MeasuredRun run_once(size_t index, int64_t warmup, int64_t measured) {
+    const BenchVariant& variant = result_.variants[index];
+    const fs::path run = scratch_.path() / "run";
+    const fs::path recipe = scratch_.path() / "recipe.toml";
+    std::vector<std::string> arguments = plan_.variants[index].arguments;
+    if (!variant.recipe.empty()) {
+      write_file(recipe, variant.recipe);
+      arguments = {"--recipe", recipe.string()};
+    }
+    for (const std::string& word : own_settings(warmup + measured)) arguments.push_back(word);
+    arguments.insert(arguments.end(), {"--output", run.string()});
+
+    Watch watch;
+    const ChildEnd end = run_child(arguments, scratch_.path() / "log", [&watch] { watch.look(); });
+    json conditions = watch.finish(end.cpu_s);
+    if (stop_requested()) {
+      throw Error(Exit::kStopped, "stopped on request after {} of {} runs; nothing is kept", done_,
+                  runs());
+    }
+    if (end.status != 0) throw error_of(end, variant.name);
+    MeasuredRun measured_run = read_measured_run(run, measured);
+    measured_run.resident_peak_bytes = end.resident_peak_bytes;
+    measured_run.conditions = std::move(conditions);
+    if (variant.job.is_null()) take_record(index, run);
+    std::error_code ignored;
+    fs::remove_all(run, ignored);
+    return measured_run;
+  }
+
+  /// What the first run of a variant says of itself.
+  void take_record(size_t index, const fs::path& run) {
+    BenchVariant& variant = result_.variants[index];
+    variant.recipe = read_file(run / "recipe.toml", Exit::kData, kRecordLimitBytes);
+    const json record = json::parse(read_file(run / "run.json", Exit::kData, kRecordLimitBytes),
+                                    nullptr, /*allow_exceptions=*/false);
+    variant.job = record.is_object() ? record.value("job", json::object()) : json::object();
+    if (!record.is_object() || index != 0) return;
+    result_.environment["libtorch"] =
+        record.value(json::json_pointer("/versions/libtorch"), json());
+    result_.environment["device"] = record.value("device", json());
+    result_.environment["ranks"] = record.value("ranks", json());
+    result_.environment["variables"] = record.value("environment", json::object());
+  }
+
+  /// Settles a variant's number of steps and of warm-up steps.
+  void pilot(size_t index) {
+    BenchVariant& variant = result_.variants[index];
+    const std::optional<int64_t> asked = plan_.variants[index].steps;
+    int64_t half = std::min(kPilotSteps, asked.value_or(kPilotSteps));
+    MeasuredRun run = run_once(index, half, half);
+    for (int more = 1; more < kMostPilots && !run.is_steady; ++more) {
+      half *= 2;
+      run = run_once(index, half, half);
+    }
+    variant.warmup = std::max(kFewestWarmup, 2 * run.warmup_steps);
+    const double step_s = median(run.step_s);
+    variant.steps = asked.value_or(std::clamp(static_cast<int64_t>(std::ceil(kMeasured_s / step_s)),
+                                              kFewestSteps, kMostChosenSteps));
+    log::info("{}: {} a step, {} after {} steps; {} runs of {} steps follow", variant.name,
+              format_duration(step_s), run.is_steady ? "steady" : "not steady", run.warmup_steps,
+              plan_.repeats, format_count(variant.warmup + variant.steps));
+  }
+
+  void measure(size_t index) {
+    BenchVariant& variant = result_.variants[index];
+    variant.runs.push_back(run_once(index, variant.warmup, variant.steps));
+    ++done_;
+    const MeasuredRun& run = variant.runs.back();
+    log::info("run {} of {}: {}: {:.6g} samples/s{}", done_, runs(), variant.name,
+              run.samples_per_s, run.is_steady ? "" : ", not steady");
+  }
+
+  int64_t runs() const { return plan_.repeats * static_cast<int64_t>(plan_.variants.size()); }
+
+  const BenchPlan& plan_;
+  TemporaryFolder scratch_;
+  BenchResult result_;
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+BenchResult run_bench(const BenchPlan& plan) { return Bench(plan).run(); }
+
+}  // namespace brim::experiment

@@ -1,0 +1,186 @@
+#include "framework/experiment/bench_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "framework/base/units.h"
+
+namespace brim::experiment {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kNoisy = 0.05;         // coefficient of variation
+constexpr double kBusyOthers = 0.1;     // cores
+constexpr double kWorthShowing = 0.01;  // share of the step
+
+using Row = std::array<std::string, 7>;
+
+Row row_of(const BenchVariant& variant, double first) {
+  const Summary s = summary_of(variant);
+  const int64_t peak = s.peak_bytes > 0 ? s.peak_bytes : s.resident_peak_bytes;
+  return {variant.name,
+          fmt::format("{:.5g}", s.samples_per_s),
+          fmt::format("{:.5g}–{:.5g}", s.interval.low, s.interval.high),
+          fmt::format("{:.1f} %", 100 * s.variation),
+          fmt::format("{:.4g} / {:.4g} ms", 1e3 * s.step_p50_s, 1e3 * s.step_p95_s),
+          format_bytes(peak),
+          fmt::format("{:.3f}×", s.samples_per_s / first)};
+}
+
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::array<size_t, 7> widths{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line = pad_right(row[0], widths[0]);
+    for (size_t i = 1; i < row.size(); ++i) line += "  " + pad_left(row[i], widths[i]);
+    text += line + "\n";
+  }
+  return text;
+}
+
+/// "forward 45 %, backward 40 %, …": the largest first.
+std::string shares(const std::map<std::string, double>& phases_s) {
+  double whole = 0.0;
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [phase, seconds] : phases_s) {
+    whole += seconds;
+    sorted.emplace_back(seconds, phase);
+  }
+  std::ranges::sort(sorted, std::greater());
+  std::string text;
+  for (const auto& [seconds, phase] : sorted) {
+    if (!(seconds >= kWorthShowing * whole) || seconds <= 0) continue;
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", phase, 100 * seconds / whole);
+  }
+  return text;
+}
+
+double worst_condition(const BenchResult& result, const char* name) {
+  double worst = 0.0;
+  for (const BenchVariant& variant : result.variants) {
+    for (const MeasuredRun& run : variant.runs) {
+      worst = std::max(worst, run.conditions.value(name, 0.0));
+    }
+  }
+  return worst;
+}
+
+std::vector<std::string> doubts(const BenchResult& result) {
+  std::vector<std::string> lines;
+  const auto& runs = result.variants[0].runs;
+  const double confidence = summary_of(result.variants[0]).interval.confidence;
+  if (confidence < kConfidence) {
+    lines.push_back(
+        fmt::format("the interval is the range of {} runs and covers the median with "
+                    "{:.1f} %; 6 runs or more give 95 %",
+                    runs.size(), 100 * confidence));
+  }
+  for (const BenchVariant& variant : result.variants) {
+    const double variation = summary_of(variant).variation;
+    if (variation > kNoisy) {
+      lines.push_back(fmt::format("{}: its runs vary by {:.1f} %: give more --repeats or --steps",
+                                  variant.name, 100 * variation));
+    }
+    const auto unsteady =
+        std::ranges::count_if(variant.runs, [](const MeasuredRun& run) { return !run.is_steady; });
+    if (unsteady > 0) {
+      lines.push_back(fmt::format("{}: {} of {} runs were not steady while they were measured",
+                                  variant.name, unsteady, variant.runs.size()));
+    }
+  }
+  if (const double cores = worst_condition(result, "others_cores"); cores > kBusyOthers) {
+    lines.push_back(fmt::format("other processes used up to {:.1f} cores meanwhile", cores));
+  }
+  if (const double cores = worst_condition(result, "stolen_cores"); cores > kBusyOthers) {
+    lines.push_back(fmt::format("the host took up to {:.1f} cores away meanwhile", cores));
+  }
+  if (worst_condition(result, "heat_throttles") > 0) {
+    lines.emplace_back("the processor was slowed by heat meanwhile");
+  }
+  if (const double seconds = worst_condition(result, "quota_throttled_s"); seconds > 0) {
+    lines.push_back(fmt::format("the container's quota held a run up for {:.1f} s", seconds));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string pad_left(const std::string& text, size_t width) {
+  const size_t own = width_of(text);
+  return std::string(width > own ? width - own : 0, ' ') + text;
+}
+
+std::string pad_right(const std::string& text, size_t width) {
+  const size_t own = width_of(text);
+  return text + std::string(width > own ? width - own : 0, ' ');
+}
+
+Summary summary_of(const BenchVariant& variant) {
+  std::vector<double> figures;
+  std::vector<double> steps;
+  std::vector<double> starts;
+  std::map<std::string, std::vector<double>> phases;
+  Summary summary;
+  for (const MeasuredRun& run : variant.runs) {
+    figures.push_back(run.samples_per_s);
+    starts.push_back(run.first_step_s);
+    steps.insert(steps.end(), run.step_s.begin(), run.step_s.end());
+    for (const auto& [phase, seconds] : run.phases_s) phases[phase].push_back(seconds);
+    summary.peak_bytes = std::max(summary.peak_bytes, run.peak_bytes);
+    summary.resident_peak_bytes = std::max(summary.resident_peak_bytes, run.resident_peak_bytes);
+  }
+  summary.samples_per_s = median(figures);
+  summary.interval = median_interval(figures);
+  summary.variation = coefficient_of_variation(figures);
+  summary.step_p50_s = median(steps);
+  summary.step_p95_s = quantile(steps, 0.95);
+  summary.first_step_s = median(starts);
+  for (const auto& [phase, seconds] : phases) summary.phases_s[phase] = median(seconds);
+  return summary;
+}
+
+json to_json(const Summary& summary) {
+  return {{"samples_per_s", summary.samples_per_s},
+          {"interval",
+           {{"low", summary.interval.low},
+            {"high", summary.interval.high},
+            {"confidence", summary.interval.confidence}}},
+          {"coefficient_of_variation", summary.variation},
+          {"step_p50_s", summary.step_p50_s},
+          {"step_p95_s", summary.step_p95_s},
+          {"first_step_s", summary.first_step_s},
+          {"phases_s", summary.phases_s},
+          {"peak_bytes", summary.peak_bytes},
+          {"resident_peak_bytes", summary.resident_peak_bytes}};
+}
+
+std::string report(const BenchResult& result) {
+  const Summary of_first = summary_of(result.variants[0]);
+  const double first = of_first.samples_per_s;
+  std::vector<Row> rows = {{"variant", "samples/s",
+                            fmt::format("{:.3g} % interval", 100 * of_first.interval.confidence),
+                            "variation", "step p50 / p95", "peak memory", "to the first"}};
+  for (const BenchVariant& variant : result.variants) rows.push_back(row_of(variant, first));
+  std::string text = table(rows);
+  for (const BenchVariant& variant : result.variants) {
+    text += fmt::format("{}: {}\n", variant.name, shares(summary_of(variant).phases_s));
+  }
+  for (const std::string& line : doubts(result)) text += "note: " + line + "\n";
+  return text;
+}
+
+}  // namespace brim::experiment

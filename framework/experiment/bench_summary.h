@@ -1,0 +1,38 @@
+// The figures of a variant over its runs, and how they are told.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/experiment/bench.h"
+#include "framework/experiment/statistics.h"
+
+namespace brim::experiment {
+
+struct Summary {
+  double samples_per_s = 0.0;  // median of the runs
+  Interval interval;           // of it
+  double variation = 0.0;      // coefficient, of the runs
+  double step_p50_s = 0.0;     // of all measured steps
+  double step_p95_s = 0.0;
+  double first_step_s = 0.0;               // median
+  std::map<std::string, double> phases_s;  // medians of the runs' means
+  int64_t peak_bytes = 0;                  // the largest of the runs
+  int64_t resident_peak_bytes = 0;
+};
+
+/// Of a variant with at least one run.
+Summary summary_of(const BenchVariant& variant);
+nlohmann::json to_json(const Summary& summary);
+
+/// A table with a line for each variant, their phases, and what makes the figures doubtful: few
+/// runs, variation, other processes, throttling.
+std::string report(const BenchResult& result);
+
+/// `text` with blanks up to `width` characters of UTF-8, before it or after it.
+std::string pad_left(const std::string& text, size_t width);
+std::string pad_right(const std::string& text, size_t width);
+
+}  // namespace brim::experiment

@@ -1,0 +1,30 @@
+// What one child run of a bench took, read from its folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace brim::experiment {
+
+struct MeasuredRun {
+  double samples_per_s = 0.0;
+  std::vector<double> step_s = {};              // of the measured steps, in order
+  std::map<std::string, double> phases_s = {};  // means of them; sum to the mean step
+  double samples_per_step = 0.0;
+  double first_step_s = 0.0;  // from the process's start to the end of its first step
+  int64_t peak_bytes = 0;     // of the device's tensors; 0: not recorded
+  int64_t resident_peak_bytes = 0;
+  int64_t warmup_steps = 0;  // after which the run was steady; all before the measured ones if not
+  bool is_steady = false;
+  nlohmann::json conditions = nlohmann::json::object();  // Watch::finish()
+};
+
+/// Reads the run's metrics.jsonl, which has a line for each step, and measures the last `measured`
+/// steps. Throws Error(kData) where there are fewer lines or a figure is missing.
+MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measured);
+
+}  // namespace brim::experiment

@@ -1,0 +1,112 @@
+#include "framework/experiment/sweep.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "framework/base/error.h"
+
+namespace brim::experiment {
+namespace {
+
+constexpr size_t kMostVariants = 256;
+
+struct OwnKey {
+  std::string_view key;
+  std::string_view instead;
+};
+constexpr std::array<OwnKey, 5> kOwnKeys = {{
+    {"train.steps", "give --steps"},
+    {"telemetry.every_steps", "a bench records every step"},
+    {"telemetry.tensorboard", "a bench writes no event file"},
+    {"eval.enabled", "a bench measures training steps"},
+    {"checkpoint.enabled", "a bench measures training steps"},
+}};
+
+/// The pieces between commas that stand in no quotes and no brackets.
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> pieces(1);
+  char quote = '\0';
+  int depth = 0;
+  for (const char c : list) {
+    if (quote != '\0') {
+      if (c == quote) quote = '\0';
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth <= 0) {
+      pieces.emplace_back();
+      continue;
+    }
+    pieces.back() += c;
+  }
+  return pieces;
+}
+
+void check_keys(const std::vector<Sweep>& sweeps) {
+  for (size_t i = 0; i < sweeps.size(); ++i) {
+    const std::string& key = sweeps[i].key;
+    for (const OwnKey& own : kOwnKeys) {
+      if (own.key == key) {
+        throw Error(Exit::kRecipe, "--sweep {}: a bench sets this key itself; {}", key,
+                    own.instead);
+      }
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (sweeps[j].key == key) {
+        throw Error(Exit::kRecipe, "--sweep {} is given twice; list all its values in one", key);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Sweep parse_sweep(const std::string& text) {
+  const size_t sign = text.find('=');
+  if (sign == std::string::npos || sign == 0) {
+    throw Error(Exit::kRecipe,
+                "--sweep '{}': expected a key and its values, such as batch.micro=8,16,32", text);
+  }
+  Sweep sweep{text.substr(0, sign), {}};
+  if (sign + 1 == text.size()) {
+    throw Error(Exit::kRecipe, "--sweep {}=: the list of values is empty; give some, as in {}=8,16",
+                sweep.key, sweep.key);
+  }
+  for (std::string& value : split(std::string_view(text).substr(sign + 1))) {
+    if (value.find_first_not_of(' ') == std::string::npos) {
+      throw Error(Exit::kRecipe, "--sweep {}: value {} of the list is empty", text,
+                  sweep.values.size() + 1);
+    }
+    if (std::ranges::find(sweep.values, value) != sweep.values.end()) {
+      throw Error(Exit::kRecipe, "--sweep {}: the value {} is given twice", text, value);
+    }
+    sweep.values.push_back(std::move(value));
+  }
+  return sweep;
+}
+
+std::vector<std::vector<std::string>> combinations(const std::vector<Sweep>& sweeps) {
+  check_keys(sweeps);
+  std::vector<std::vector<std::string>> result(1);
+  for (const Sweep& sweep : sweeps) {
+    if (result.size() * sweep.values.size() > kMostVariants) {
+      throw Error(Exit::kRecipe, "--sweep: more than {} combinations; sweep fewer values",
+                  kMostVariants);
+    }
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& settings : result) {
+      for (const std::string& value : sweep.values) {
+        longer.push_back(settings);
+        longer.back().push_back(sweep.key + "=" + value);
+      }
+    }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+}  // namespace brim::experiment
