@@ -104,6 +104,7 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
+  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 
