@@ -26,6 +26,7 @@ struct DataShape {
   data::ImageShape image;
   int64_t classes = 0;
   int64_t samples = 0;
+  int64_t cache_bytes = 0;
   bool has_evaluation = false;
 };
 
@@ -34,7 +35,11 @@ DataShape shape_of(const JobConfig& job) {
   if (train == nullptr) {
     throw Error(Exit::kRecipe, "[batch] micro = \"auto\" is for data of images; give a number");
   }
-  return {train->shape(), train->classes(), train->size(), job.data.open_eval() != nullptr};
+  return {.image = train->shape(),
+          .classes = train->classes(),
+          .samples = train->size(),
+          .cache_bytes = job.data.source->cache_bytes(),
+          .has_evaluation = job.data.open_eval() != nullptr};
 }
 
 /// The job on synthetic samples, with nothing that depends on which samples they are, while this
@@ -129,14 +134,14 @@ class Prober {
   tune::Probe run(int64_t size) {
     probe_job_.set_size(size, share_, group_->world());
     memory_.release_cached();
-    memory_.leave_for_tensors(beside_ + ring_bytes(size));
+    memory_.leave_for_tensors(beside_ + data_bytes(size));
     memory_.reset_peak();
     tune::Probe probe{.size = size};
     probe.fits = train(probe);
     if (device_.is_cpu()) {
       beside_ = std::max(beside_, memory_.outside_bytes() - ring_bytes(size));
     }
-    memory_.leave_for_tensors(beside_ + ring_bytes(size));
+    memory_.leave_for_tensors(beside_ + data_bytes(size));
     probe.peak_bytes = memory_.stats().peak_bytes;
     probe.cap_bytes = memory_.stats().cap_bytes;
     return agree(probe);
@@ -183,6 +188,11 @@ class Prober {
   /// CPU a part of what the job may take.
   int64_t ring_bytes(int64_t size) const {
     return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.image.bytes() : 0;
+  }
+
+  /// Those, and what the data will keep in memory, as much as the recipe allows.
+  int64_t data_bytes(int64_t size) const {
+    return ring_bytes(size) + (device_.is_cpu() ? shape_.cache_bytes : 0);
   }
 
   /// False where memory ran out on this rank, or on another one in the middle of a step.
@@ -282,6 +292,25 @@ tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_
   return {.largest = share, .unit = unit};
 }
 
+/// Not even the smallest size fits: says what takes the memory, and what would help.
+[[noreturn]] void refuse_to_fit(Prober& prober, const tune::SearchOptions& options,
+                                const DataShape& shape) {
+  std::string account = prober.account().text();
+  if (shape.cache_bytes > 0) {
+    account += fmt::format(", of which data.cache may take {} (data.cache_gib)",
+                           format_bytes(shape.cache_bytes));
+  }
+  const auto peak = prober.peak_with_recompute(options.unit);
+  const std::string help =
+      peak ? fmt::format("With train.recompute = [\"*\"] it fits, in {}: name blocks there, choose",
+                         format_bytes(*peak))
+           : "Choose";
+  throw Error(Exit::kResource,
+              "[batch] micro = \"auto\": not even {} fits in memory: {}. {} a smaller model or "
+              "smaller samples, or give the job more memory (device.memory_gib)",
+              options.unit == 1 ? "one sample" : "one pair of samples", account, help);
+}
+
 /// Rank 0's cache is everybody's.
 std::optional<int64_t> known_size(distributed::Group& group, const TuningCache& cache,
                                   const std::string& key) {
@@ -330,17 +359,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     }
     tuning.search = tune::search_batch(options, run);
     if (tuning.search.size == 0) {
-      const std::string account = prober.account().text();
-      const auto peak = prober.peak_with_recompute(options.unit);
-      throw Error(
-          Exit::kResource,
-          "[batch] micro = \"auto\": not even {} fits in memory: {}. {}hoose a smaller model "
-          "or smaller samples, or give the job more memory (device.memory_gib)",
-          options.unit == 1 ? "one sample" : "one pair of samples", account,
-          peak ? fmt::format("With train.recompute = [\"*\"] it fits, in {}: name blocks "
-                             "there, c",
-                             format_bytes(*peak))
-               : "C");
+      refuse_to_fit(prober, options, shape);
     }
     tuning.micro = tuning.search.size;
     if (job.batch.objective == tune::Objective::kThroughput) {
