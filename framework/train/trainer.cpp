@@ -12,6 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
+#include "framework/train/evaluation.h"
 
 namespace brim::train {
 namespace {
@@ -338,21 +339,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
 }
 
 at::Tensor Trainer::evaluation_sums() {
-  const at::NoGradGuard no_grad;
-  std::optional<optim::Ema::Swap> averaged;
-  if (parts_.ema) averaged.emplace(*parts_.ema);
-  parts_.model->eval();
-  Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  const auto inputs = all_inputs_.evaluation(micro_batch_.size(), timeline);
-  at::Tensor sums;
-  while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
-    const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, batch->tensors);
-    inputs->prefetch();
-    sums = sums.defined() ? sums + part : part;
-  }
-  parts_.model->train();
-  return sums;
+  return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
 }
 
 bool Trainer::checkpoint_falls_due() const {
