@@ -175,9 +175,8 @@ def test_live_shards_that_two_ranks_cannot_divide(batch, severity, tmp_path):
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_live_images_in_nchw_order(channels_last, tmp_path):
     run = tmp_path / "run"
-    # A network wide enough to be what the time goes into.
     done = trainer("--recipe", DIGITS, "--output", run, *sets(
-        model__name="small_cnn", model__width=64, batch__global=128, train__steps=40, eval__every_epochs=0,
+        model__name="small_cnn", model__width=16, batch__global=32, train__steps=20, eval__every_epochs=0,
         precision__channels_last=channels_last, telemetry__every_steps=5))
     assert done.returncode == 0, done.stderr
     report = json.loads(trainer("doctor", run, "--json").stdout)
