@@ -69,6 +69,14 @@ std::string shares(const std::map<std::string, double>& phases_s) {
   return text;
 }
 
+/// What a sample takes is known where one GPU does all the work.
+std::string energy(const Summary& summary, const json& ranks) {
+  if (!(summary.power_w > 0)) return "";
+  if (ranks != 1) return fmt::format("; {:.0f} W on the first GPU", summary.power_w);
+  return fmt::format("; {:.0f} W, {:.3g} J a sample", summary.power_w,
+                     summary.power_w / summary.samples_per_s);
+}
+
 double worst_condition(const BenchResult& result, const char* name) {
   double worst = 0.0;
   for (const BenchVariant& variant : result.variants) {
@@ -133,11 +141,13 @@ Summary summary_of(const BenchVariant& variant) {
   std::vector<double> figures;
   std::vector<double> steps;
   std::vector<double> starts;
+  std::vector<double> watts;
   std::map<std::string, std::vector<double>> phases;
   Summary summary;
   for (const MeasuredRun& run : variant.runs) {
     figures.push_back(run.samples_per_s);
     starts.push_back(run.first_step_s);
+    if (run.power_w > 0) watts.push_back(run.power_w);
     steps.insert(steps.end(), run.step_s.begin(), run.step_s.end());
     for (const auto& [phase, seconds] : run.phases_s) phases[phase].push_back(seconds);
     summary.peak_bytes = std::max(summary.peak_bytes, run.peak_bytes);
@@ -149,6 +159,7 @@ Summary summary_of(const BenchVariant& variant) {
   summary.step_p50_s = median(steps);
   summary.step_p95_s = quantile(steps, 0.95);
   summary.first_step_s = median(starts);
+  if (!watts.empty()) summary.power_w = median(watts);
   for (const auto& [phase, seconds] : phases) summary.phases_s[phase] = median(seconds);
   return summary;
 }
@@ -165,7 +176,8 @@ json to_json(const Summary& summary) {
           {"first_step_s", summary.first_step_s},
           {"phases_s", summary.phases_s},
           {"peak_bytes", summary.peak_bytes},
-          {"resident_peak_bytes", summary.resident_peak_bytes}};
+          {"resident_peak_bytes", summary.resident_peak_bytes},
+          {"power_w", summary.power_w > 0 ? json(summary.power_w) : json()}};
 }
 
 std::string report(const BenchResult& result) {
@@ -177,7 +189,10 @@ std::string report(const BenchResult& result) {
   for (const BenchVariant& variant : result.variants) rows.push_back(row_of(variant, first));
   std::string text = table(rows);
   for (const BenchVariant& variant : result.variants) {
-    text += fmt::format("{}: {}\n", variant.name, shares(summary_of(variant).phases_s));
+    const Summary summary = summary_of(variant);
+    text += fmt::format("{}: {}", variant.name, shares(summary.phases_s));
+    text += energy(summary, result.environment.value("ranks", json()));
+    text += "\n";
   }
   for (const std::string& line : doubts(result)) text += "note: " + line + "\n";
   return text;
