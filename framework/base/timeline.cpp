@@ -19,6 +19,7 @@ void Timeline::enter(Phase phase) {
   const double now = now_s();
   seconds_[static_cast<size_t>(phase_)] += now - since_s_;
   since_s_ = now;
+  if (observer_ != nullptr && phase != phase_) observer_->begins(phase);
   phase_ = phase;
 }
 

@@ -23,6 +23,13 @@ inline constexpr int kPhaseCount = 9;
 /// "data_wait", "copy", …: the names in metrics.jsonl.
 std::string_view phase_name(Phase phase);
 
+/// Is told of phases as they begin, on the thread that drives the step.
+class PhaseObserver {
+ public:
+  virtual ~PhaseObserver() = default;
+  virtual void begins(Phase phase) = 0;
+};
+
 /// Not thread-safe: it belongs to the thread that drives the step.
 class Timeline {
  public:
@@ -30,6 +37,9 @@ class Timeline {
 
   /// From now on time belongs to `phase`; the phase before ends here.
   void enter(Phase phase);
+
+  /// From now on `observer` is told; null: nobody. It stays the caller's.
+  void observe(PhaseObserver* observer) { observer_ = observer; }
 
   /// Gives `seconds` of what `from` has been given to `to`, which learned of it afterwards.
   void move(Phase from, Phase to, double seconds);
@@ -41,6 +51,7 @@ class Timeline {
   std::array<double, kPhaseCount> seconds_{};
   Phase phase_ = Phase::kOther;
   double since_s_;
+  PhaseObserver* observer_ = nullptr;
 };
 
 }  // namespace brim

@@ -5,6 +5,7 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "framework/cli/options.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/doctor/environment/environment.h"
+#include "framework/doctor/self_test.h"
 
 namespace brim::cli {
 namespace {
@@ -25,7 +27,8 @@ int environment_command(bool as_json) {
   software.libtorch = TORCH_VERSION;
   software.why_no_cuda = cuda.why_not;
   if (cuda.backend != nullptr) software.cuda_runtime = cuda.backend->runtime_version();
-  const auto results = environment::examine(environment::look_around(std::move(software)));
+  auto results = environment::examine(environment::look_around(std::move(software)));
+  std::ranges::move(doctor::self_test(), std::back_inserter(results));
   if (as_json) {
     fmt::print("{}\n", environment::to_json(results).dump(
                            -1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -45,8 +48,9 @@ int doctor_command(int argc, char** argv) {
   }
   cxxopts::Options options(
       "trainer doctor",
-      "Checks drivers, libraries, GPUs, limits and the machine's settings; with the "
-      "folder of a run (trainer doctor RUN --help), what slows that run down.");
+      "Checks drivers, libraries, GPUs, limits and the machine's settings, and trains ten steps of "
+      "a tiny network on each device; with the folder of a run (trainer doctor RUN --help), what "
+      "slows that run down.");
   options.add_options()("json", "print JSON")("h,help", "show this help");
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {

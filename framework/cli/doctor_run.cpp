@@ -10,9 +10,11 @@
 #include <string>
 #include <thread>
 
+#include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/doctor_prove.h"
 #include "framework/cli/options.h"
 #include "framework/doctor/diagnosis.h"
 #include "framework/experiment/run_data.h"
@@ -24,16 +26,19 @@ namespace {
 constexpr double kWatchEveryS = 2.0;
 constexpr auto kNap = std::chrono::milliseconds(50);
 
-std::string report_on(const experiment::RunData& run, bool as_json) {
+std::string report_on(const experiment::RunData& run, bool as_json,
+                      const doctor::Proof* proof = nullptr) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
   if (as_json) {
     nlohmann::json json = doctor::to_json(diagnosis);
     json["run"] = run.folder.string();
+    if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   std::string text = doctor::describe(diagnosis);
   const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
   if (memory) text += memory->table();
+  if (proof != nullptr) text += "proof    " + proof->sentence() + "\n";
   return text;
 }
 
@@ -62,6 +67,9 @@ int doctor_run(int argc, char** argv) {
                            "What slows a run down, and which line of its recipe to change.");
   options.positional_help("RUN");
   options.add_options()("watch", "look again every two seconds while the run goes on")(
+      "prove",
+      "take some steps of the run's recipe on samples that lie ready in memory, and say what data "
+      "costs the run; writes nothing")(
       "json", "print JSON; with --watch an object a line, whenever it has changed")(
       "run", "the run's folder", cxxopts::value<std::string>(), "RUN")("h,help", "show this help");
   options.parse_positional({"run"});
@@ -72,11 +80,18 @@ int doctor_run(int argc, char** argv) {
   }
   experiment::RunReader reader(required_option(parsed, "run"));
   const bool as_json = parsed.count("json") != 0;
+  const bool proves = parsed.count("prove") != 0;
   if (parsed.count("watch") != 0) {
+    if (proves) throw Error(Exit::kRecipe, "--watch and --prove don't go together; see --help");
     watch(reader, as_json);
     return 0;
   }
   reader.update();
+  if (proves) {
+    const doctor::Proof proof = prove_run(reader.data());
+    fmt::print("{}", report_on(reader.data(), as_json, &proof));
+    return 0;
+  }
   fmt::print("{}", report_on(reader.data(), as_json));
   return 0;
 }

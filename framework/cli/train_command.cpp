@@ -41,9 +41,11 @@ constexpr const char* kOtherCommands =
     "  trainer compare A B\n"
     "  trainer data pack|inspect|bench\n"
     "  trainer devices [--watch]\n"
-    "  trainer doctor [RUN [--watch]]\n"
+    "  trainer doctor [RUN [--watch|--prove]]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
+    "  trainer eval RUN\n"
+    "  trainer export RUN --output FILE\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
 
@@ -54,6 +56,8 @@ cxxopts::Options train_options() {
                         cxxopts::value<std::string>(),
                         "DIR")("resume", "auto, or the folder of a run or checkpoint to go on from",
                                cxxopts::value<std::string>(), "auto|PATH")(
+      "profile", "a trace of these steps for Perfetto and TensorBoard, into the run's folder",
+      cxxopts::value<std::string>(), "steps=A..B")(
       "dry-run", "check everything, show the plan, train nothing")("h,help", "show this help");
   return options;
 }
@@ -104,6 +108,7 @@ void say_verdict(const std::filesystem::path& run) {
 
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
                c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
+               const std::optional<train::ProfileSteps>& profile,
                std::vector<std::string> command) {
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
@@ -144,6 +149,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     return 0;
   }
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
+  if (profile) trainer.profile(*profile);
   const Exit status = trainer.run();
   if (group->is_first()) say_verdict(folder.path);
   return static_cast<int>(status);
@@ -157,6 +163,10 @@ int train_command(int argc, char** argv) {
   if (parsed.count("help") != 0) {
     fmt::print("{}{}", options.help(), kOtherCommands);
     return 0;
+  }
+  std::optional<train::ProfileSteps> profile;
+  if (parsed.count("profile") != 0) {
+    profile = train::read_profile_steps(parsed["profile"].as<std::string>());
   }
   const distributed::Ranks ranks = distributed::read_ranks();
   if (ranks.rank > 0) log::write_only_warnings();
@@ -185,7 +195,8 @@ int train_command(int argc, char** argv) {
       distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
   // What ends this rank is what the others should say.
   try {
-    return train_with(group, job, device, where, parsed.count("dry-run") != 0, {argv, argv + argc});
+    return train_with(group, job, device, where, parsed.count("dry-run") != 0, profile,
+                      {argv, argv + argc});
   } catch (const Error& error) {
     group->say_farewell(static_cast<int>(error.status()), error.what());
     throw;

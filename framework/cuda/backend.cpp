@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
+#include <torch/csrc/cuda/memory_snapshot.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -15,6 +16,8 @@ namespace brim::cuda {
 namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
+
+constexpr size_t kHistoryEvents = 100'000;
 
 c10::DeviceIndex index(int device) { return static_cast<c10::DeviceIndex>(device); }
 
@@ -79,6 +82,18 @@ class Backend final : public device::CudaBackend {
   void release_cached() const override {
     prepare_allocator();
     allocator::emptyCache();
+  }
+
+  void start_memory_history() const override {
+    prepare_allocator();
+    torch::cuda::_record_memory_history(/*enabled=*/"all", /*context=*/"all", /*stacks=*/"all",
+                                        kHistoryEvents);
+  }
+
+  std::string memory_snapshot() const override {
+    std::string result = torch::cuda::_memory_snapshot_pickled();
+    torch::cuda::_record_memory_history(std::nullopt);
+    return result;
   }
 
   void set_memory_fraction(double fraction, int device) const override {

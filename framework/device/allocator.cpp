@@ -8,11 +8,14 @@
 #include <string>
 
 #include "framework/base/units.h"
+#include "framework/device/memory_history.h"
 
 namespace brim::device {
 namespace {
 
 void report(void* block, int64_t change_bytes) {
+  change_bytes > 0 ? remember_allocation(block, static_cast<size_t>(change_bytes))
+                   : remember_free(block, static_cast<size_t>(-change_bytes));
   if (!c10::memoryProfilingEnabled()) return;
   const MemoryStats now = cpu_memory();
   c10::reportMemoryUsageToProfiler(block, change_bytes, static_cast<size_t>(now.allocated_bytes),

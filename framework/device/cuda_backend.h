@@ -40,6 +40,10 @@ class CudaBackend {
   virtual CudaMemory memory(int device) const = 0;
   virtual void reset_peak(int device) const = 0;
   virtual void release_cached() const = 0;
+  /// LibTorch's allocator remembers what it does, on every device, until memory_snapshot(): the
+  /// pickle that PyTorch's memory viewer reads.
+  virtual void start_memory_history() const = 0;
+  virtual std::string memory_snapshot() const = 0;
   /// The share of a device's memory that this process may take, in (0, 1].
   virtual void set_memory_fraction(double fraction, int device) const = 0;
   virtual void set_device(int device) const = 0;

@@ -8,6 +8,7 @@
 #include "framework/base/units.h"
 #include "framework/device/allocator.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory_history.h"
 
 namespace brim::device {
 namespace {
@@ -53,6 +54,11 @@ class CpuMemory final : public Memory {
     const int64_t own = status_bytes("VmHWM") - status_bytes("RssFile") - start_bytes_;
     return std::max<int64_t>(0, own - stats().peak_reserved_bytes);
   }
+  void start_history() override { start_memory_history(); }
+  std::string snapshot() override {
+    stop_memory_history();
+    return pickle_memory_history();
+  }
   void synchronize() const override {}
 
  private:
@@ -88,6 +94,8 @@ class GpuMemory final : public Memory {
   void release_cached() override { cuda().backend->release_cached(); }
   /// The context is taken before the limit is read, where it is what is free.
   int64_t outside_bytes() const override { return 0; }
+  void start_history() override { cuda().backend->start_memory_history(); }
+  std::string snapshot() override { return cuda().backend->memory_snapshot(); }
   void synchronize() const override { cuda().backend->synchronize(device_); }
 
  private:

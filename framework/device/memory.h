@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "framework/device/block_cache.h"
 #include "framework/device/choice.h"
@@ -24,6 +25,11 @@ class Memory {
   /// The most that the job has held beside tensors: on the CPU what the process has grown by since
   /// this was made, batches being loaded included, pages of mapped files not.
   virtual int64_t outside_bytes() const = 0;
+  /// From now on every allocation is remembered, until snapshot().
+  virtual void start_history() = 0;
+  /// What happened since, and what is held: a pickle for PyTorch's memory viewer
+  /// (pytorch.org/memory_viz).
+  virtual std::string snapshot() = 0;
   /// Waits for what the device has been given to do.
   virtual void synchronize() const = 0;
 

@@ -24,6 +24,10 @@ int64_t MemoryAccount::activations_bytes() const {
 }
 
 std::string MemoryAccount::text() const {
+  if (parameters_bytes == 0) {
+    return fmt::format("the model itself did not fit, tensors had {} by then; the job may take {}",
+                       format_bytes(peak_bytes), format_bytes(limit_bytes));
+  }
   std::string text =
       fmt::format("parameters {}, gradients {}, optimizer {}", format_bytes(parameters_bytes),
                   format_bytes(gradients_bytes), format_bytes(optimizer_bytes));
@@ -80,10 +84,9 @@ std::optional<MemoryAccount> read_memory_account(const nlohmann::json& json) {
       {"limit_bytes", &account.limit_bytes}};
   const auto bytes_in = [](const nlohmann::json& object, const char* name, int64_t& bytes) {
     const auto found = object.find(name);
-    if (found == object.end() || !found->is_number_unsigned()) return false;
-    if (found->get<uint64_t>() > uint64_t{1} << 50) return false;  // no machine has a pebibyte
+    if (found == object.end() || !found->is_number_integer()) return false;
     bytes = found->get<int64_t>();
-    return true;
+    return bytes >= 0 && bytes <= int64_t{1} << 50;  // no machine has a pebibyte
   };
   if (!json.is_object()) return std::nullopt;
   for (const auto& [name, bytes] : figures) {

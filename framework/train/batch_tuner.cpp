@@ -45,6 +45,7 @@ class ProbeJob {
       : job_(job),
         shape_(shape),
         source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
+        pretrained_(std::exchange(job.model.pretrained, {})),
         sampler_(std::exchange(job.data.sampler, {})),
         batch_(job.batch),
         train_(job.train),
@@ -59,6 +60,7 @@ class ProbeJob {
   }
   ~ProbeJob() {
     job_.data.source = std::move(source_);
+    job_.model.pretrained = std::move(pretrained_);
     job_.data.sampler = std::move(sampler_);
     job_.batch = batch_;
     job_.train = train_;
@@ -92,6 +94,7 @@ class ProbeJob {
   JobConfig& job_;
   DataShape shape_;
   recipe::Slot<data::SourceConfig> source_;
+  std::filesystem::path pretrained_;  // weights are as large whatever they are
   data::SamplerSection sampler_;
   BatchConfig batch_;
   TrainConfig train_;
@@ -191,7 +194,10 @@ class Prober {
     } catch (const c10::OutOfMemoryError&) {
       is_built = false;
     }
-    if (!all(is_built)) return false;
+    if (!all(is_built)) {
+      account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
+      return false;
+    }
     account_ = memory_account(*parts, memory_);
     // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
     const int64_t copy_bytes =

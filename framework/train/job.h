@@ -31,6 +31,9 @@ struct RunConfig {
 
 struct ModelSection {
   recipe::Slot<nn::ModelConfig> model;
+  std::filesystem::path pretrained;  // empty: weights are drawn at random
+  bool strict = true;
+  std::vector<std::string> freeze;
   void fields(recipe::Fields& f);
 };
 
@@ -101,6 +104,7 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
+  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 

@@ -18,6 +18,7 @@
 #include "framework/nn/block.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
+#include "framework/train/pretrained.h"
 
 namespace brim::train {
 namespace {
@@ -95,6 +96,10 @@ void build_model(const JobConfig& job, Parts& parts) {
                                         .height = shape.height,
                                         .width = shape.width,
                                         .classes = parts.train_data->classes()});
+  if (!job.model.pretrained.empty()) {
+    load_pretrained(*parts.model, job.model.pretrained, job.model.strict);
+  }
+  if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
   if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
   parts.model->to(parts.device, parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
@@ -208,6 +213,13 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
                               format_count(parts.eval_data ? parts.eval_data->size() : 0),
                               shape.height, shape.width, shape.channels,
                               parts.train_data->classes()));
+  if (!job.model.freeze.empty()) {
+    int64_t trained = 0;
+    for (const at::Tensor& parameter : parts.model->parameters()) {
+      if (parameter.requires_grad()) trained += parameter.numel();
+    }
+    lines.push_back(fmt::format("frozen: all but {} parameters", format_count(trained)));
+  }
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(fmt::format("plan: {} steps of {} samples{}, {} steps an epoch",
                               format_count(parts.total_steps), *job.batch.global,

@@ -30,6 +30,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       progress_(state),
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
+      profiler_(timeline_, parts_.device),
       all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
@@ -44,6 +45,13 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, parts_.device, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
+}
+
+void Trainer::profile(ProfileSteps steps) {
+  const std::string rank = group_.is_alone() ? "" : fmt::format(".rank-{}", group_.rank());
+  const std::string name =
+      fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
+  profiler_.record(steps, folder_.path / name, memory_);
 }
 
 void Trainer::train_step() {
@@ -208,7 +216,9 @@ Exit Trainer::run() {
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
     if (progress_.step == parts_.total_steps || wishes_.stop) break;
+    profiler_.before(progress_.step + 1);
     train_step();
+    profiler_.after(progress_.step);
     exchange_wishes();
     progress_.evaluation_due = evaluation_falls_due();
     if (checkpoint_falls_due() && !progress_.evaluation_due) save(/*is_best=*/false);
@@ -221,6 +231,7 @@ Exit Trainer::run() {
   votes_.finish();
   take_arrived_values(/*wait=*/true);
   if (store_) store_->wait();
+  profiler_.finish(progress_.step);
   report_end(complete);
   group_.finish();
   return complete ? Exit::kDone : Exit::kStopped;

@@ -21,6 +21,7 @@
 #include "framework/train/micro_batch.h"
 #include "framework/train/module_memory.h"
 #include "framework/train/parts.h"
+#include "framework/train/profiler.h"
 #include "framework/train/recorder.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
@@ -35,6 +36,9 @@ class Trainer {
   /// are cut back to the state's step. A folder without a path: nothing is recorded.
   Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder,
           device::Memory& memory);
+
+  /// A trace of these steps goes into the run's folder, a file of each rank's own. Before run().
+  void profile(ProfileSteps steps);
 
   /// Trains to the end (kDone), or until a stop is asked for (kStopped, state saved). Throws Error:
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
@@ -96,6 +100,7 @@ class Trainer {
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
+  Profiler profiler_;
   DeviceValues values_;
   Inputs all_inputs_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "framework/base/units.h"
 
@@ -58,6 +59,24 @@ TEST(Timeline, TimeThatNoPhaseClaimsIsOther) {
   const auto seconds = timeline.take();
   EXPECT_GE(of(seconds, Phase::kOther), 0.001);
   EXPECT_EQ(sum(seconds), of(seconds, Phase::kOther));
+}
+
+TEST(Timeline, AnObserverIsToldOfEachPhaseThatBeginsOnce) {
+  struct Listener : PhaseObserver {
+    std::vector<Phase> heard;
+    void begins(Phase phase) override { heard.push_back(phase); }
+  } listener;
+  Timeline timeline;
+  timeline.enter(Phase::kCopy);
+  timeline.observe(&listener);
+  timeline.enter(Phase::kCopy);  // goes on
+  timeline.enter(Phase::kForward);
+  timeline.move(Phase::kForward, Phase::kCommunication, 0);
+  timeline.take();
+  timeline.enter(Phase::kBackward);
+  timeline.observe(nullptr);
+  timeline.enter(Phase::kOther);
+  EXPECT_EQ(listener.heard, (std::vector{Phase::kForward, Phase::kBackward}));
 }
 
 TEST(Timeline, EachPhaseHasANameOfItsOwn) {

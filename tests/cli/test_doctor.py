@@ -28,6 +28,11 @@ def test_text_and_json_tell_the_same():
     assert checks(found)["libtorch"]["found"].startswith("2.11")
 
 
+def test_the_cpu_trains_as_it_should():
+    cpu = checks(doctor("--json"))["self-test cpu"]
+    assert cpu["health"] == "pass" and cpu["found"].startswith("10 steps in fp32: ")
+
+
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -3,10 +3,9 @@ import json
 import signal
 import subprocess
 
-import numpy as np
 import pytest
-from PIL import Image
 
+from slow_data import SLOW_RECIPE, make_large_images
 from trainer import DIGITS, TRAINER, environment, metrics, sets, trainer
 
 
@@ -14,35 +13,9 @@ from trainer import DIGITS, TRAINER, environment, metrics, sets, trainer
 def slow_run(tmp_path_factory):
     """A tiny model on images of 4 megapixels: everything waits for the decoder."""
     root = tmp_path_factory.mktemp("slow")
-    y, x = np.mgrid[0:1600, 0:2400]
-    for label in "ab":
-        (root / "images" / label).mkdir(parents=True)
-        for i in range(4):
-            pixels = np.stack([(x + 40 * i) % 256, y % 256, (x ^ y) % 256], -1).astype(np.uint8)
-            Image.fromarray(pixels).save(root / "images" / label / f"{i}.jpg")
+    make_large_images(root / "images")
     recipe = root / "slow.toml"
-    recipe.write_text("""[run]
-name = "slow"
-[model]
-name = "mlp"
-hidden = 8
-depth = 1
-[data]
-kind = "image_folder"
-image_size = 32
-workers = 1
-[data.train]
-path = "images"
-[batch]
-global = 2
-micro = 2
-[optimizer]
-name = "sgd"
-learning_rate = 0.01
-[train]
-steps = 40
-epochs = 10
-""")
+    recipe.write_text(SLOW_RECIPE)
     done = trainer("--recipe", recipe, "--output", root / "run")
     assert done.returncode == 0, done.stderr
     return root / "run", done.stderr

@@ -100,7 +100,7 @@ std::vector<Result> examine(const Surroundings& surroundings) {
   std::vector<Result> results;
   for (const Check& check : all_checks()) {
     if (auto finding = check.run(surroundings)) {
-      results.push_back({check.name, *std::move(finding)});
+      results.push_back({std::string(check.name), *std::move(finding)});
     }
   }
   return results;

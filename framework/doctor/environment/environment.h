@@ -3,7 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "framework/doctor/environment/checks.h"
@@ -15,7 +14,7 @@ namespace brim::doctor::environment {
 Surroundings look_around(Software software);
 
 struct Result {
-  std::string_view name;
+  std::string name;
   Finding finding;
 };
 

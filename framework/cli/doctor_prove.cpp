@@ -1,0 +1,86 @@
+#include "framework/cli/doctor_prove.h"
+
+#include <c10/core/Device.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/cli/self_launch.h"
+#include "framework/device/choice.h"
+#include "framework/device/device_list.h"
+#include "framework/device/memory.h"
+#include "framework/distributed/ranks.h"
+#include "framework/recipe/document.h"
+#include "framework/telemetry/run_record.h"
+#include "framework/train/ceiling.h"
+#include "framework/train/job.h"
+
+namespace brim::cli {
+namespace {
+
+/// Of a job for several devices, one of them.
+void choose_one(device::DeviceConfig& config) {
+  const device::DeviceList list = device::parse_device_list(config.select);
+  if (list.ranks < 2) return;
+  config.select = list.kind == device::DeviceList::Kind::kCpu ? "cpu" : "auto";
+}
+
+/// One rank's part of each step. Pairs that are mixed stay whole.
+void take_share(train::BatchConfig& batch, int64_t ranks) {
+  if (ranks < 2 || !batch.global) return;
+  const int64_t share = *batch.global / ranks;
+  batch.global = share < 2 ? 1 : share / 2 * 2;
+  if (batch.micro) batch.micro = std::min(*batch.micro, *batch.global);
+}
+
+/// What makes the run's figures another machine's.
+void compare_machines(const nlohmann::json& record, c10::Device device, doctor::Proof& proof) {
+  const auto text = [](const nlohmann::json& from, const char* key) {
+    return from.is_object() && from.contains(key) && from[key].is_string()
+               ? from[key].get<std::string>()
+               : std::string();
+  };
+  const std::string run_device = text(record, "device");
+  if (!run_device.empty() && run_device.starts_with("cuda") != device.is_cuda()) {
+    proof.otherness.push_back(
+        fmt::format("the run was on {} and this is {}", run_device, device.str()));
+  }
+  if (!record.contains("machine")) return;
+  const std::string host = text(record["machine"], "host");
+  const std::string here = text(telemetry::machine_record(), "host");
+  if (!host.empty() && host != here) {
+    proof.otherness.push_back(fmt::format("the run was on host {} and this is {}", host, here));
+  }
+}
+
+}  // namespace
+
+doctor::Proof prove_run(const experiment::RunData& run) {
+  if (run.recipe.empty()) {
+    throw Error(Exit::kData, "{}: expected the run's recipe.toml, which --prove runs again",
+                run.folder.string());
+  }
+  if (distributed::read_ranks().world > 1) {
+    throw Error(Exit::kRecipe, "--prove measures one rank: start it without a launcher");
+  }
+  const doctor::RunFacts facts = doctor::facts_of(run);
+  train::JobConfig job = train::read_job(recipe::load((run.folder / "recipe.toml").string(), {}));
+  const int64_t ranks = std::max<int64_t>(1, facts.ranks.value_or(1));
+  take_share(job.batch, ranks);
+  device::DeviceConfig placed = job.device;
+  choose_one(placed);
+  const device::Selection selection = place(placed);  // its claims last as long as the steps
+  const c10::Device device = device::choose_device(placed);
+  const auto memory = device::memory_of(device, job.device, ranks);
+  log::info("{}: its steps on samples that lie ready, on {}", job.run.name, device.str());
+  const train::Ceiling ceiling = train::measure_ceiling(std::move(job), device, *memory);
+  doctor::Proof proof = doctor::prove(facts, ceiling.samples_per_s, ceiling.steps);
+  compare_machines(run.record, device, proof);
+  return proof;
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,71 @@
+#include "framework/doctor/proof.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "framework/base/units.h"
+
+namespace brim::doctor {
+namespace {
+
+constexpr double kGapOfNoise = 0.03;  // two measurements of one speed differ by as much
+
+}  // namespace
+
+std::optional<double> Proof::gap() const {
+  if (!got_per_s || ceiling_per_s <= 0 || !otherness.empty()) return std::nullopt;
+  return 1 - *got_per_s / ceiling_per_s;
+}
+
+std::string Proof::sentence() const {
+  const auto count = [](double figure) { return format_count(std::llround(figure)); };
+  std::string figures = fmt::format(
+      "the same steps make {} samples/s on samples that lie ready in memory", count(ceiling_per_s));
+  if (ranks > 1) figures += fmt::format(" on {} ranks that never wait for each other", ranks);
+  if (!got_per_s) return figures + "; the run has recorded no speed to compare with";
+  figures += fmt::format(", the run got {}", count(*got_per_s));
+  const auto lost = gap();
+  if (!lost) {
+    return fmt::format("{}; that can't be compared: {}", figures, fmt::join(otherness, ", "));
+  }
+  const char* who = ranks > 1 ? "data and the other ranks cost" : "data costs";
+  if (*lost > kGapOfNoise) {
+    return fmt::format("{} you {:.0f} %: {} (it waited for data {:.0f} % of the time)", who,
+                       100 * *lost, figures, 100 * waited_share);
+  }
+  if (*lost < -kGapOfNoise) {
+    return fmt::format(
+        "the run was faster than its ceiling is now: {}; look for what else uses "
+        "this machine",
+        figures);
+  }
+  return fmt::format("{} you next to nothing: {}", who, figures);
+}
+
+Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
+  Proof proof;
+  proof.ranks = facts.ranks.value_or(1);
+  proof.ceiling_per_s = ceiling_per_s * static_cast<double>(proof.ranks);
+  proof.got_per_s = facts.given_per_s;
+  proof.waited_share = facts.share(Phase::kDataWait);
+  proof.steps = steps;
+  return proof;
+}
+
+nlohmann::json to_json(const Proof& proof) {
+  const auto or_null = [](const std::optional<double>& figure) {
+    return figure ? nlohmann::json(*figure) : nlohmann::json(nullptr);
+  };
+  return {{"ceiling_per_s", proof.ceiling_per_s},
+          {"run_per_s", or_null(proof.got_per_s)},
+          {"gap", or_null(proof.gap())},
+          {"waited_for_data", proof.waited_share},
+          {"ranks", proof.ranks},
+          {"steps", proof.steps},
+          {"message", proof.sentence()}};
+}
+
+}  // namespace brim::doctor
