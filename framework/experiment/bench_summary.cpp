@@ -52,6 +52,11 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
+std::string interval_name(const Interval& interval) {
+  return interval.confidence > 0 ? fmt::format("{:.3g} % interval", 100 * interval.confidence)
+                                 : "no interval";
+}
+
 /// "forward 45 %, backward 40 %, …": the largest first.
 std::string shares(const std::map<std::string, double>& phases_s) {
   double whole = 0.0;
@@ -91,7 +96,9 @@ std::vector<std::string> doubts(const BenchResult& result) {
   std::vector<std::string> lines;
   const auto& runs = result.variants[0].runs;
   const double confidence = summary_of(result.variants[0]).interval.confidence;
-  if (confidence < kConfidence) {
+  if (runs.size() == 1) {
+    lines.emplace_back("one run says nothing of how much runs vary; 6 or more give an interval");
+  } else if (confidence < kConfidence) {
     lines.push_back(
         fmt::format("the interval is the range of {} runs and covers the median with "
                     "{:.1f} %; 6 runs or more give 95 %",
@@ -183,9 +190,8 @@ json to_json(const Summary& summary) {
 std::string report(const BenchResult& result) {
   const Summary of_first = summary_of(result.variants[0]);
   const double first = of_first.samples_per_s;
-  std::vector<Row> rows = {{"variant", "samples/s",
-                            fmt::format("{:.3g} % interval", 100 * of_first.interval.confidence),
-                            "variation", "step p50 / p95", "peak memory", "to the first"}};
+  std::vector<Row> rows = {{"variant", "samples/s", interval_name(of_first.interval), "variation",
+                            "step p50 / p95", "peak memory", "to the first"}};
   for (const BenchVariant& variant : result.variants) rows.push_back(row_of(variant, first));
   std::string text = table(rows);
   for (const BenchVariant& variant : result.variants) {
