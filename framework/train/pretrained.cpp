@@ -1,6 +1,7 @@
 #include "framework/train/pretrained.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 #include <algorithm>
