@@ -65,6 +65,9 @@ void OptimizerSection::fields(recipe::Fields& f) {
 }
 
 void ScheduleSection::fields(recipe::Fields& f) {
+  f.auto_or("steps", steps,
+            "laid out for a run of at least this many steps, of which this may be the first part",
+            at_least(1));
   f.part("name", schedule, "how the learning rate changes over the run");
 }
 

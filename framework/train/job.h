@@ -68,6 +68,7 @@ struct OptimizerSection {
 };
 
 struct ScheduleSection {
+  std::optional<int64_t> steps;  // nullopt: those of the run
   recipe::Slot<optim::ScheduleConfig> schedule{"constant"};
   void fields(recipe::Fields& f);
 };

@@ -192,7 +192,8 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
       peak_learning_rate(job),
-      {.steps = parts.total_steps, .steps_per_epoch = parts.steps_per_epoch});
+      {.steps = std::max(parts.total_steps, job.schedule.steps.value_or(0)),
+       .steps_per_epoch = parts.steps_per_epoch});
   parts.scaler = make_scaler(job, parts);
   if (job.train.ema > 0) {
     parts.ema =
