@@ -2,7 +2,7 @@
 """What the batch tuner finds under caps of memory, and whether runs with it stay inside.
 
 usage: .venv/bin/python benchmarks/tuning.py [--models mlp,resnet18_32] [--precisions fp32,bf16]
-       [--optimizers sgd,adamw] [--caps 1,2,4,8] [--further 20]
+       [--optimizers sgd,adamw] [--caps 1,2,4,8] [--further 20] [--peers PYTHON]
 
 For each case: `trainer tune --fresh --json`, then a run of --further steps with the size found, two
 micro-batches a step and an evaluation at its end, from whose steps "in steps" is counted. Writes a
@@ -97,7 +97,35 @@ def measure(case, further):
         error = chosen.get("predicted_bytes", chosen["peak_bytes"]) / chosen["peak_bytes"] - 1
         return {"micro": micro, "probes": len(found["probes"]), "fill": chosen["peak_bytes"] / chosen["cap_bytes"],
                 "error": error, "seconds": found["seconds"], "steps": found["seconds"] / step_s,
-                "short": said.count("out of memory"), "growth": (most - least) / (case["cap"] * 2**30)}
+                "short": said.count("out of memory"), "growth": (most - least) / (case["cap"] * 2**30), "most": most - least}
+
+
+PEERS = {"lightning": "Lightning's BatchSizeFinder", "accelerate": "Accelerate's find_executable_batch_size"}
+PATIENCE_S = 1200
+PEER_TABLE = [
+    "Peers under the same cap on what tensors hold (`benchmarks/peers/cap_tensors.cpp` fails LibTorch's allocations over "
+    "it; memory of libraries beside tensors is not capped, while Brim's cap counts it). They search up to four times "
+    "Brim's size. \"Peak\" is the growth of VmHWM. \"Further\": micro-batches that went through afterwards, at "
+    "that size.", "",
+    "| model | precision | optimizer | cap | tool | size | seconds | peak | further |", "|---|---|---|---|---|---|---|---|---|"]
+
+
+def measure_peer(tool, case, python, largest):
+    """A row's cells: size, seconds, peak, whether the further steps went through."""
+    model, side = MODELS[case["model"]]
+    words = [python, SOURCE / "benchmarks" / "peers" / "batch_size.py", tool, "--model", model, "--side", side,
+             "--optimizer", case["optimizer"], "--cap", case["cap"], "--largest", largest]
+    words += ["--bf16"] if case["precision"] == "bf16" else []
+    try:
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return f"none in {PATIENCE_S} s | – | – | –"
+    if done.returncode != 0 or not done.stdout:
+        return f"ended with status {done.returncode} | – | – | –"
+    result = json.loads(done.stdout.splitlines()[-1])
+    size = f"{result['micro']:,}" if result["micro"] else result["error"]
+    further = f"{result['survived']} of {result['steps']}" + (" (out of memory)" if "error" in result else "")
+    return f"{size} | {result['seconds']:.1f} s | {result['peak_bytes'] / 2**30:.2f} GiB | {further}"
 
 
 def main():
@@ -107,11 +135,12 @@ def main():
     parser.add_argument("--optimizers", default="sgd,adamw")
     parser.add_argument("--caps", default="1,2,4,8")
     parser.add_argument("--further", type=int, default=20)
+    parser.add_argument("--peers", metavar="PYTHON", help="one that has lightning and accelerate")
     args = parser.parse_args()
     unknown = set(args.models.split(",")) - set(MODELS)
     if unknown:
         parser.error(f"--models: unknown {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
-    rows, results = [], []
+    rows, results, peers = [], [], []
     for model, precision, optimizer, cap in itertools.product(
             args.models.split(","), args.precisions.split(","), args.optimizers.split(","), args.caps.split(",")):
         case = {"model": model, "precision": precision, "optimizer": optimizer, "cap": float(cap)}
@@ -121,6 +150,14 @@ def main():
                     f"| {100 * result['fill']:.1f} % | {100 * result['error']:+.1f} % | {result['seconds']:.1f} s "
                     f"| {result['steps']:.0f} | {result['short']} | {100 * result['growth']:.1f} % |")
         print(rows[-1], flush=True)
+        for tool, name in PEERS.items() if args.peers else ():
+            peers.append(f"| {model} | {precision} | {optimizer} | {cap} GiB | {name} | "
+                         + measure_peer(tool, case, args.peers, 4 * result["micro"]) + " |")
+            print(peers[-1], flush=True)
+        if args.peers:
+            peers.append(f"| {model} | {precision} | {optimizer} | {cap} GiB | Brim | {result['micro']:,} "
+                         f"| {result['seconds']:.1f} s | {result['most'] / 2**30:.2f} GiB | {2 * args.further} of "
+                         f"{2 * args.further} |")
     date = datetime.date.today().isoformat()
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, capture_output=True,
                             text=True).stdout.strip()
@@ -137,7 +174,7 @@ def main():
         f"Medians: {statistics.median(r['probes'] for r in results):g} probes, "
         f"{statistics.median(r['steps'] for r in results):.0f} steps; worst prediction "
         f"{100 * max(abs(r['error']) for r in results):.1f} %; least fill {100 * min(r['fill'] for r in results):.1f} %.",
-        ""]))
+        "", *(PEER_TABLE + peers + [""] if peers else [])]))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ int data_tokenize(int argc, char** argv);
 int devices_command(int argc, char** argv);
 /// trainer doctor [--json]
 int doctor_command(int argc, char** argv);
+/// trainer eval RUN|CHECKPOINT [--recipe R] [--json]: loss and accuracy on evaluation data
+int eval_command(int argc, char** argv);
+/// trainer export RUN|CHECKPOINT --output FILE: weights as a safetensors file
+int export_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]
 int recipe_command(int argc, char** argv);
 /// trainer doctor RUN [--watch|--prove] [--json]: diagnosis of a run

@@ -27,15 +27,17 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 9> kCommands = {{{"bench", bench_command},
-                                               {"compare", compare_command},
-                                               {"data", data_command},
-                                               {"devices", devices_command},
-                                               {"doctor", doctor_command},
-                                               {"recipe", recipe_command},
-                                               {"report", report_command},
-                                               {"tune", tune_command},
-                                               {"version", version_command}}};
+constexpr std::array<Command, 11> kCommands = {{{"bench", bench_command},
+                                                {"compare", compare_command},
+                                                {"data", data_command},
+                                                {"devices", devices_command},
+                                                {"doctor", doctor_command},
+                                                {"eval", eval_command},
+                                                {"export", export_command},
+                                                {"recipe", recipe_command},
+                                                {"report", report_command},
+                                                {"tune", tune_command},
+                                                {"version", version_command}}};
 
 void register_parts() {
   models::register_all();

@@ -47,8 +47,9 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** a
   }
 }
 
-recipe::Value load_document(const cxxopts::ParseResult& options) {
-  if (options.count("recipe") == 0) {
+recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe) {
+  const bool is_named = options.count("recipe") != 0;
+  if (!is_named && recipe.empty()) {
     throw Error(Exit::kRecipe, "no recipe given; try: trainer --recipe recipes/digits.toml");
   }
   recipe::LayerOptions layers;
@@ -62,7 +63,7 @@ recipe::Value load_document(const cxxopts::ParseResult& options) {
     // Quoted: an index must stay a string.
     layers.sets.push_back("device.select=\"" + options["devices"].as<std::string>() + "\"");
   }
-  return recipe::load(options["recipe"].as<std::string>(), layers);
+  return recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
 }
 
 std::string required_option(const cxxopts::ParseResult& options, const std::string& name) {

@@ -21,8 +21,9 @@ int64_t threads_option(const cxxopts::ParseResult& options);
 /// Parses; a flag that doesn't exist, a missing value or a stray word is an Error(kRecipe).
 cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv);
 
-/// The document of the job that the options name. Error(kRecipe) without --recipe.
-recipe::Value load_document(const cxxopts::ParseResult& options);
+/// The document of the job that the options name, of `recipe` where they name none. Error(kRecipe)
+/// without either.
+recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe = "");
 
 /// An option that must be given.
 std::string required_option(const cxxopts::ParseResult& options, const std::string& name);

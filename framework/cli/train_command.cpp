@@ -44,6 +44,8 @@ constexpr const char* kOtherCommands =
     "  trainer doctor [RUN [--watch|--prove]]\n"
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
+    "  trainer eval RUN\n"
+    "  trainer export RUN --output FILE\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
 

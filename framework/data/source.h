@@ -2,6 +2,7 @@
 // the training set and the evaluation set; config.h holds the rest of [data].
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "framework/data/augment/augment.h"
@@ -19,6 +20,9 @@ class SourceConfig : public recipe::Part {
 
   /// Null where the recipe names no evaluation data. Shape and classes are those of training.
   virtual std::unique_ptr<Dataset> open_eval() const = 0;
+
+  /// What it keeps of samples in memory, at most.
+  virtual int64_t cache_bytes() const { return 0; }
 };
 
 /// Registers every kind in recipe::registry<SourceConfig>(); call once at program start.

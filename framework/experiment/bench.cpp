@@ -30,6 +30,7 @@ constexpr int64_t kFewestWarmup = 3;
 
 std::vector<std::string> own_settings(int64_t steps) {
   return {"--set", fmt::format("train.steps={}", steps),
+          "--set", "schedule.steps=1000000000000",
           "--set", "telemetry.every_steps=1",
           "--set", "telemetry.tensorboard=false",
           "--set", "eval.enabled=false",
@@ -119,7 +120,7 @@ class Bench {
     const double step_s = median(run.step_s);
     variant.steps = asked.value_or(std::clamp(static_cast<int64_t>(std::ceil(kMeasured_s / step_s)),
                                               kFewestSteps, kMostChosenSteps));
-    log::info("{}: {} a step, {} after {} steps; {} runs of {} steps follow", variant.name,
+    log::info("{}: {} a step, {} after {} steps; {} × {} steps follow", variant.name,
               format_duration(step_s), run.is_steady ? "steady" : "not steady", run.warmup_steps,
               plan_.repeats, format_count(variant.warmup + variant.steps));
   }
@@ -129,7 +130,7 @@ class Bench {
     variant.runs.push_back(run_once(index, variant.warmup, variant.steps));
     ++done_;
     const MeasuredRun& run = variant.runs.back();
-    log::info("run {} of {}: {}: {:.6g} samples/s{}", done_, runs(), variant.name,
+    log::info("run {} of {}: {}: {:.5g} samples/s{}", done_, runs(), variant.name,
               run.samples_per_s, run.is_steady ? "" : ", not steady");
   }
 

@@ -27,6 +27,7 @@ json to_json(const MeasuredRun& run) {
           {"first_step_s", run.first_step_s},
           {"peak_bytes", run.peak_bytes},
           {"resident_peak_bytes", run.resident_peak_bytes},
+          {"power_w", run.power_w > 0 ? json(run.power_w) : json()},
           {"warmup_steps", run.warmup_steps},
           {"is_steady", run.is_steady},
           {"conditions", run.conditions}};

@@ -52,6 +52,11 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
+std::string interval_name(const Interval& interval) {
+  return interval.confidence > 0 ? fmt::format("{:.3g} % interval", 100 * interval.confidence)
+                                 : "no interval";
+}
+
 /// "forward 45 %, backward 40 %, …": the largest first.
 std::string shares(const std::map<std::string, double>& phases_s) {
   double whole = 0.0;
@@ -69,6 +74,14 @@ std::string shares(const std::map<std::string, double>& phases_s) {
   return text;
 }
 
+/// What a sample takes is known where one GPU does all the work.
+std::string energy(const Summary& summary, const json& ranks) {
+  if (!(summary.power_w > 0)) return "";
+  if (ranks != 1) return fmt::format("; {:.0f} W on the first GPU", summary.power_w);
+  return fmt::format("; {:.0f} W, {:.3g} J a sample", summary.power_w,
+                     summary.power_w / summary.samples_per_s);
+}
+
 double worst_condition(const BenchResult& result, const char* name) {
   double worst = 0.0;
   for (const BenchVariant& variant : result.variants) {
@@ -83,7 +96,9 @@ std::vector<std::string> doubts(const BenchResult& result) {
   std::vector<std::string> lines;
   const auto& runs = result.variants[0].runs;
   const double confidence = summary_of(result.variants[0]).interval.confidence;
-  if (confidence < kConfidence) {
+  if (runs.size() == 1) {
+    lines.emplace_back("one run says nothing of how much runs vary; 6 or more give an interval");
+  } else if (confidence < kConfidence) {
     lines.push_back(
         fmt::format("the interval is the range of {} runs and covers the median with "
                     "{:.1f} %; 6 runs or more give 95 %",
@@ -133,11 +148,13 @@ Summary summary_of(const BenchVariant& variant) {
   std::vector<double> figures;
   std::vector<double> steps;
   std::vector<double> starts;
+  std::vector<double> watts;
   std::map<std::string, std::vector<double>> phases;
   Summary summary;
   for (const MeasuredRun& run : variant.runs) {
     figures.push_back(run.samples_per_s);
     starts.push_back(run.first_step_s);
+    if (run.power_w > 0) watts.push_back(run.power_w);
     steps.insert(steps.end(), run.step_s.begin(), run.step_s.end());
     for (const auto& [phase, seconds] : run.phases_s) phases[phase].push_back(seconds);
     summary.peak_bytes = std::max(summary.peak_bytes, run.peak_bytes);
@@ -149,6 +166,7 @@ Summary summary_of(const BenchVariant& variant) {
   summary.step_p50_s = median(steps);
   summary.step_p95_s = quantile(steps, 0.95);
   summary.first_step_s = median(starts);
+  if (!watts.empty()) summary.power_w = median(watts);
   for (const auto& [phase, seconds] : phases) summary.phases_s[phase] = median(seconds);
   return summary;
 }
@@ -165,19 +183,22 @@ json to_json(const Summary& summary) {
           {"first_step_s", summary.first_step_s},
           {"phases_s", summary.phases_s},
           {"peak_bytes", summary.peak_bytes},
-          {"resident_peak_bytes", summary.resident_peak_bytes}};
+          {"resident_peak_bytes", summary.resident_peak_bytes},
+          {"power_w", summary.power_w > 0 ? json(summary.power_w) : json()}};
 }
 
 std::string report(const BenchResult& result) {
   const Summary of_first = summary_of(result.variants[0]);
   const double first = of_first.samples_per_s;
-  std::vector<Row> rows = {{"variant", "samples/s",
-                            fmt::format("{:.3g} % interval", 100 * of_first.interval.confidence),
-                            "variation", "step p50 / p95", "peak memory", "to the first"}};
+  std::vector<Row> rows = {{"variant", "samples/s", interval_name(of_first.interval), "variation",
+                            "step p50 / p95", "peak memory", "to the first"}};
   for (const BenchVariant& variant : result.variants) rows.push_back(row_of(variant, first));
   std::string text = table(rows);
   for (const BenchVariant& variant : result.variants) {
-    text += fmt::format("{}: {}\n", variant.name, shares(summary_of(variant).phases_s));
+    const Summary summary = summary_of(variant);
+    text += fmt::format("{}: {}", variant.name, shares(summary.phases_s));
+    text += energy(summary, result.environment.value("ranks", json()));
+    text += "\n";
   }
   for (const std::string& line : doubts(result)) text += "note: " + line + "\n";
   return text;

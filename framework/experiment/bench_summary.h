@@ -21,6 +21,7 @@ struct Summary {
   std::map<std::string, double> phases_s;  // medians of the runs' means
   int64_t peak_bytes = 0;                  // the largest of the runs
   int64_t resident_peak_bytes = 0;
+  double power_w = 0.0;  // of the first rank's GPU, median of the runs that know it; 0: none does
 };
 
 /// Of a variant with at least one run.

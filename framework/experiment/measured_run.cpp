@@ -21,6 +21,7 @@ struct StepLine {
   double samples = 0.0;
   double process_age_s = 0.0;
   double peak_bytes = 0.0;
+  double power_w = 0.0;  // 0: no new reading in this step
   std::map<std::string, double> phases_s;
 };
 
@@ -31,6 +32,7 @@ std::optional<StepLine> step_of(const std::vector<LineFigure>& figures) {
   for (const LineFigure& figure : figures) {
     if (figure.section == "phases_s") step.phases_s[std::string(figure.key)] = figure.value;
     if (figure.section == "memory" && figure.key == "peak_bytes") step.peak_bytes = figure.value;
+    if (figure.section == "device" && figure.key == "power_w") step.power_w = figure.value;
     if (!figure.section.empty()) continue;
     if (figure.key == "step_s") step.step_s = figure.value;
     if (figure.key == "samples_per_s") samples_per_s = figure.value;
@@ -77,6 +79,8 @@ MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measu
   run.first_step_s = steps.front().process_age_s;
   double seconds = 0.0;
   double samples = 0.0;
+  double watts = 0.0;
+  int64_t readings = 0;
   for (const StepLine& step : std::span(steps).last(count)) {
     run.step_s.push_back(step.step_s);
     seconds += step.step_s;
@@ -84,8 +88,13 @@ MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measu
     for (const auto& [phase, value] : step.phases_s) {
       run.phases_s[phase] += value / static_cast<double>(count);
     }
+    if (step.power_w > 0) {
+      watts += step.power_w;
+      ++readings;
+    }
     run.peak_bytes = std::max(run.peak_bytes, static_cast<int64_t>(step.peak_bytes));
   }
+  if (readings > 0) run.power_w = watts / static_cast<double>(readings);
   run.samples_per_s = samples / seconds;
   run.samples_per_step = samples / static_cast<double>(count);
   return run;

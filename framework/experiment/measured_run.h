@@ -18,6 +18,7 @@ struct MeasuredRun {
   double first_step_s = 0.0;  // from the process's start to the end of its first step
   int64_t peak_bytes = 0;     // of the device's tensors; 0: not recorded
   int64_t resident_peak_bytes = 0;
+  double power_w = 0.0;      // mean, of the first rank's GPU; 0: not known
   int64_t warmup_steps = 0;  // after which the run was steady; all before the measured ones if not
   bool is_steady = false;
   nlohmann::json conditions = nlohmann::json::object();  // Watch::finish()

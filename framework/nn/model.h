@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "framework/recipe/part.h"
 
@@ -27,6 +29,19 @@ class Model : public torch::nn::Module {
   using torch::nn::Module::Module;
   /// Images [N, C, H, W] to logits [N, classes].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
+
+  /// From now on these modules of the model stay in evaluation mode, whatever train() says.
+  void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {
+    in_evaluation_ = std::move(modules);
+    train(is_training());
+  }
+  void train(bool on = true) override {
+    torch::nn::Module::train(on);
+    for (torch::nn::Module* module : in_evaluation_) module->eval();
+  }
+
+ private:
+  std::vector<torch::nn::Module*> in_evaluation_;
 };
 
 /// Base of every model's config struct; registered in models/register.cpp.

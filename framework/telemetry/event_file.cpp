@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -14,51 +13,17 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/telemetry/protobuf.h"
 #include "framework/telemetry/tf_record.h"
 
 namespace brim::telemetry {
 namespace fs = std::filesystem;
+using namespace protobuf;
 namespace {
 
 constexpr size_t kLongestText = size_t{1} << 20;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr std::string_view kSuffix = ".brim";
-
-// --- protobuf's wire format: https://protobuf.dev/programming-guides/encoding/ ---
-
-enum Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-void put_key(std::string& out, uint32_t field, Wire wire) { put_varint(out, field << 3 | wire); }
-
-void put_int(std::string& out, uint32_t field, int64_t value) {
-  put_key(out, field, kVarint);
-  put_varint(out, static_cast<uint64_t>(value));
-}
-
-void put_bytes(std::string& out, uint32_t field, std::string_view value) {
-  put_key(out, field, kBytes);
-  put_varint(out, value.size());
-  out += value;
-}
-
-template <class Int>
-void put_fixed(std::string& out, uint32_t field, Wire wire, Int bits) {
-  put_key(out, field, wire);
-  for (size_t i = 0; i < sizeof(Int); ++i) out += static_cast<char>((bits >> (8 * i)) & 0xff);
-}
-
-void put_double(std::string& out, uint32_t field, double value) {
-  put_fixed(out, field, kFixed64, std::bit_cast<uint64_t>(value));
-}
-
-void put_float(std::string& out, uint32_t field, float value) {
-  put_fixed(out, field, kFixed32, std::bit_cast<uint32_t>(value));
-}
 
 /// Takes a varint off the front; nullopt where there is none.
 std::optional<uint64_t> take_varint(std::string_view& in) {
@@ -185,6 +150,21 @@ void EventFile::add_text(std::string_view tag, int64_t step, std::string_view te
   put_bytes(fields, 8, tensor);    // Value.tensor
   put_bytes(fields, 9, metadata);  // Value.metadata
   add_value(tag, step, fields, wall_time);
+}
+
+void EventFile::add_hparams(std::string_view tag, int64_t step, std::string_view plugin_data) {
+  constexpr int64_t kDtFloat = 1;
+  std::string size, shape, tensor, plugin, metadata, fields;
+  put_int(size, 1, 0);                // Dim.size: a tensor of nothing
+  put_bytes(shape, 2, size);          // TensorShapeProto.dim
+  put_int(tensor, 1, kDtFloat);       // TensorProto.dtype
+  put_bytes(tensor, 2, shape);        // TensorProto.tensor_shape
+  put_bytes(plugin, 1, "hparams");    // PluginData.plugin_name
+  put_bytes(plugin, 2, plugin_data);  // PluginData.content
+  put_bytes(metadata, 1, plugin);     // SummaryMetadata.plugin_data
+  put_bytes(fields, 8, tensor);       // Value.tensor
+  put_bytes(fields, 9, metadata);     // Value.metadata
+  add_value(tag, step, fields, wall_time_s());
 }
 
 void EventFile::add_value(std::string_view tag, int64_t step, std::string_view value_fields,

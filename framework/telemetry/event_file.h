@@ -1,6 +1,6 @@
-// TensorBoard event files with scalars and text. The few protobuf messages are encoded by hand:
-// LibTorch's wheel exports its own protobuf symbols, so linking libprotobuf beside it is unsafe.
-// Messages: event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
+// TensorBoard event files with scalars, text and hyperparameters. The few protobuf messages are
+// encoded by hand: LibTorch's wheel exports its own protobuf symbols, so linking libprotobuf beside
+// it is unsafe. Messages: event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ class EventFile {
   /// Markdown. Text over 1 MiB is cut there, with a last line that says so.
   void add_text(std::string_view tag, int64_t step, std::string_view text,
                 double wall_time = wall_time_s());
+  /// An entry of TensorBoard's hyperparameters: `plugin_data` is the message of plugin_data.proto.
+  void add_hparams(std::string_view tag, int64_t step, std::string_view plugin_data);
   void flush() { file_.flush(); }
   void close() { file_.close(); }
   const std::filesystem::path& path() const { return file_.path(); }

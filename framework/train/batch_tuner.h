@@ -12,14 +12,10 @@
 #include "framework/distributed/group.h"
 #include "framework/train/job.h"
 #include "framework/train/memory_account.h"
+#include "framework/train/prober.h"
 #include "framework/tune/batch_search.h"
 
 namespace brim::train {
-
-/// Probes of one size without and with train.recompute.
-struct Recomputed {
-  tune::Probe without, with;
-};
 
 struct Tuning {
   int64_t micro = 0;           // what the job is to take

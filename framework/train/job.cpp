@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/recipe/read.h"
+#include "framework/telemetry/prometheus.h"
 
 namespace brim::train {
 
@@ -21,7 +22,14 @@ void RunConfig::fields(recipe::Fields& f) {
           "promise it");
 }
 
-void ModelSection::fields(recipe::Fields& f) { f.part("name", model, "which model to train"); }
+void ModelSection::fields(recipe::Fields& f) {
+  f.part("name", model, "which model to train");
+  f.value("pretrained", pretrained,
+          "safetensors file of weights to start from; a last layer for other classes starts anew");
+  f.value("strict", strict,
+          "whether names and shapes in that file must all agree with the model's");
+  f.value("freeze", freeze, "names of parameters, or patterns, that are not trained");
+}
 
 void BatchConfig::fields(recipe::Fields& f) {
   f.auto_or("global", global,
@@ -57,6 +65,9 @@ void OptimizerSection::fields(recipe::Fields& f) {
 }
 
 void ScheduleSection::fields(recipe::Fields& f) {
+  f.auto_or("steps", steps,
+            "laid out for a run of at least this many steps, of which this may be the first part",
+            at_least(1));
   f.part("name", schedule, "how the learning rate changes over the run");
 }
 
@@ -97,6 +108,9 @@ void CheckpointConfig::fields(recipe::Fields& f) {
 void TelemetryConfig::fields(recipe::Fields& f) {
   f.value("tensorboard", tensorboard, "write a TensorBoard event file");
   f.value("every_steps", every_steps, "steps between lines of metrics.jsonl", at_least(1));
+  f.value("prometheus", prometheus,
+          "where Prometheus finds the newest figures: \"127.0.0.1:9400\" or \":9400\" (from this "
+          "machine alone), \"0.0.0.0:9400\", \"file:/PATH.prom\"; empty: nowhere");
 }
 
 void JobConfig::fields(recipe::Fields& f) {
@@ -178,6 +192,7 @@ JobConfig read_job(const recipe::Value& document) {
                 "unused_parameters = true; set static_graph = true too, or leave one out");
   }
   check_batch(job);
+  (void)telemetry::read_prometheus_target(job.telemetry.prometheus);
   return job;
 }
 

@@ -31,6 +31,9 @@ struct RunConfig {
 
 struct ModelSection {
   recipe::Slot<nn::ModelConfig> model;
+  std::filesystem::path pretrained;  // empty: weights are drawn at random
+  bool strict = true;
+  std::vector<std::string> freeze;
   void fields(recipe::Fields& f);
 };
 
@@ -65,6 +68,7 @@ struct OptimizerSection {
 };
 
 struct ScheduleSection {
+  std::optional<int64_t> steps;  // nullopt: those of the run
   recipe::Slot<optim::ScheduleConfig> schedule{"constant"};
   void fields(recipe::Fields& f);
 };
@@ -101,6 +105,7 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
+  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 

@@ -18,6 +18,7 @@
 #include "framework/nn/block.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
+#include "framework/train/pretrained.h"
 
 namespace brim::train {
 namespace {
@@ -95,6 +96,10 @@ void build_model(const JobConfig& job, Parts& parts) {
                                         .height = shape.height,
                                         .width = shape.width,
                                         .classes = parts.train_data->classes()});
+  if (!job.model.pretrained.empty()) {
+    load_pretrained(*parts.model, job.model.pretrained, job.model.strict);
+  }
+  if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
   if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
   parts.model->to(parts.device, parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
@@ -187,7 +192,8 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
       peak_learning_rate(job),
-      {.steps = parts.total_steps, .steps_per_epoch = parts.steps_per_epoch});
+      {.steps = std::max(parts.total_steps, job.schedule.steps.value_or(0)),
+       .steps_per_epoch = parts.steps_per_epoch});
   parts.scaler = make_scaler(job, parts);
   if (job.train.ema > 0) {
     parts.ema =
@@ -208,6 +214,13 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
                               format_count(parts.eval_data ? parts.eval_data->size() : 0),
                               shape.height, shape.width, shape.channels,
                               parts.train_data->classes()));
+  if (!job.model.freeze.empty()) {
+    int64_t trained = 0;
+    for (const at::Tensor& parameter : parts.model->parameters()) {
+      if (parameter.requires_grad()) trained += parameter.numel();
+    }
+    lines.push_back(fmt::format("frozen: all but {} parameters", format_count(trained)));
+  }
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(fmt::format("plan: {} steps of {} samples{}, {} steps an epoch",
                               format_count(parts.total_steps), *job.batch.global,

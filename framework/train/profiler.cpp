@@ -74,8 +74,7 @@ Profiler::Range::~Range() {
   if (for_nsight_) cudaStubs()->rangePop();
 }
 
-Profiler::Profiler(Timeline& timeline, c10::Device device, device::Memory& memory)
-    : timeline_(timeline), device_(device), memory_(memory) {
+Profiler::Profiler(Timeline& timeline, c10::Device device) : timeline_(timeline), device_(device) {
   timeline_.observe(this);
 }
 
@@ -91,8 +90,9 @@ Profiler::~Profiler() {
   }
 }
 
-void Profiler::record(ProfileSteps steps, std::filesystem::path file) {
+void Profiler::record(ProfileSteps steps, std::filesystem::path file, device::Memory& memory) {
   steps_ = steps;
+  memory_ = &memory;
   file_ = std::move(file);
 }
 
@@ -130,7 +130,7 @@ void Profiler::begins(Phase phase) {
 
 void Profiler::start() {
   phase_.reset();  // it began outside
-  memory_.start_history();
+  memory_->start_history();
   kineto::prepareProfiler(what_to_record(), activities(device_));
   kineto::enableProfiler(
       what_to_record(), activities(device_),
@@ -142,7 +142,7 @@ void Profiler::write() {
   write_trace();
   std::filesystem::path snapshot = file_;  // "….pt.trace.json"
   snapshot.replace_extension().replace_extension().replace_extension(".memory.pickle");
-  write_file(snapshot, memory_.snapshot());
+  write_file(snapshot, memory_->snapshot());
 }
 
 void Profiler::write_trace() {

@@ -29,14 +29,14 @@ ProfileSteps read_profile_steps(const std::string& text);
 /// Belongs to the thread that drives the steps of one run; the timeline outlives it.
 class Profiler final : public PhaseObserver {
  public:
-  Profiler(Timeline& timeline, c10::Device device, device::Memory& memory);
+  Profiler(Timeline& timeline, c10::Device device);
   ~Profiler() override;
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
   /// Asks for a trace of `steps` in `file`, which is replaced, and for their memory snapshot beside
   /// it, in memory.pickle for PyTorch's memory viewer.
-  void record(ProfileSteps steps, std::filesystem::path file);
+  void record(ProfileSteps steps, std::filesystem::path file, device::Memory& memory);
 
   /// Around each step, by its 1-based number.
   void before(int64_t step);
@@ -65,7 +65,7 @@ class Profiler final : public PhaseObserver {
 
   Timeline& timeline_;
   c10::Device device_;
-  device::Memory& memory_;
+  device::Memory* memory_ = nullptr;
   std::optional<ProfileSteps> steps_;
   std::filesystem::path file_;
   bool is_recording_ = false;

@@ -7,12 +7,17 @@
 #include <numeric>
 #include <utility>
 
+#include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
+#include "framework/telemetry/recipe_events.h"
 #include "framework/telemetry/run_record.h"
 
 namespace brim::train {
 namespace {
+
+constexpr int64_t kLongestRecipe = 16 << 20;  // bytes
 
 /// The files of an earlier part of the run must end where this part begins.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
@@ -47,7 +52,19 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
   }
-  if (job.telemetry.tensorboard) events_ = std::make_unique<telemetry::EventFile>(folder.path);
+  if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
+    prometheus_ = std::make_unique<telemetry::Prometheus>(
+        *target, telemetry::Labels{{"run", job.run.name},
+                                   {"folder", folder.path.string()},
+                                   {"device", device.str()},
+                                   {"version", telemetry::brim_version()},
+                                   {"steps", std::to_string(total_steps)}});
+  }
+  if (job.telemetry.tensorboard) {
+    events_ = std::make_unique<telemetry::EventFile>(folder.path);
+    telemetry::add_recipe(*events_, first_step,
+                          read_file(folder.recipe(), Exit::kResource, kLongestRecipe));
+  }
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;
 }
@@ -104,6 +121,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   process_.add_to(json, now_s());
   if (device_ != nullptr) device_->add_to(json);
   metrics_.append(json);
+  if (prometheus_ != nullptr) prometheus_->take(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
   events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
@@ -119,6 +137,7 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
     if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
   }
   metrics_.append(json);
+  if (prometheus_ != nullptr) prometheus_->take(json);
   progress_.note(line);
 }
 
@@ -132,6 +151,7 @@ void Recorder::works(const std::vector<telemetry::RankWork>& works) {
 }
 
 void Recorder::finish() {
+  if (events_ != nullptr) telemetry::add_recipe_end(*events_, state_.step);
   flush();
   if (!all_works_.empty()) {
     telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));

@@ -22,6 +22,7 @@
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_figures.h"
 #include "framework/telemetry/progress.h"
+#include "framework/telemetry/prometheus.h"
 #include "framework/telemetry/rank_figures.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
@@ -86,8 +87,9 @@ class Recorder {
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessFigures process_;
-  std::unique_ptr<telemetry::DeviceFigures> device_;  // null: the CPU
-  std::unique_ptr<telemetry::EventFile> events_;      // null: not asked for
+  std::unique_ptr<telemetry::DeviceFigures> device_;   // null: the CPU
+  std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for
+  std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
   Window window_;

@@ -116,6 +116,22 @@ RunFolder choose_run_folder(const RunFolderOptions& options) {
   return {options.output};
 }
 
+SavedRun find_saved(const fs::path& path) {
+  if (!is_there(path)) {
+    throw Error(Exit::kCheckpoint, "{}: no such folder; expected a run's or a checkpoint's",
+                path.string());
+  }
+  const fs::path folder = fs::canonical(path);
+  if (is_checkpoint(folder)) return {folder, folder.parent_path().parent_path() / "recipe.toml"};
+  const RunFolder run{folder};
+  std::optional<fs::path> checkpoint = checkpoint::best_checkpoint(run.checkpoints());
+  if (!checkpoint) checkpoint = newest_checkpoint(folder);
+  if (checkpoint) return {*checkpoint, run.recipe()};
+  throw Error(Exit::kCheckpoint,
+              "{}: expected a run's or checkpoint's folder, found no complete checkpoint",
+              path.string());
+}
+
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record) {
   if (!folder.numbered.empty()) folder.path = claim(folder.numbered);

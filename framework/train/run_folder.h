@@ -40,6 +40,16 @@ struct RunFolderOptions {
 ///         names another. Error(kCheckpoint) where PATH holds none.
 RunFolder choose_run_folder(const RunFolderOptions& options);
 
+/// A checkpoint and the recipe of its run.
+struct SavedRun {
+  std::filesystem::path checkpoint;
+  std::filesystem::path recipe;
+};
+
+/// Of a run's folder the best checkpoint, or the newest where none is best; or the checkpoint that
+/// `path` is. Throws Error(kCheckpoint) where there is none.
+SavedRun find_saved(const std::filesystem::path& path);
+
 /// Makes the folder, with recipe.toml and run.json in it, and returns it: the next free one where
 /// another run has taken a numbered folder in the meantime. Where the run goes on, run.json keeps
 /// what it said of the earlier parts under "earlier". Throws Error(kResource) where it can't be

@@ -12,6 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
+#include "framework/train/evaluation.h"
 
 namespace brim::train {
 namespace {
@@ -30,7 +31,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       progress_(state),
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
-      profiler_(timeline_, parts_.device, memory),
+      profiler_(timeline_, parts_.device),
       all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
@@ -49,8 +50,9 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
 
 void Trainer::profile(ProfileSteps steps) {
   const std::string rank = group_.is_alone() ? "" : fmt::format(".rank-{}", group_.rank());
-  profiler_.record(steps, folder_.path / fmt::format("profile-steps-{}-{}{}.pt.trace.json",
-                                                     steps.first, steps.last, rank));
+  const std::string name =
+      fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
+  profiler_.record(steps, folder_.path / name, memory_);
 }
 
 void Trainer::train_step() {
@@ -337,21 +339,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
 }
 
 at::Tensor Trainer::evaluation_sums() {
-  const at::NoGradGuard no_grad;
-  std::optional<optim::Ema::Swap> averaged;
-  if (parts_.ema) averaged.emplace(*parts_.ema);
-  parts_.model->eval();
-  Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  const auto inputs = all_inputs_.evaluation(micro_batch_.size(), timeline);
-  at::Tensor sums;
-  while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
-    const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-    const at::Tensor part = parts_.task->evaluation_sums(*parts_.model, batch->tensors);
-    inputs->prefetch();
-    sums = sums.defined() ? sums + part : part;
-  }
-  parts_.model->train();
-  return sums;
+  return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
 }
 
 bool Trainer::checkpoint_falls_due() const {

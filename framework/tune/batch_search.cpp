@@ -48,7 +48,8 @@ class Search {
       if (unsafe_ <= options_.unit) return std::nullopt;
       return allowed(unsafe_ / 2);
     }
-    if (safe_ >= options_.largest || is_full_) return std::nullopt;
+    const double enough = failures_ > 0 ? options_.enough_once_failed : options_.enough;
+    if (safe_ >= options_.largest || fill_ >= enough) return std::nullopt;
     const int64_t one_more = std::min(options_.largest, allowed(safe_ + step_from(safe_)));
     if (unsafe_ != 0 && one_more >= unsafe_) return std::nullopt;
     if (measured_.size() < 2) {
@@ -58,7 +59,7 @@ class Search {
     const int64_t predicted = allowed(prediction());
     if (predicted <= safe_) return std::nullopt;  // one more would not fit
     if (unsafe_ != 0 && predicted >= unsafe_) {   // the last prediction was wrong
-      // Probably not by much, the first time.
+      // Probably not by much, the first times.
       const int64_t back = (unsafe_ - safe_) / (failures_ == 1 ? 4 : 2);
       return std::clamp(allowed(unsafe_ - back), one_more, before_unsafe());
     }
@@ -107,8 +108,8 @@ class Search {
     const bool is_safe = leaves_margin(probe, options_);
     if (is_safe) {
       safe_ = std::max(safe_, size);
-      is_full_ |= static_cast<double>(probe.peak_bytes) >=
-                  options_.enough * static_cast<double>(probe.cap_bytes);
+      fill_ = std::max(fill_, static_cast<double>(probe.peak_bytes) /
+                                  static_cast<double>(std::max<int64_t>(1, probe.cap_bytes)));
     } else {
       unsafe_ = unsafe_ == 0 ? size : std::min(unsafe_, size);
       ++failures_;
@@ -123,7 +124,7 @@ class Search {
   int64_t safe_ = 0;             // the largest that fits with the margin
   int64_t unsafe_ = 0;           // the smallest that doesn't; 0: none yet
   int64_t failures_ = 0;         // probes that were not safe
-  bool is_full_ = false;         // safe_ fills enough
+  double fill_ = 0;              // of the cap, by safe_
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ struct SearchOptions {
   int64_t unit = 1;      // sizes are multiples of it: 2 where samples come in pairs
   double margin = 0.04;  // of the cap, left free: some of it lies in pieces that nothing fits in
   double enough = 0.94;  // of the cap: a size that fills this much is the result
+  double enough_once_failed = 0.925;  // where a larger one has failed: there is little left to win
   int64_t most_probes = 16;
 };
 

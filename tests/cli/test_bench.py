@@ -107,7 +107,7 @@ def test_data_that_are_not_there_are_stood_in_for(tmp_path):
     recipe = tmp_path / "folder.toml"
     recipe.write_text('[model]\nname = "mlp"\nhidden = 8\ndepth = 1\n'
                       '[data]\nkind = "image_folder"\nimage_size = 16\n'
-                      '[data.train]\npath = "nowhere"\n[batch]\nglobal = 4\n')
+                      '[data.train]\npath = "nowhere"\n[batch]\nglobal = 4\n[optimizer]\nname = "sgd"\n')
     real = trainer("bench", "--recipe", recipe, "--repeats", 1, "--steps", 4)
     assert real.returncode == 3 and "nowhere: cannot read the folder" in real.stderr
     done = trainer("bench", "--recipe", recipe, "--repeats", 1, "--steps", 4, "--data", "synthetic")

@@ -49,7 +49,7 @@ def test_exactly_these_steps_with_their_phases_and_operators(run):
         assert names.count("forward") == names.count("backward") == 2 and names.count("optimizer") == 1
         assert names.index("forward") < names.index("backward") < names.index("optimizer")
         operators = {e["name"] for e in ranges(events, lambda e: e.get("cat") == "cpu_op" and inside(e, step))}
-        assert {"aten::addmm", "aten::relu", "aten::cross_entropy_loss"} <= operators
+        assert {"aten::addmm", "aten::cross_entropy_loss"} <= operators
         assert any("AddmmBackward" in name for name in operators)
     forwards = ranges(events, lambda e: e["name"] == "forward" and e.get("cat") == "user_annotation")
     assert len(forwards) == 6
@@ -68,7 +68,7 @@ def test_pytorchs_memory_viewer_reads_the_snapshot(run):
     assert len(made) > 10 and all(event["addr"] in made for event in freed)
     names = {frame["name"] for event in trace for frame in event["frames"]}
     assert {"aten::addmm", "forward", "optimizer"} <= names
-    assert viewer.segsum(snapshot) and "alloc" in viewer.trace(snapshot)
+    assert "total_allocated" in viewer.segsum(snapshot) and "TOTAL MEM" in viewer.trace(snapshot)
 
 
 def test_it_changes_nothing_that_is_learned(run, tmp_path):

@@ -194,3 +194,16 @@ def test_a_run_of_nothing_but_steps(tmp_path):
     assert "done: 30 steps;" in result.stderr and "0 evaluation samples" in result.stderr
     assert evaluations(run) == [] and list((run / "checkpoints").iterdir()) == []
     assert [line["step"] for line in metrics(run)] == [10, 20, 30]
+
+
+def test_the_first_steps_of_a_longer_schedule(tmp_path):
+    def rates(name, **more):
+        result = trainer("--recipe", DIGITS, "--output", tmp_path / name, *sets(
+            train__steps=20, schedule__warmup=2, telemetry__every_steps=1, eval__enabled=False,
+            checkpoint__enabled=False, **more))
+        assert result.returncode == (0 if more else 2), result.stderr
+        return [line["learning_rate"] for line in metrics(tmp_path / name)] if more else result.stderr
+
+    assert "schedule.warmup is longer than the run" in rates("short")
+    long = rates("long", schedule__steps=460)
+    assert len(long) == 20 and long == sorted(long) and long[-1] < 0.05

@@ -148,17 +148,14 @@ def test_a_staged_situation_is_told_as_loudly_as_the_table_says(name, tmp_path):
     rule = row["rule"].strip("`")
     levels = thresholds(row)
     worse = 1 if levels[0] < levels[-1] else -1
-    for severity, level in zip(SEVERITIES, levels):
-        run = copy.deepcopy(HEALTHY)
-        STAGE[name](run, level * (1 + worse * MARGIN))
-        found = findings(write(run, tmp_path / severity))
-        assert set(found) == {rule}, found
-        assert found[rule]["severity"] == severity
+    for before, severity, level in zip((None, *SEVERITIES), SEVERITIES, levels):
+        for side, expected in ((-1, before), (1, severity)):
+            run = copy.deepcopy(HEALTHY)
+            STAGE[name](run, level * (1 + side * worse * MARGIN))
+            found = findings(write(run, tmp_path / f"{severity}{side}"))
+            assert {key: finding["severity"] for key, finding in found.items()} == ({rule: expected} if expected else {})
         key = re.search(r"`(.+?)`", row["what to change"])
         assert (key[1] if key else "forward") in found[rule]["change"]
-    near = copy.deepcopy(HEALTHY)
-    STAGE[name](near, levels[0] * (1 - worse * MARGIN))
-    assert findings(write(near, tmp_path / "near_miss")) == {}
 
 
 @pytest.mark.parametrize("batch, severity", [(21, None), (15, "hint"), (5, "warning"), (3, "severe")])
@@ -175,9 +172,8 @@ def test_live_shards_that_two_ranks_cannot_divide(batch, severity, tmp_path):
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_live_images_in_nchw_order(channels_last, tmp_path):
     run = tmp_path / "run"
-    # A network wide enough to be what the time goes into.
     done = trainer("--recipe", DIGITS, "--output", run, *sets(
-        model__name="small_cnn", model__width=64, batch__global=128, train__steps=40, eval__every_epochs=0,
+        model__name="small_cnn", model__width=16, batch__global=32, train__steps=20, eval__every_epochs=0,
         precision__channels_last=channels_last, telemetry__every_steps=5))
     assert done.returncode == 0, done.stderr
     report = json.loads(trainer("doctor", run, "--json").stdout)

@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include "framework/data/sampler.h"
+#include "framework/data/source.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"

@@ -69,6 +69,16 @@ TEST(BenchFile, ASummaryHasMediansOfRunsAndQuantilesOfSteps) {
   const std::string text = report(result());
   EXPECT_NE(text.find("forward 75 %, backward 25 %"), std::string::npos) << text;
   EXPECT_NE(text.find("6 runs or more"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" W"), std::string::npos) << text;
+}
+
+TEST(BenchFile, EnergyIsToldOfOneGpu) {
+  BenchResult bench = result();
+  for (MeasuredRun& each : bench.variants[0].runs) each.power_w = 330;
+  bench.environment["ranks"] = 1;
+  EXPECT_NE(report(bench).find("; 330 W, 3 J a sample"), std::string::npos) << report(bench);
+  bench.environment["ranks"] = 2;
+  EXPECT_NE(report(bench).find("; 330 W on the first GPU"), std::string::npos) << report(bench);
 }
 
 TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {
@@ -117,7 +127,8 @@ TEST(MeasuredRun, TheLastStepsOfARunAreMeasured) {
                     {"samples_per_s", 8 / seconds},
                     {"process_age_s", 2.0 + step},
                     {"phases_s", {{"forward", seconds}}},
-                    {"memory", {{"peak_bytes", 100 * step}}}})
+                    {"memory", {{"peak_bytes", 100 * step}}},
+                    {"device", step % 10 == 0 ? json{{"power_w", 300 + step}} : json::object()}})
                   .dump()
            << "\n";
     }
@@ -132,6 +143,7 @@ TEST(MeasuredRun, TheLastStepsOfARunAreMeasured) {
   EXPECT_NEAR(run.phases_s.at("forward"), 0.5, 1e-9);
   EXPECT_NEAR(run.first_step_s, 3, 1e-9);
   EXPECT_EQ(run.peak_bytes, 3000);
+  EXPECT_NEAR(run.power_w, 325, 1e-9);  // of steps 20 and 30
   EXPECT_TRUE(run.is_steady);
   EXPECT_EQ(run.warmup_steps, 2);  // three of five steps from there on are fast
   EXPECT_THROW(read_measured_run(folder.path(), 31), Error);

@@ -107,6 +107,13 @@ def tokens():
             yield bytes([kind, packing, 3, 1, 0, 50]) + struct.pack(code, *ids)
 
 
+def http_request():
+    for head in ["GET /metrics HTTP/1.1\r\nHost: x:9400\r\nAccept: */*\r\n\r\n", "HEAD / HTTP/1.0\n\n",
+                 "GET /metrics?name[]=x HTTP/1.1\r\n\r\nbody", "GET /metrics", "GET  HTTP/1.1\r\n\r\n",
+                 "POST /metrics HTTP/2\r\na: b\r\n\r\n"]:
+        yield head.encode()
+
+
 def vocabulary():
     hidden = iter(range(256, 512))
     tokens = [chr(byte) if 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174 else chr(next(hidden))
@@ -123,7 +130,7 @@ def encode():
 
 def main():
     for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
-                 tokens, vocabulary, encode):
+                 tokens, vocabulary, encode, http_request):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

@@ -22,8 +22,7 @@ class ImageDataset final : public ImageSamples {
                const AugmentConfig& augment)
       : images_(std::move(images)), options_(options), augment_(augment) {
     if (options.cache != CacheKind::kNone) {
-      cache_ = std::make_unique<ImageCache>(
-          images_->size(), static_cast<int64_t>(options.cache_gib * (int64_t{1} << 30)));
+      cache_ = std::make_unique<ImageCache>(images_->size(), options.cache_bytes());
     }
   }
 
@@ -115,6 +114,11 @@ void ImageOptions::check() const {
     throw Error(Exit::kRecipe, "[data]: expected 'resize' to be at least image_size ({}), found {}",
                 image_size, resize);
   }
+}
+
+int64_t ImageOptions::cache_bytes() const {
+  if (cache == CacheKind::kNone) return 0;
+  return static_cast<int64_t>(cache_gib * static_cast<double>(int64_t{1} << 30));
 }
 
 ImageOptions ImageOptions::for_evaluation() const {

@@ -25,6 +25,7 @@ struct ImageOptions {
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where keys contradict each other; says aloud which have no effect.
   void check() const;
+  int64_t cache_bytes() const;
   /// The same without a cache: evaluation sees each image once in a while.
   ImageOptions for_evaluation() const;
 };

@@ -18,6 +18,7 @@ struct ImageFolderConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  int64_t cache_bytes() const override { return options.cache_bytes(); }
 };
 
 /// The images of a folder that has a folder for each class. Throws Error(kData).

@@ -25,6 +25,7 @@ struct WebDatasetConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  int64_t cache_bytes() const override { return options.cache_bytes(); }
 
  private:
   int64_t train_classes() const;

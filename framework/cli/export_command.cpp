@@ -1,0 +1,72 @@
+// trainer export: a checkpoint's weights as one safetensors file, with the model's own names, which
+// are torchvision's and timm's where those packages have the model.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+#include "framework/checkpoint/tensors.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/train/run_folder.h"
+
+namespace brim::cli {
+namespace {
+
+/// Averaged weights in place of the last step's, where the run kept an average; buffers as they
+/// are.
+checkpoint::TensorMap weights_of(const std::filesystem::path& checkpoint, bool wants_average) {
+  checkpoint::TensorMap weights = checkpoint::load_tensors(checkpoint / "model.safetensors");
+  const std::filesystem::path average = checkpoint / "ema.safetensors";
+  if (!wants_average || !std::filesystem::exists(average)) return weights;
+  constexpr std::string_view kPrefix = "ema.";
+  for (auto& [name, tensor] : checkpoint::load_tensors(average)) {
+    const auto found =
+        name.starts_with(kPrefix) ? weights.find(name.substr(kPrefix.size())) : weights.end();
+    if (found == weights.end() || found->second.sizes() != tensor.sizes()) {
+      throw Error(Exit::kCheckpoint, "{}: expected averages of the model's parameters",
+                  average.string());
+    }
+    found->second = std::move(tensor);
+  }
+  return weights;
+}
+
+}  // namespace
+
+int export_command(int argc, char** argv) {
+  cxxopts::Options options("trainer export",
+                           "Writes a checkpoint's weights as one safetensors file that "
+                           "torchvision, timm and model.pretrained load.");
+  options.positional_help("RUN|CHECKPOINT");
+  options.add_options()("from", "a run's folder, whose best checkpoint counts, or a checkpoint's",
+                        cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
+      "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
+      "last", "the last step's weights where the run kept a moving average")("h,help",
+                                                                             "show this help");
+  options.parse_positional({"from"});
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  const std::filesystem::path output = required_option(parsed, "output");
+  const train::SavedRun saved = train::find_saved(required_option(parsed, "from"));
+  if (std::filesystem::exists(output)) {
+    throw Error(Exit::kRecipe, "--output {}: there is a file already; choose another name",
+                output.string());
+  }
+  const auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
+  checkpoint::save_tensors(output, weights, {{"format", "pt"}});
+  fmt::print("{}: {} tensors, {}, of {}\n", output.string(), weights.size(), format_bytes(bytes),
+             saved.checkpoint.string());
+  return 0;
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,231 @@
+#include "framework/telemetry/text_endpoint.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/telemetry/http_request.h"
+
+namespace brim::telemetry {
+namespace {
+
+constexpr size_t kMostConnections = 16;
+constexpr int kMostASecond = 50;
+constexpr double kLimitS = 5;  // of one connection
+constexpr size_t kMostThrownAway = 1 << 16;
+constexpr int kQueue = 16;  // in the kernel
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+[[noreturn]] void refuse(const std::string& host, int port, const std::string& why) {
+  throw Error(Exit::kResource, "cannot listen on {}:{}: {}", host, port, why);
+}
+
+Addresses resolve(const std::string& host, int port) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+  if (code != 0) refuse(host, port, ::gai_strerror(code));
+  return {found, &::freeaddrinfo};
+}
+
+/// A listening socket, or -1 with errno set.
+int listen_on(const addrinfo& address) {
+  const int fd = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  const int yes = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // after an earlier run
+  if (::bind(fd, address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd, kQueue) == 0) return fd;
+  const int code = errno;
+  ::close(fd);
+  errno = code;
+  return -1;
+}
+
+int listen_on(const std::string& host, int port) {
+  const Addresses addresses = resolve(host, port);
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    if (const int fd = listen_on(*address); fd >= 0) return fd;
+  }
+  refuse(host, port, errno_text(errno));
+}
+
+int port_of(int listener) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  std::string port(NI_MAXSERV, '\0');
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  if (::getsockname(listener, any, &size) != 0 ||
+      ::getnameinfo(any, size, nullptr, 0, port.data(), NI_MAXSERV, NI_NUMERICSERV) != 0) {
+    return 0;
+  }
+  return std::atoi(port.c_str());
+}
+
+std::string response(const char* status, const std::string& type, const std::string& body,
+                     bool has_body = true) {
+  return fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+      status, type, body.size(), has_body ? body : "");
+}
+
+std::string refusal(const char* status) {
+  return response(status, "text/plain; charset=utf-8", std::string(status) + "\n");
+}
+
+bool is_later(ssize_t result) {
+  return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+}  // namespace
+
+TextEndpoint::TextEndpoint(const std::string& host, int port, std::string path,
+                           std::string content_type, std::function<std::string()> text)
+    : path_(std::move(path)),
+      content_type_(std::move(content_type)),
+      text_(std::move(text)),
+      listener_(listen_on(host, port)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      port_(port_of(listener_)) {
+  if (wake_ < 0) {
+    const int code = errno;
+    ::close(listener_);
+    refuse(host, port, errno_text(code));
+  }
+  thread_ = std::thread([this] {
+    try {
+      serve();
+    } catch (const std::exception& error) {  // training goes on
+      log::warning("port {} serves no figures from here on: {}", port_, error.what());
+    }
+  });
+}
+
+TextEndpoint::~TextEndpoint() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t sent = ::write(wake_, &one, sizeof(one));
+  thread_.join();
+  for (const Connection& connection : connections_) ::close(connection.fd);
+  ::close(wake_);
+  ::close(listener_);
+}
+
+void TextEndpoint::serve() {
+  for (;;) {
+    double now = now_s();
+    if (now - second_s_ >= 1) {
+      second_s_ = now;
+      accepted_ = 0;
+    }
+    const bool has_room = connections_.size() < kMostConnections && accepted_ < kMostASecond;
+    std::vector<pollfd> polled = {
+        {.fd = wake_, .events = POLLIN, .revents = 0},
+        {.fd = has_room ? listener_ : -1, .events = POLLIN, .revents = 0}};
+    for (const Connection& connection : connections_) {
+      const short events = connection.out.empty() ? POLLIN : POLLOUT;
+      polled.push_back({.fd = connection.fd, .events = events, .revents = 0});
+    }
+    if (::poll(polled.data(), polled.size(), wait_ms(now)) < 0 && errno != EINTR) return;
+    if (polled[0].revents != 0) return;
+
+    now = now_s();
+    std::vector<Connection> left;
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      Connection& connection = connections_[i];
+      const bool is_ready = polled[i + 2].revents != 0;
+      if (now < connection.ends_s && (!is_ready || go_on(connection))) {
+        left.push_back(std::move(connection));
+      } else {
+        ::close(connection.fd);
+      }
+    }
+    connections_ = std::move(left);
+    if (polled[1].revents != 0) accept_clients(now);
+  }
+}
+
+/// Until the first connection runs out of time or new ones may come again; -1: for ever.
+int TextEndpoint::wait_ms(double now) const {
+  double ends_s = accepted_ >= kMostASecond ? second_s_ + 1 : INFINITY;
+  for (const Connection& connection : connections_) ends_s = std::min(ends_s, connection.ends_s);
+  if (std::isinf(ends_s)) return -1;
+  return static_cast<int>(std::ceil(1000 * std::max(0.0, ends_s - now)));
+}
+
+void TextEndpoint::accept_clients(double now) {
+  while (connections_.size() < kMostConnections && accepted_ < kMostASecond) {
+    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      // Out of descriptors, the listener stays readable: ask again in a second.
+      if (!is_later(fd) && errno != ECONNABORTED) accepted_ = kMostASecond;
+      return;
+    }
+    ++accepted_;
+    connections_.push_back({.fd = fd, .ends_s = now + kLimitS, .in = {}, .out = {}});
+  }
+}
+
+bool TextEndpoint::go_on(Connection& connection) {
+  if (!connection.is_read || connection.is_closing) return read_some(connection);
+  const ssize_t sent =
+      ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+  if (sent < 0) return is_later(sent);
+  connection.out.erase(0, static_cast<size_t>(sent));
+  if (!connection.out.empty()) return true;
+  // Closed at once, the kernel might throw the answer away where the client has sent more.
+  connection.is_closing = true;
+  return ::shutdown(connection.fd, SHUT_WR) == 0;
+}
+
+bool TextEndpoint::read_some(Connection& connection) {
+  std::array<char, 4096> block{};
+  const ssize_t got = ::recv(connection.fd, block.data(), block.size(), 0);
+  if (got <= 0) return is_later(got);
+  if (connection.is_closing) {
+    connection.thrown_away += static_cast<size_t>(got);
+    return connection.thrown_away < kMostThrownAway;
+  }
+  connection.in.append(block.data(), static_cast<size_t>(got));
+  connection.out = answer(connection.in);
+  connection.is_read = !connection.out.empty();
+  return true;
+}
+
+/// Empty: the head is not whole yet.
+std::string TextEndpoint::answer(const std::string& head) const {
+  const HttpRequest request = read_request(head);
+  switch (request.state) {
+    case HttpRequest::State::kUnfinished:
+      return {};
+    case HttpRequest::State::kTooLong:
+      return refusal("431 Request Header Fields Too Large");
+    case HttpRequest::State::kBad:
+      return refusal("400 Bad Request");
+    case HttpRequest::State::kWhole:
+      break;
+  }
+  if (request.method != "GET" && request.method != "HEAD") return refusal("405 Method Not Allowed");
+  if (request.path != path_) return refusal("404 Not Found");
+  return response("200 OK", content_type_, text_(), request.method == "GET");
+}
+
+}  // namespace brim::telemetry

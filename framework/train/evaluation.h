@@ -1,0 +1,18 @@
+// One pass over the evaluation data.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "framework/train/inputs.h"
+#include "framework/train/parts.h"
+
+namespace brim::train {
+
+/// The task's sums over this rank's part of the evaluation data, with the averaged weights where
+/// the job keeps an average; `micro` samples a pass where the recipe gives no size. Undefined after
+/// a stop was asked for. The model is in training mode afterwards.
+at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
+
+}  // namespace brim::train

@@ -1,0 +1,59 @@
+// A job made ready for probes of its batch: on synthetic samples of the data's shape, with nothing
+// that depends on which samples they are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/data/dataset.h"
+#include "framework/train/job.h"
+
+namespace brim::train {
+
+/// What the data feeds a model, how much of it, and whether there is evaluation.
+struct DataShape {
+  data::ImageShape image;
+  int64_t classes = 0;
+  int64_t samples = 0;
+  int64_t cache_bytes = 0;  // what the data keep in memory, at most
+  bool has_evaluation = false;
+};
+
+/// Throws Error(kRecipe) where the job's data aren't images, and what opening them throws.
+DataShape shape_of(const JobConfig& job);
+
+/// Changes the job while this lives; afterwards it is as it was.
+class ProbeJob {
+ public:
+  ProbeJob(JobConfig& job, const DataShape& shape);
+  ~ProbeJob();
+  ProbeJob(const ProbeJob&) = delete;
+  ProbeJob& operator=(const ProbeJob&) = delete;
+
+  /// Whether the recipe lets the global batch grow.
+  bool grows() const { return !batch_.global; }
+  void set_recompute(std::vector<std::string> patterns) {
+    job_.train.recompute = std::move(patterns);
+  }
+  /// The recipe's.
+  const std::vector<std::string>& recompute() const { return train_.recompute; }
+  /// Two micro-batches of `size` a step where the job will accumulate, one where it won't; `share`
+  /// is a rank's part of the global batch.
+  void set_size(int64_t size, int64_t share, int64_t world);
+
+ private:
+  JobConfig& job_;
+  DataShape shape_;
+  recipe::Slot<data::SourceConfig> source_;
+  std::filesystem::path pretrained_;  // weights are as large whatever they are
+  data::SamplerSection sampler_;
+  BatchConfig batch_;
+  TrainConfig train_;
+  distributed::DistributedConfig distributed_;
+  std::optional<int64_t> workers_;
+};
+
+}  // namespace brim::train

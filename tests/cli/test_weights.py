@@ -1,0 +1,177 @@
+"""Weights that a model starts from, and where they go: model.pretrained, model.freeze, trainer eval
+and trainer export, with files that the safetensors package writes and reads."""
+import json
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import load_file, save_file
+
+from trainer import DIGITS, latest_checkpoint, sets, trainer
+
+RECIPE = """
+[model]
+name = "resnet18"
+[data]
+kind = "synthetic"
+samples = 16
+eval_samples = 8
+classes = {classes}
+height = 64
+width = 64
+[batch]
+global = 8
+[precision]
+mode = "fp32"
+[optimizer]
+name = "sgd"
+learning_rate = 0.01
+[train]
+steps = 2
+"""
+
+
+@pytest.fixture
+def resnet(tmp_path):
+    """A recipe, and torchvision's ResNet-18 with random weights in a file."""
+    def make(classes=10, file_classes=10):
+        torch.manual_seed(3)
+        model = torchvision.models.resnet18(num_classes=file_classes)
+        save_file(model.state_dict(), tmp_path / "resnet18.safetensors")
+        (tmp_path / "job.toml").write_text(RECIPE.format(classes=classes))
+        return tmp_path / "job.toml", tmp_path / "resnet18.safetensors", model
+    return make
+
+
+def weights(run):
+    return load_file(latest_checkpoint(run) / "model.safetensors")
+
+
+def test_a_run_starts_from_torchvisions_weights_and_exports_them_back(resnet, tmp_path):
+    recipe, file, model = resnet()
+    # Everything but the last layer frozen, which learns nothing at a rate of 0: all must be as it was.
+    run = trainer("--recipe", recipe, "--output", tmp_path / "run", *sets(
+        model__pretrained=str(file), model__freeze=["conv1.*", "bn1.*", "layer*"], optimizer__learning_rate=0.0))
+    assert run.returncode == 0, run.stderr
+    assert "frozen: all but 5,130 parameters" in run.stderr
+    exported = tmp_path / "back.safetensors"
+    done = trainer("export", tmp_path / "run", "--output", exported)
+    assert done.returncode == 0, done.stderr
+    back = load_file(exported)
+    torchvision.models.resnet18(num_classes=10).load_state_dict(back, strict=True)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back[name], tensor), name
+
+
+def test_the_evaluation_of_a_file_is_torchvisions(resnet):
+    recipe, file, model = resnet()
+    done = trainer("eval", "--recipe", recipe, "--json", *sets(model__pretrained=str(file)))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["samples"] == 8 and 0 <= found["top1"] <= 100
+    with torch.no_grad():  # what the loss of these weights is about, on images of their own
+        loss = torch.nn.functional.cross_entropy(model.eval()(torch.randn(64, 3, 64, 64)), torch.arange(64) % 10)
+    assert found["loss"] == pytest.approx(loss.item(), rel=0.3)
+
+
+def test_a_last_layer_for_other_classes_starts_anew(resnet, tmp_path):
+    recipe, file, model = resnet(classes=5, file_classes=10)
+    run = trainer("--recipe", recipe, "--output", tmp_path / "run", *sets(
+        model__pretrained=str(file), model__freeze=["conv1.*", "bn1.*", "layer*"]))
+    assert run.returncode == 0, run.stderr
+    assert "fc is for 10 classes there and 5 here, and starts anew" in run.stderr
+    after = weights(tmp_path / "run")
+    assert after["fc.weight"].shape == (5, 512)
+    for name, tensor in model.state_dict().items():
+        assert name.startswith("fc.") or torch.equal(after[name], tensor), name
+
+
+def test_frozen_weights_stay_and_the_rest_learns(resnet, tmp_path):
+    recipe, file, model = resnet()
+    run = trainer("--recipe", recipe, "--output", tmp_path / "run", *sets(
+        model__pretrained=str(file), model__freeze=["layer1.*"], optimizer__weight_decay=0.1,
+        optimizer__momentum=0.9))
+    assert run.returncode == 0, run.stderr
+    after, before = weights(tmp_path / "run"), model.state_dict()
+    for name, tensor in before.items():
+        same = torch.equal(after[name], tensor)
+        assert same if name.startswith("layer1.") else not same, name
+
+
+def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
+    run = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(train__epochs=3, train__ema=0.5))
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = max((line for line in lines if "eval_top1" in line), key=lambda line: line["eval_top1"])
+    done = trainer("eval", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["step"] == best["step"] and found["top1"] == pytest.approx(best["eval_top1"])
+    assert found["loss"] == pytest.approx(best["eval_loss"], rel=1e-6)
+    # The exported weights are the averaged ones: evaluated alone, they give the same.
+    assert trainer("export", tmp_path / "run", "--output", tmp_path / "w.safetensors").returncode == 0
+    alone = trainer("eval", "--recipe", DIGITS, "--json", *sets(model__pretrained=str(tmp_path / "w.safetensors")))
+    assert json.loads(alone.stdout)["loss"] == pytest.approx(found["loss"], rel=1e-6)
+
+
+def refused(recipe, file, status, *words, **values):
+    done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file), **values))
+    assert done.returncode == status, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_files_that_do_not_fit_are_refused_in_words(resnet, tmp_path):
+    recipe, file, model = resnet()
+    state = model.state_dict()
+
+    def changed(**changes):
+        save_file({name: tensor.contiguous() for name, tensor in {**state, **changes}.items()
+                   if tensor is not None}, file)
+        return file
+    refused(recipe, changed(**{"layer1.0.conv1.weight": None}), 4, "lacks layer1.0.conv1.weight")
+    refused(recipe, changed(**{"layer9.weight": torch.zeros(2)}), 4, "layer9.weight", "no place")
+    refused(recipe, changed(**{"bn1.bias": torch.zeros(3)}), 4, "bn1.bias: expected shape [64], found [3]")
+    # Without strict, what fits is taken and the rest said.
+    done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file), model__strict=False))
+    assert done.returncode == 0 and "has another shape for bn1.bias" in done.stderr
+    changed()
+    file.write_bytes(file.read_bytes()[:-7])
+    refused(recipe, file, 4, str(file))
+    refused(recipe, tmp_path / "none.safetensors", 4, "there is no such file")
+
+
+def test_pickles_are_never_read(resnet, tmp_path):
+    recipe, file, model = resnet()
+    for legacy in (False, True):
+        pickled = tmp_path / "resnet18.pth"
+        torch.save(model.state_dict(), pickled, _use_new_zipfile_serialization=not legacy)
+        refused(recipe, pickled, 4, "one of PyTorch's pickles", "python3 -c")
+        # The line that it proposes works.
+        said = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(pickled))).stderr
+        code = said.split('python3 -c "')[1].rsplit('"', 1)[0]
+        exec(code)
+        done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file)))
+        assert done.returncode == 0, done.stderr
+
+
+def test_types_are_converted_with_a_warning(resnet, tmp_path):
+    recipe, file, model = resnet()
+    save_file({name: tensor.bfloat16() if tensor.is_floating_point() else tensor
+               for name, tensor in model.state_dict().items()}, file)
+    done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file)))
+    assert done.returncode == 0 and "BFloat16 weights are converted" in done.stderr
+
+
+@pytest.mark.parametrize("patterns, words", [(["layer9.*"], '"layer9.*" matches no parameter'),
+                                             (["*"], "leaves no parameter to train")])
+def test_patterns_that_freeze_nothing_or_everything_are_refused(resnet, patterns, words):
+    recipe, file, _ = resnet()
+    refused(recipe, file, 2, words, model__freeze=patterns)
+
+
+def test_eval_and_export_of_nothing_are_refused(tmp_path):
+    for words, status in ((["eval", tmp_path / "none"], 4), (["eval"], 2), (["export", tmp_path], 2),
+                          (["export", tmp_path, "--output", tmp_path / "x"], 4)):
+        done = trainer(*words)
+        assert done.returncode == status and "error[" in done.stderr, (words, done.stderr)
