@@ -10,11 +10,12 @@ int train_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 /// trainer compare A B: two results, or recipes run in turn; its statuses are its own
 int compare_command(int argc, char** argv);
-/// trainer data pack|inspect|bench …, and each of them
+/// trainer data pack|inspect|bench|tokenize …, and each of them
 int data_command(int argc, char** argv);
 int data_pack(int argc, char** argv);
 int data_inspect(int argc, char** argv);
 int data_bench(int argc, char** argv);
+int data_tokenize(int argc, char** argv);
 /// trainer devices [--watch] [--json] [--recipe R] [--devices LIST]
 int devices_command(int argc, char** argv);
 /// trainer doctor [--json]

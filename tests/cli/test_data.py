@@ -119,8 +119,8 @@ def test_shards_are_inspected_too(tmp_path):
 @pytest.mark.parametrize(
     "words,message",
     [
-        ([], "expected pack, inspect or bench"),
-        (["pak"], "expected pack, inspect or bench, found 'pak'"),
+        ([], "expected pack, inspect, bench or tokenize"),
+        (["pak"], "expected pack, inspect, bench or tokenize, found 'pak'"),
         (["pack"], "--from is missing"),
         (["pack", "--from", "x"], "--to is missing"),
         (["pack", "--from", "x", "--to", "y", "--samples", "0"], "--samples: expected a number from 1"),

@@ -1,0 +1,103 @@
+// trainer data tokenize: text files to token files.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/cli/commands.h"
+#include "framework/cli/options.h"
+#include "framework/text/tokenize.h"
+
+namespace brim::cli {
+namespace {
+
+using nlohmann::json;
+using Strings = std::vector<std::string>;
+
+text::TokenizeOptions read_options(const cxxopts::ParseResult& parsed) {
+  text::TokenizeOptions how;
+  if (parsed.count("in") == 0) throw Error(Exit::kRecipe, "no text files given; see --help");
+  how.inputs = parsed["in"].as<Strings>();
+  how.output = required_option(parsed, "output");
+  how.tokenizer.name = required_option(parsed, "tokenizer");
+  if (parsed.count("vocab") != 0) how.tokenizer.vocabulary = parsed["vocab"].as<std::string>();
+  if (parsed.count("merges") != 0) how.tokenizer.merges = parsed["merges"].as<std::string>();
+  how.eval_fraction = parsed["eval-fraction"].as<double>();
+  if (!(how.eval_fraction >= 0 && how.eval_fraction <= 0.9)) {
+    throw Error(Exit::kRecipe, "--eval-fraction: expected a number from 0 to 0.9, found {}",
+                how.eval_fraction);
+  }
+  how.threads = threads_option(parsed);
+  return how;
+}
+
+json counts_json(const text::TokenFileCounts& counts) {
+  return {{"tokens", counts.tokens},
+          {"documents", counts.documents},
+          {"text_bytes", counts.text_bytes}};
+}
+
+void print_result(const text::TokenizeResult& done, const std::string& folder, double seconds) {
+  const auto line = [&](std::string_view name, const text::TokenFileCounts& counts) {
+    fmt::print("{}/{}: {} tokens of {} documents, {:.2f} bytes of text a token\n", folder, name,
+               format_count(counts.tokens), format_count(counts.documents),
+               static_cast<double>(counts.text_bytes) / static_cast<double>(counts.tokens));
+  };
+  line("train.bin", done.train);
+  if (done.eval.tokens > 0) line("eval.bin", done.eval);
+  fmt::print("{}; in a recipe:\n\n[data]\nkind = \"tokens\"\ntype = \"{}\"\nvocabulary = {}\n",
+             format_duration(seconds), done.is_uint16 ? "uint16" : "uint32", done.vocabulary);
+  if (done.end_of_document != done.vocabulary - 1) {
+    fmt::print("end_of_document = {}\n", done.end_of_document);
+  }
+  fmt::print("[data.train]\npath = \"{}/train.bin\"\n", folder);
+  if (done.eval.tokens > 0) fmt::print("[data.eval]\npath = \"{}/eval.bin\"\n", folder);
+}
+
+}  // namespace
+
+int data_tokenize(int argc, char** argv) {
+  using cxxopts::value;
+  cxxopts::Options options("trainer data tokenize",
+                           "Makes token files from text: UTF-8, plain or gzip; .jsonl has a "
+                           "document's \"text\" on each line.");
+  options.positional_help("FILE…");
+  options.add_options()("in", "text files, taken in this order", value<Strings>())(
+      "tokenizer", "bytes, chars or gpt2", value<std::string>())(
+      "vocab", "vocab.json of gpt2, or of chars as made before", value<std::string>(), "FILE")(
+      "merges", "merges.txt of gpt2", value<std::string>(), "FILE")("output", "folder to make",
+                                                                    value<std::string>(), "FOLDER")(
+      "eval-fraction", "part of the text for evaluation: its end",
+      value<double>()->default_value("0"))("threads", "that encode; default: the cores",
+                                           value<int64_t>())("json", "print JSON")(
+      "h,help", "show this help");
+  options.parse_positional({"in"});
+  const auto parsed = parse_options(options, argc, argv);
+  if (parsed.count("help") != 0) {
+    fmt::print("{}\n", options.help());
+    return 0;
+  }
+  const text::TokenizeOptions how = read_options(parsed);
+  const double start = now_s();
+  const auto done = text::tokenize(
+      how, [](int64_t bytes) { log::live(fmt::format("{} of text", format_bytes(bytes))); });
+  log::live("");
+  if (parsed.count("json") == 0) {
+    print_result(done, how.output.string(), now_s() - start);
+    return 0;
+  }
+  json report = {{"train", counts_json(done.train)},
+                 {"vocabulary", done.vocabulary},
+                 {"type", done.is_uint16 ? "uint16" : "uint32"},
+                 {"seconds", now_s() - start}};
+  if (done.eval.tokens > 0) report["eval"] = counts_json(done.eval);
+  fmt::print("{}\n", report.dump());
+  return 0;
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,26 @@
+// A file of text as a stream of bytes; gzip is taken apart where the file is gzip.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace brim::text {
+
+class TextFile {
+ public:
+  /// Throws Error(kData) where there is no such file or it is a folder or device.
+  explicit TextFile(const std::filesystem::path& path);
+  ~TextFile();
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  /// Appends the next bytes, `most` at most; false where none are left. Throws Error(kData) for
+  /// gzip that is damaged or cut.
+  bool read(std::string& text, size_t most);
+
+ private:
+  std::string name_;
+  void* file_;  // a gzFile
+};
+
+}  // namespace brim::text

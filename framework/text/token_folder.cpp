@@ -1,0 +1,52 @@
+#include "framework/text/token_folder.h"
+
+#include <unistd.h>
+
+#include <system_error>
+
+#include "framework/base/error.h"
+
+namespace brim::text {
+namespace fs = std::filesystem;
+
+void TokenWriter::write(std::span<const int32_t> ids, int64_t documents, int64_t text_bytes) {
+  if (is_uint16_) {
+    narrow_.assign(ids.begin(), ids.end());
+    file_.write(std::as_bytes(std::span(narrow_)));
+  } else {
+    file_.write(std::as_bytes(ids));
+  }
+  counts_.tokens += static_cast<int64_t>(ids.size());
+  counts_.documents += documents;
+  counts_.text_bytes += text_bytes;
+}
+
+TokenFolder::TokenFolder(fs::path path) : path_(std::move(path)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();  // "folder/"
+  std::error_code code;
+  const bool is_there = fs::exists(fs::symlink_status(path_, code));
+  if (is_there && !(fs::is_directory(path_, code) && fs::is_empty(path_, code))) {
+    throw Error(Exit::kRecipe, "{}: is already there; remove it or choose another output",
+                path_.string());
+  }
+  temporary_ = path_;
+  temporary_ += fmt::format(".tmp.{}", ::getpid());
+  make_folder(temporary_);
+}
+
+TokenFolder::~TokenFolder() {
+  std::error_code code;
+  if (!temporary_.empty()) fs::remove_all(temporary_, code);
+}
+
+void TokenFolder::publish() {
+  std::error_code code;
+  fs::rename(temporary_, path_, code);
+  if (code) {
+    throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(), code.message());
+  }
+  temporary_.clear();
+  sync_folder(path_.parent_path());
+}
+
+}  // namespace brim::text

@@ -1,0 +1,67 @@
+#include "framework/text/tokenizer_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/checkpoint/json.h"
+#include "framework/text/byte_tokenizer.h"
+#include "framework/text/char_tokenizer.h"
+#include "framework/text/gpt2_tokenizer.h"
+#include "framework/text/vocabulary.h"
+
+namespace brim::text {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kMostDescriptionBytes = int64_t{1} << 20;
+
+std::string read_vocabulary(const fs::path& path) {
+  return read_file(path, Exit::kData, kMostVocabularyBytes);
+}
+
+void expect_file(const fs::path& path, std::string_view what, bool is_expected) {
+  if (path.empty() != is_expected) return;
+  throw Error(Exit::kRecipe, "this tokenizer {} {} file", is_expected ? "needs a" : "takes no",
+              what);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
+  if (files.name != "bytes" && files.name != "chars" && files.name != "gpt2") {
+    throw Error(Exit::kRecipe, "expected the tokenizer bytes, chars or gpt2, found '{}'",
+                files.name);
+  }
+  expect_file(files.vocabulary, "vocabulary", files.name != "bytes");
+  expect_file(files.merges, "merges", files.name == "gpt2");
+  if (files.name == "bytes") return std::make_unique<ByteTokenizer>();
+  const std::string where = files.vocabulary.string();
+  const std::string vocabulary = read_vocabulary(files.vocabulary);
+  if (files.name == "chars") {
+    return std::make_unique<CharTokenizer>(parse_vocabulary(vocabulary, where), where);
+  }
+  return std::make_unique<Gpt2Tokenizer>(vocabulary, where, read_vocabulary(files.merges),
+                                         files.merges.string());
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
+  const fs::path path = folder / kDescriptionName;
+  try {
+    const auto description = checkpoint::parse_json(
+        read_file(path, Exit::kData, kMostDescriptionBytes), path.string(), {.depth = 8});
+    const auto name = description.is_object() ? description.value("tokenizer", nlohmann::json())
+                                              : nlohmann::json();
+    if (!name.is_string()) {
+      throw Error(Exit::kData, "{}: expected an object with the tokenizer's name", path.string());
+    }
+    TokenizerFiles files = {name.get<std::string>(), {}, {}};
+    if (files.name != "bytes") files.vocabulary = folder / kVocabularyName;
+    if (files.name == "gpt2") files.merges = folder / kMergesName;
+    return load_tokenizer(files);
+  } catch (const Error& error) {
+    throw Error(Exit::kData, "{}", error.what());
+  }
+}
+
+}  // namespace brim::text

@@ -1,0 +1,30 @@
+// Tokenizers by name, from their files or from a folder that tokenize() wrote.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "framework/text/tokenizer.h"
+
+namespace brim::text {
+
+inline constexpr std::string_view kVocabularyName = "vocab.json";
+inline constexpr std::string_view kMergesName = "merges.txt";
+inline constexpr std::string_view kDescriptionName = "tokens.json";
+
+struct TokenizerFiles {
+  std::string name;                  // bytes, chars or gpt2
+  std::filesystem::path vocabulary;  // empty: not given
+  std::filesystem::path merges;
+};
+
+/// Throws Error(kRecipe) for a name there isn't or files that it doesn't take or lacks, and
+/// Error(kData) for files that can't be read or are damaged. `chars` needs its vocabulary here.
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files);
+
+/// The tokenizer of a folder of token files. Throws Error(kData).
+std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& folder);
+
+}  // namespace brim::text
