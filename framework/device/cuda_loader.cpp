@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -25,6 +26,11 @@ CudaLoad load() {
   if (!fs::exists(path, ignored)) {
     return {nullptr, "there is a driver, but this build has no CUDA half: " + path.string() +
                          " is missing. Run scripts/setup --cuda and build again"};
+  }
+  // LibTorch's allocator reads it once: segments that grow leave no holes between batches of
+  // different sizes. What the user has set stays.
+  if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr) {
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
