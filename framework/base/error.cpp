@@ -6,6 +6,7 @@
 #include <new>
 #include <sstream>
 
+#include "framework/base/log.h"
 #include "framework/base/torchelastic.h"
 
 namespace brim {
@@ -37,6 +38,7 @@ std::string_view exit_name(Exit status) {
 std::string errno_text(int code) { return std::strerror(code); }
 
 void print_error(const Error& error) {
+  log::live("");
   std::istringstream lines(error.what());
   for (std::string line; std::getline(lines, line);) {
     fmt::print(stderr, "error[{}]: {}\n", exit_name(error.status()), line);

@@ -50,6 +50,7 @@ int data_pack(int argc, char** argv) {
   const double start = now_s();
   const auto images = data::open_image_folder(from);
   const auto done = data::pack(*images, to, how, [&](const data::PackProgress& progress) {
+    if (!log::is_terminal()) return;
     log::live(fmt::format("{} of {} images in {} shards", format_count(progress.done),
                           format_count(progress.images), format_count(progress.shards)));
   });

@@ -84,8 +84,9 @@ int data_tokenize(int argc, char** argv) {
   }
   const text::TokenizeOptions how = read_options(parsed);
   const double start = now_s();
-  const auto done = text::tokenize(
-      how, [](int64_t bytes) { log::live(fmt::format("{} of text", format_bytes(bytes))); });
+  const auto done = text::tokenize(how, [](int64_t bytes) {
+    if (log::is_terminal()) log::live(fmt::format("{} of text", format_bytes(bytes)));
+  });
   log::live("");
   if (parsed.count("json") == 0) {
     print_result(done, how.output.string(), now_s() - start);

@@ -60,7 +60,7 @@ fs::path find_file(const std::string& name, std::string_view shelf) {
   std::string message = fmt::format("{}: no such file, and none of that name in {}/", name, shelf);
   const std::string near = nearest(fs::path(name).replace_extension().string(),
                                    std::vector<std::string_view>(names.begin(), names.end()));
-  if (!near.empty()) message += fmt::format("; did you mean '{}'?", near);
+  message += near.empty() ? "." : fmt::format("; did you mean '{}'?", near);
   if (!names.empty()) message += fmt::format(" {}/ holds: {}", shelf, fmt::join(names, ", "));
   throw Error(Exit::kRecipe, message);
 }
