@@ -289,7 +289,7 @@ def test_a_runs_doctor_says_where_the_memory_went(train):
 def test_what_recompute_saves_and_costs_is_measured(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
-    values = {"data__height": 32, "data__width": 32, "device__memory_gib": 0.5, "batch__global": 256}
+    values = {"data__height": 64, "data__width": 64, "device__memory_gib": 0.42, "batch__global": 256}
     found = {}
     for name, patterns in (("all", ["*"]), ("none", [])):
         result = trainer("tune", "--recipe", recipe, "--json", *sets(train__recompute=patterns, **values))
@@ -304,7 +304,7 @@ def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
     result = trainer("tune", "--recipe", recipe, *sets(data__height=640, data__width=640, data__eval_samples=0,
-                                                       batch__global=2, device__memory_gib=0.32))
+                                                       batch__global=2, device__memory_gib=0.4))
     assert result.returncode == 5, result.stderr
     assert "most of it in" in result.stderr
     assert 'With train.recompute = ["*"] it fits' in result.stderr
