@@ -26,6 +26,7 @@ constexpr int kWarmup = 2;
 
 double median_step_s(int64_t steps, int64_t batch) {
   models::register_all();
+  optim::register_optimizers();
   recipe::Slot<nn::ModelConfig> config("resnet50");
   config.part();
   const auto model = config->build({.channels = 3, .height = 224, .width = 224, .classes = 1000});
