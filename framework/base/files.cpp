@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "framework/base/descriptor.h"
+
 namespace brim {
 namespace fs = std::filesystem;
 namespace {
@@ -18,20 +20,6 @@ namespace {
                                    int code) {
   throw Error(status, "{}: cannot {}: {}", path.string(), action, errno_text(code));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// Opens a regular file for reading; folders, devices and pipes are refused.
 int open_regular(const fs::path& path, Exit status, struct stat& info) {

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "framework/base/descriptor.h"
 #include "framework/base/stop.h"
 
 namespace brim::experiment {
@@ -25,21 +26,6 @@ namespace {
 constexpr int kLookEvery_ms = 500;
 constexpr size_t kMostErrors = 10;
 constexpr size_t kLongestError = 2000;
-
-/// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// Between fork and exec, where nothing may be allocated.
 [[noreturn]] void become(char* const* words, pid_t parent, int null_fd, int log_fd) {

@@ -66,6 +66,25 @@ std::optional<int64_t> step_of(std::string_view event) {
   return step;
 }
 
+/// A TensorProto of one dimension, without its values.
+std::string tensor_of(int64_t dtype, int64_t length) {
+  std::string size, shape, tensor;
+  put_int(size, 1, length);     // Dim.size
+  put_bytes(shape, 2, size);    // TensorShapeProto.dim
+  put_int(tensor, 1, dtype);    // TensorProto.dtype
+  put_bytes(tensor, 2, shape);  // TensorProto.tensor_shape
+  return tensor;
+}
+
+/// The fields of a Value that a plugin of TensorBoard shows.
+std::string plugin_value(std::string_view tensor, std::string_view plugin) {
+  std::string metadata, fields;
+  put_bytes(metadata, 1, plugin);  // SummaryMetadata.plugin_data
+  put_bytes(fields, 8, tensor);    // Value.tensor
+  put_bytes(fields, 9, metadata);  // Value.metadata
+  return fields;
+}
+
 // --- files ---
 
 fs::path new_file_name(const fs::path& folder) {
@@ -139,32 +158,18 @@ void EventFile::add_text(std::string_view tag, int64_t step, std::string_view te
     }
     shown += "\n\n(cut here by Brim: longer than 1 MiB)";
   }
-  std::string size, dim, shape, tensor, plugin, metadata, fields;
-  put_int(size, 1, 1);             // Dim.size
-  put_bytes(shape, 2, size);       // TensorShapeProto.dim
-  put_int(tensor, 1, kDtString);   // TensorProto.dtype
-  put_bytes(tensor, 2, shape);     // TensorProto.tensor_shape
-  put_bytes(tensor, 8, shown);     // TensorProto.string_val
-  put_bytes(plugin, 1, "text");    // PluginData.plugin_name
-  put_bytes(metadata, 1, plugin);  // SummaryMetadata.plugin_data
-  put_bytes(fields, 8, tensor);    // Value.tensor
-  put_bytes(fields, 9, metadata);  // Value.metadata
-  add_value(tag, step, fields, wall_time);
+  std::string tensor = tensor_of(kDtString, 1), plugin;
+  put_bytes(tensor, 8, shown);   // TensorProto.string_val
+  put_bytes(plugin, 1, "text");  // PluginData.plugin_name
+  add_value(tag, step, plugin_value(tensor, plugin), wall_time);
 }
 
 void EventFile::add_hparams(std::string_view tag, int64_t step, std::string_view plugin_data) {
   constexpr int64_t kDtFloat = 1;
-  std::string size, shape, tensor, plugin, metadata, fields;
-  put_int(size, 1, 0);                // Dim.size: a tensor of nothing
-  put_bytes(shape, 2, size);          // TensorShapeProto.dim
-  put_int(tensor, 1, kDtFloat);       // TensorProto.dtype
-  put_bytes(tensor, 2, shape);        // TensorProto.tensor_shape
+  std::string plugin;
   put_bytes(plugin, 1, "hparams");    // PluginData.plugin_name
   put_bytes(plugin, 2, plugin_data);  // PluginData.content
-  put_bytes(metadata, 1, plugin);     // SummaryMetadata.plugin_data
-  put_bytes(fields, 8, tensor);       // Value.tensor
-  put_bytes(fields, 9, metadata);     // Value.metadata
-  add_value(tag, step, fields, wall_time_s());
+  add_value(tag, step, plugin_value(tensor_of(kDtFloat, 0), plugin), wall_time_s());
 }
 
 void EventFile::add_value(std::string_view tag, int64_t step, std::string_view value_fields,
