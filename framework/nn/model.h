@@ -16,19 +16,30 @@
 
 namespace brim::nn {
 
-/// What a dataset feeds a model: images [N, channels, height, width], labels in [0, classes).
+enum class InputKind { kImages, kTokens };
+
+/// What a dataset feeds a model: images [N, channels, height, width] with labels in [0, classes),
+/// or tokens [N, length], each in [0, vocabulary). What is of the other kind is 0.
 struct ModelShape {
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
   int64_t classes = 0;
+  int64_t length = 0;
+  int64_t vocabulary = 0;
+  bool has_documents = false;  // tokens come as [N, 3, length]; see Model::forward()
+
+  InputKind kind() const { return length > 0 ? InputKind::kTokens : InputKind::kImages; }
 };
 
 class Model : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
-  /// Images [N, C, H, W] to logits [N, classes].
-  virtual at::Tensor forward(const at::Tensor& images) = 0;
+  /// Images [N, C, H, W] to logits [N, classes]; or tokens, int64 [N, T], to logits [N, T, V],
+  /// those of the next token, with V at least the vocabulary. Where rows hold documents, tokens
+  /// come as [N, 3, T]: ids, positions within a document, and the document's number in its row,
+  /// within which attention stays; 0 where the row is empty.
+  virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 
   /// From now on these modules of the model stay in evaluation mode, whatever train() says.
   void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {
@@ -47,8 +58,9 @@ class Model : public torch::nn::Module {
 /// Base of every model's config struct; registered in models/register.cpp.
 class ModelConfig : public recipe::Part {
  public:
-  /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. Throws
-  /// Error(kRecipe) where the model can't take this shape.
+  virtual bool takes(InputKind kind) const { return kind == InputKind::kImages; }
+  /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. `shape` is of
+  /// a kind that it takes. Throws Error(kRecipe) where the model can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
 };
 

@@ -48,6 +48,7 @@ class GpuStep : public ::testing::TestWithParam<std::string> {
     data::register_samplers();
     optim::register_optimizers();
     optim::register_schedules();
+    register_tasks();
   }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
