@@ -1,8 +1,11 @@
 #include "models/register.h"
 
+#include "models/convnext/convnext.h"
+#include "models/inception/inception.h"
 #include "models/mlp/mlp.h"
 #include "models/resnet/resnet.h"
 #include "models/small_cnn/small_cnn.h"
+#include "models/vit/vit.h"
 
 namespace brim::models {
 
@@ -24,6 +27,16 @@ void register_all() {
                                         "ResNeXt-101, 32 groups of 8, as in torchvision");
   registry.add<ResNetOf<kResNeXt101x4>>("resnext101_64x4d",
                                         "ResNeXt-101, 64 groups of 4, as in torchvision");
+  registry.add<VitOf<kSmallVit>>(
+      "small_vit", "vision transformer of 4 blocks on patches of 4x4, for small images");
+  registry.add<VitOf<kVitS16>>("vit_s16", "ViT-S/16, as in timm");
+  registry.add<VitOf<kVitB16>>("vit_b16", "ViT-B/16, as in torchvision");
+  registry.add<VitOf<kVitL16>>("vit_l16", "ViT-L/16, as in torchvision");
+  registry.add<ConvNextOf<kConvNextTiny>>("convnext_tiny", "ConvNeXt-T, as in torchvision");
+  registry.add<ConvNextOf<kConvNextSmall>>("convnext_small", "ConvNeXt-S, as in torchvision");
+  registry.add<ConvNextOf<kConvNextBase>>("convnext_base", "ConvNeXt-B, as in torchvision");
+  registry.add<InceptionConfig>("inception_v3",
+                                "Inception v3 with its auxiliary head, as in torchvision");
 }
 
 }  // namespace brim::models

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/nn/weight_names.h"
 #include "framework/recipe/part.h"
 
 namespace brim::nn {
@@ -24,11 +25,22 @@ struct ModelShape {
   int64_t classes = 0;
 };
 
+/// Logits [N, classes], and how much their loss counts.
+struct WeightedLogits {
+  at::Tensor logits;
+  double weight = 1.0;
+};
+
 class Model : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   /// Images [N, C, H, W] to logits [N, classes].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
+  /// All that a classification is trained on: those of forward() first, then those of auxiliary
+  /// heads, where the model has any.
+  virtual std::vector<WeightedLogits> training_logits(const at::Tensor& images) {
+    return {{forward(images), 1.0}};
+  }
 
   /// From now on these modules of the model stay in evaluation mode, whatever train() says.
   void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {
@@ -50,6 +62,8 @@ class ModelConfig : public recipe::Part {
   /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. Throws
   /// Error(kRecipe) where the model can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
+  /// The packages that have this model, with their names for its weights.
+  virtual std::vector<WeightNames> weight_names() const { return {}; }
 };
 
 /// For build(): throws Error(kRecipe) unless there is at least one channel, two classes, and
