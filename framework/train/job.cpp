@@ -62,6 +62,10 @@ void OptimizerSection::fields(recipe::Fields& f) {
   f.value("base_batch", base_batch, "the global batch that learning_rate is for", at_least(1));
   f.value("weight_decay", weight_decay, "weight decay of weights; biases and norms have none",
           at_least(0));
+  f.value("layer_decay", layer_decay,
+          "what a layer's learning rate is multiplied by for each layer between it and the output; "
+          "1: all learn at one rate",
+          {.low = 0, .high = 1, .low_open = true});
 }
 
 void ScheduleSection::fields(recipe::Fields& f) {
