@@ -18,6 +18,7 @@
 #include "framework/nn/block.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
+#include "framework/train/layer_decay.h"
 #include "framework/train/pretrained.h"
 
 namespace brim::train {
@@ -97,7 +98,8 @@ void build_model(const JobConfig& job, Parts& parts) {
                                         .width = shape.width,
                                         .classes = parts.train_data->classes()});
   if (!job.model.pretrained.empty()) {
-    load_pretrained(*parts.model, job.model.pretrained, job.model.strict);
+    load_pretrained(*parts.model, job.model.model->weight_names(), job.model.pretrained,
+                    job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
@@ -120,6 +122,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job, const Pa
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
   auto groups =
       optim::decay_groups(parts.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  if (job.optimizer.layer_decay < 1) {
+    groups = decay_by_layer(groups, *parts.model, job.optimizer.layer_decay);
+  }
   if (!job.distributed.zero || parts.group->is_alone()) return config.build(std::move(groups));
   return std::make_unique<distributed::ShardedOptimizer>(
       parts.group, std::move(groups), config.is_element_wise(),
