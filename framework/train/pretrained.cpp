@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -138,12 +139,16 @@ void leave_counters_that_are_missing(TensorMap& ours, const TensorMap& theirs) {
 }
 
 /// One tensor after the other, so that at any time little of the files is in memory.
-void copy_and_let_go(const TensorMap& theirs, TensorMap& ours) {
+void copy_and_let_go(const TensorMap& theirs, TensorMap& ours,
+                     const checkpoint::WeightFiles& files) {
+  std::map<const void*, std::span<const std::byte>> mapped;
+  for (const auto& stored : files.tensors()) mapped[stored.bytes.data()] = stored.bytes;
   const at::NoGradGuard no_grad;
   for (auto& [name, target] : ours) {
     const at::Tensor& source = theirs.at(name);
     target.copy_(source);
-    checkpoint::let_go({static_cast<const std::byte*>(source.const_data_ptr()), source.nbytes()});
+    const auto bytes = mapped.find(source.const_data_ptr());
+    if (bytes != mapped.end()) checkpoint::let_go(bytes->second);
   }
 }
 
@@ -182,7 +187,7 @@ void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packa
   if (!strict) keep_what_fits(ours, theirs, path);
   say_conversions(ours, theirs, path);
   checkpoint::check_fit(theirs, ours, path.string());
-  copy_and_let_go(theirs, ours);
+  copy_and_let_go(theirs, ours, files);
 }
 
 void freeze(nn::Model& model, const std::vector<std::string>& patterns) {

@@ -6,7 +6,7 @@
 // "labels" [batches, N] and, under "model.", the weights; or these are read from `pretrained`, as a
 // run reads them; without weights the model starts from `seed`. Its dtype is that of the images.
 // What is written depends on the task:
-//   weights     all parameters and buffers of the model
+//   weights     all parameters and buffers of the model, with the names of `format` where given
 //   logits      "logits" [batches, N, classes] in evaluation mode
 //   gradients   the parameters' gradients after one backward pass on the first batch
 //   train       all parameters and buffers after `steps` steps, cycling through the batches, and
@@ -24,6 +24,7 @@
 #include "framework/recipe/read.h"
 #include "framework/train/classification.h"
 #include "framework/train/pretrained.h"
+#include "framework/train/renamed_weights.h"
 #include "models/register.h"
 
 namespace brim {
@@ -42,6 +43,7 @@ struct Section {
 struct Job : recipe::Config {
   Task task = Task::kWeights;
   std::filesystem::path input, output, pretrained, trace;
+  std::string format;
   int64_t seed = 0, classes = 10, steps = 1;
   double learning_rate = 0.01, weight_decay = 0.0;
   amp::PrecisionMode precision = amp::PrecisionMode::kFp32;
@@ -54,6 +56,7 @@ struct Job : recipe::Config {
     f.value("input", input, "safetensors file", recipe::Need::kRequired);
     f.value("output", output, "safetensors file", recipe::Need::kRequired);
     f.value("pretrained", pretrained, "weights to start from");
+    f.value("format", format, "package whose names the weights get");
     f.value("trace", trace, "where given, a Chrome trace of the pass that gradients takes");
     f.value("seed", seed, "of the initial weights");
     f.value("classes", classes, "outputs of the model");
@@ -115,6 +118,13 @@ class Runner {
   }
 
   checkpoint::TensorMap weights() const { return nn::named_tensors(*model_); }
+
+  checkpoint::TensorMap renamed_weights() const {
+    for (const nn::WeightNames& names : job_.model.slot->weight_names()) {
+      if (names.package == job_.format) return train::name_as_theirs(weights(), names);
+    }
+    return weights();
+  }
 
   checkpoint::TensorMap logits() {
     const at::NoGradGuard no_grad;
@@ -182,7 +192,7 @@ checkpoint::TensorMap run(const Job& job) {
   Runner runner(job);
   switch (job.task) {
     case Task::kWeights:
-      return runner.weights();
+      return runner.renamed_weights();
     case Task::kLogits:
       return runner.logits();
     case Task::kGradients:
