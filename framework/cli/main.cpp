@@ -28,13 +28,14 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 11> kCommands = {{{"bench", bench_command},
+constexpr std::array<Command, 12> kCommands = {{{"bench", bench_command},
                                                 {"compare", compare_command},
                                                 {"data", data_command},
                                                 {"devices", devices_command},
                                                 {"doctor", doctor_command},
                                                 {"eval", eval_command},
                                                 {"export", export_command},
+                                                {"predict", predict_command},
                                                 {"recipe", recipe_command},
                                                 {"report", report_command},
                                                 {"tune", tune_command},

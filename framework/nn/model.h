@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/nn/weight_names.h"
 #include "framework/recipe/part.h"
 
 namespace brim::nn {
@@ -32,6 +33,12 @@ struct ModelShape {
   InputKind kind() const { return length > 0 ? InputKind::kTokens : InputKind::kImages; }
 };
 
+/// Logits [N, classes], and how much their loss counts.
+struct WeightedLogits {
+  at::Tensor logits;
+  double weight = 1.0;
+};
+
 class Model : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
@@ -40,6 +47,15 @@ class Model : public torch::nn::Module {
   /// come as [N, 3, T]: ids, positions within a document, and the document's number in its row,
   /// within which attention stays; 0 where the row is empty.
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
+  /// All that a classification is trained on: those of forward() first, then those of auxiliary
+  /// heads, where the model has any.
+  virtual std::vector<WeightedLogits> training_logits(const at::Tensor& inputs) {
+    return {{forward(inputs), 1.0}};
+  }
+  /// Called with the tensors of a file of weights, under this model's names where it has them,
+  /// before they are compared with the model's: leaves out what is no weight, and lays out anew
+  /// what lies otherwise there. Throws Error(kCheckpoint) for what can't be taken.
+  virtual void adapt_weights(std::map<std::string, at::Tensor>& /*theirs*/) const {}
 
   /// From now on these modules of the model stay in evaluation mode, whatever train() says.
   void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {
@@ -62,6 +78,8 @@ class ModelConfig : public recipe::Part {
   /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. `shape` is of
   /// a kind that it takes. Throws Error(kRecipe) where the model can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
+  /// The packages that have this model, with their names for its weights.
+  virtual std::vector<WeightNames> weight_names() const { return {}; }
 };
 
 /// For build(): throws Error(kRecipe) unless there is at least one channel, two classes, and

@@ -64,6 +64,7 @@ struct OptimizerSection {
   BatchRule batch_rule = BatchRule::kNone;
   int64_t base_batch = 256;  // the global batch that learning_rate is for, where a rule follows it
   double weight_decay = 0.0;
+  double layer_decay = 1.0;  // each layer's rate is this times the next one's
   recipe::Slot<optim::OptimizerConfig> optimizer;
   void fields(recipe::Fields& f);
 };
@@ -107,7 +108,8 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
-  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
+  int64_t histograms_every_steps = 0;  // 0: none
+  std::string prometheus = {};         // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 

@@ -18,6 +18,7 @@
 #include "framework/nn/block.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/input_shape.h"
+#include "framework/train/layer_decay.h"
 #include "framework/train/pretrained.h"
 
 namespace brim::train {
@@ -102,7 +103,8 @@ void build_model(const JobConfig& job, Parts& parts) {
   at::manual_seed(job.run.seed);
   parts.model = job.model.model->build(parts.input);
   if (!job.model.pretrained.empty()) {
-    load_pretrained(*parts.model, job.model.pretrained, job.model.strict);
+    load_pretrained(*parts.model, job.model.model->weight_names(), job.model.pretrained,
+                    job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
@@ -125,6 +127,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job, const Pa
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
   auto groups =
       optim::decay_groups(parts.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  if (job.optimizer.layer_decay < 1) {
+    groups = decay_by_layer(groups, *parts.model, job.optimizer.layer_decay);
+  }
   if (!job.distributed.zero || parts.group->is_alone()) return config.build(std::move(groups));
   return std::make_unique<distributed::ShardedOptimizer>(
       parts.group, std::move(groups), config.is_element_wise(),
@@ -171,6 +176,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
+       "telemetry.histograms_every_steps has no effect: telemetry.tensorboard is false");
   return notes;
 }
 
