@@ -17,6 +17,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/recipe/read.h"
+#include "framework/train/task.h"
 #include "models/register.h"
 
 namespace brim::cli {
@@ -27,13 +28,14 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 11> kCommands = {{{"bench", bench_command},
+constexpr std::array<Command, 12> kCommands = {{{"bench", bench_command},
                                                 {"compare", compare_command},
                                                 {"data", data_command},
                                                 {"devices", devices_command},
                                                 {"doctor", doctor_command},
                                                 {"eval", eval_command},
                                                 {"export", export_command},
+                                                {"predict", predict_command},
                                                 {"recipe", recipe_command},
                                                 {"report", report_command},
                                                 {"tune", tune_command},
@@ -45,6 +47,7 @@ void register_parts() {
   data::register_samplers();
   optim::register_optimizers();
   optim::register_schedules();
+  train::register_tasks();
 }
 
 int run(int argc, char** argv) {

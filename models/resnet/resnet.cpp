@@ -200,4 +200,8 @@ std::shared_ptr<nn::Model> ResNetConfig::build(const nn::ModelShape& shape) cons
   return std::make_shared<ResNet>(kind_, shape.channels, shape.classes, zero_init_residual);
 }
 
+std::vector<nn::WeightNames> ResNetConfig::weight_names() const {
+  return {{"torchvision", {}}, {"timm", {}}};
+}
+
 }  // namespace brim::models
