@@ -1,5 +1,6 @@
 #include "models/register.h"
 
+#include "framework/nn/torchscript.h"
 #include "models/mlp/mlp.h"
 #include "models/resnet/resnet.h"
 #include "models/small_cnn/small_cnn.h"
@@ -15,6 +16,7 @@ void register_all() {
   registry.add<ResNetOfDepth<50>>("resnet50", "ResNet-50 v1.5, as in torchvision");
   registry.add<ResNetOfDepth<101>>("resnet101", "ResNet-101 v1.5, as in torchvision");
   registry.add<ResNetOfDepth<152>>("resnet152", "ResNet-152 v1.5, as in torchvision");
+  registry.add<nn::TorchScriptConfig>("torchscript", "a model scripted in Python");
 }
 
 }  // namespace brim::models

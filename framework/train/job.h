@@ -30,6 +30,7 @@ struct RunConfig {
 };
 
 struct ModelSection {
+  std::filesystem::path library;  // empty: none
   recipe::Slot<nn::ModelConfig> model;
   std::filesystem::path pretrained;  // empty: weights are drawn at random
   bool strict = true;
@@ -130,8 +131,8 @@ struct JobConfig final : recipe::Config {
 /// The learning rate before the schedule, by the rule for the job's global batch.
 double peak_learning_rate(const JobConfig& job);
 
-/// Reads a recipe with its layers. Throws Error(kRecipe) listing every problem, those between
-/// sections included.
+/// Reads a recipe with its layers; first loads the library of parts that it names. Throws
+/// Error(kRecipe) listing every problem, those between sections included.
 JobConfig read_job(const recipe::Value& document);
 
 }  // namespace brim::train
