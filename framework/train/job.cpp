@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/prometheus.h"
 
@@ -24,9 +23,6 @@ void RunConfig::fields(recipe::Fields& f) {
 }
 
 void ModelSection::fields(recipe::Fields& f) {
-  f.value("library", library,
-          "shared library with models, datasets or tasks of your own, loaded before names are "
-          "looked up; it is a program: name only one that you trust");
   f.part("name", model, "which model to train");
   f.value("pretrained", pretrained,
           "safetensors file of weights to start from; a last layer for other classes starts anew");
@@ -112,6 +108,9 @@ void CheckpointConfig::fields(recipe::Fields& f) {
 void TelemetryConfig::fields(recipe::Fields& f) {
   f.value("tensorboard", tensorboard, "write a TensorBoard event file");
   f.value("every_steps", every_steps, "steps between lines of metrics.jsonl", at_least(1));
+  f.value("histograms_every_steps", histograms_every_steps,
+          "steps between histograms of each parameter's gradients in the event file; 0: none",
+          at_least(0));
   f.value("prometheus", prometheus,
           "where Prometheus finds the newest figures: \"127.0.0.1:9400\" or \":9400\" (from this "
           "machine alone), \"0.0.0.0:9400\", \"file:/PATH.prom\"; empty: nowhere");
@@ -149,23 +148,6 @@ double peak_learning_rate(const JobConfig& job) {
 }
 
 namespace {
-
-size_t count_parts() {
-  return recipe::registry<nn::ModelConfig>().names().size() +
-         recipe::registry<data::SourceConfig>().names().size() +
-         recipe::registry<data::SamplerConfig>().names().size() +
-         recipe::registry<optim::OptimizerConfig>().names().size() +
-         recipe::registry<optim::ScheduleConfig>().names().size();
-}
-
-void load_own_parts(const recipe::Value& document) {
-  const size_t before = count_parts();
-  if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
-  throw Error(Exit::kRecipe,
-              "[model] library: expected a library that registers a part under a new name, found "
-              "one that registers none; one compiled with -fvisibility=hidden registers its parts "
-              "where nobody looks");
-}
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
 recipe::Value with_model_name(recipe::Value document) {
@@ -210,7 +192,6 @@ void check_batch(const JobConfig& job) {
 }  // namespace
 
 JobConfig read_job(const recipe::Value& document) {
-  load_own_parts(document);
   JobConfig job;
   recipe::read(with_model_name(document), job);
   job.data.check();

@@ -30,7 +30,6 @@ struct RunConfig {
 };
 
 struct ModelSection {
-  std::filesystem::path library;  // empty: none
   recipe::Slot<nn::ModelConfig> model;
   std::filesystem::path pretrained;  // empty: weights are drawn at random
   bool strict = true;
@@ -106,7 +105,8 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
-  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
+  int64_t histograms_every_steps = 0;  // 0: none
+  std::string prometheus = {};         // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 
@@ -131,8 +131,8 @@ struct JobConfig final : recipe::Config {
 /// The learning rate before the schedule, by the rule for the job's global batch.
 double peak_learning_rate(const JobConfig& job);
 
-/// Reads a recipe with its layers; first loads the library of parts that it names. Throws
-/// Error(kRecipe) listing every problem, those between sections included.
+/// Reads a recipe with its layers. Throws Error(kRecipe) listing every problem, those between
+/// sections included.
 JobConfig read_job(const recipe::Value& document);
 
 }  // namespace brim::train

@@ -3,7 +3,7 @@
 #   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/framework/…
 #   lib/cmake/Brim/BrimConfig.cmake   share/brim/recipes, share/brim/configs
 #
-#   brim             every module's code in one static library
+#   brim             every module's code, and trainer's without its main(), in one static library
 #   BRIM_ABI_HEADER  recipe/abi.h, made where any header has changed; found under BRIM_GENERATED
 #   BRIM_EXPORTS     link options of a program whose Brim a library of parts may use
 
@@ -23,7 +23,7 @@ function(brim_install)
   get_property(links GLOBAL PROPERTY BRIM_LINKS)
   list(REMOVE_DUPLICATES links)
   list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
-  add_library(brim STATIC ${objects})
+  add_library(brim STATIC ${objects} $<FILTER:$<TARGET_OBJECTS:trainer>,EXCLUDE,/main\\.cpp>)
   set_target_properties(brim PROPERTIES LINKER_LANGUAGE CXX)
 
   include(CMakePackageConfigHelpers)
