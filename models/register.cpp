@@ -1,5 +1,6 @@
 #include "models/register.h"
 
+#include "framework/nn/torchscript.h"
 #include "models/convnext/convnext.h"
 #include "models/gpt2/gpt2.h"
 #include "models/inception/inception.h"
@@ -45,6 +46,7 @@ void register_all() {
   registry.add<ConvNextOf<kConvNextBase>>("convnext_base", "ConvNeXt-B, as in torchvision");
   registry.add<InceptionConfig>("inception_v3",
                                 "Inception v3 with its auxiliary head, as in torchvision");
+  registry.add<nn::TorchScriptConfig>("torchscript", "a model scripted in Python");
 }
 
 }  // namespace brim::models

@@ -10,29 +10,33 @@ namespace brim::device {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kName = "libbrim_cuda.so";
+
 /// lib/libbrim_cuda.so beside the folder of the program; CMake and scripts/package put it there.
 fs::path library_path() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  return program.parent_path().parent_path() / "lib" / "libbrim_cuda.so";
+  return program.parent_path().parent_path() / "lib" / kName;
 }
 
 CudaLoad load() {
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return {nullptr, "no NVIDIA driver was found (libcuda.so.1)"};
   }
-  const fs::path path = library_path();
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
-    return {nullptr, "there is a driver, but this build has no CUDA half: " + path.string() +
-                         " is missing. Run scripts/setup --cuda and build again"};
-  }
   // LibTorch's allocator reads it once: segments that grow leave no holes between batches of
   // different sizes. What the user has set stays.
   if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr) {
     setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
   }
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const fs::path path = library_path();
+  std::error_code ignored;
+  const bool is_there = fs::exists(path, ignored);
+  // A program made with an installed Brim lies anywhere: its run path leads to the library.
+  void* library = dlopen(is_there ? path.c_str() : kName, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr && !is_there) {
+    return {nullptr, "there is a driver, but this build has no CUDA half: " + path.string() +
+                         " is missing. Run scripts/setup --cuda and build again"};
+  }
   if (library == nullptr)
     return {nullptr, std::string("the CUDA half does not load: ") + dlerror()};
   using Entry = const CudaBackend* (*)();

@@ -18,7 +18,10 @@ std::vector<fs::path> shelves(std::string_view shelf) {
   std::error_code ignored;  // without /proc the program's folder is unknown
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   std::vector<fs::path> result = {shelf};
-  if (!program.empty()) result.push_back(program.parent_path() / shelf);
+  if (!program.empty()) {
+    result.push_back(program.parent_path() / shelf);
+    result.push_back(program.parent_path() / "share" / "brim" / shelf);  // where it is installed
+  }
   result.push_back(fs::path(BRIM_SOURCE_DIR) / shelf);
   return result;
 }

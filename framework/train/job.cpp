@@ -154,6 +154,24 @@ double peak_learning_rate(const JobConfig& job) {
 
 namespace {
 
+/// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
+recipe::Value with_model_name(recipe::Value document) {
+  auto* root = std::get_if<recipe::Table>(&document.data);
+  const auto section =
+      root == nullptr ? decltype(root->entries.begin()){} : root->entries.find("model");
+  if (root == nullptr || section == root->entries.end()) return document;
+  auto* model = std::get_if<recipe::Table>(&section->second.data);
+  if (model == nullptr) return document;
+  const auto file = model->entries.find("torchscript");
+  const auto name = model->entries.find("name");
+  if (file == model->entries.end()) return document;
+  if (name != model->entries.end() && name->second.layer >= file->second.layer) return document;
+  recipe::Value value = file->second;
+  value.data = std::string("torchscript");
+  model->entries.insert_or_assign("name", std::move(value));
+  return document;
+}
+
 void check_batch(const JobConfig& job) {
   if (!job.batch.global) {
     if (!job.batch.micro) return;
@@ -180,7 +198,7 @@ void check_batch(const JobConfig& job) {
 
 JobConfig read_job(const recipe::Value& document) {
   JobConfig job;
-  recipe::read(document, job);
+  recipe::read(with_model_name(document), job);
   job.data.check();
   if (job.run.name.empty()) job.run.name = job.model.model.selected();
   if (job.run.name.find('/') != std::string::npos || job.run.name.starts_with('.')) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "framework/base/log.h"
 #include "framework/base/machine.h"
 #include "framework/base/random.h"
 #include "framework/base/units.h"
@@ -117,9 +118,14 @@ void build_model(const JobConfig& job, Parts& parts) {
   if (parts.channels_last) nn::use_channels_last(*parts.model);
   nn::recompute(*parts.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
-    nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
-      group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
-    });
+    const int64_t count =
+        nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
+          group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
+        });
+    if (count == 0 && parts.group->is_first()) {
+      log::warning(
+          "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
+    }
   }
 }
 

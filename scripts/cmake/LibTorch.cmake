@@ -8,35 +8,15 @@
 # find_package(Torch) of the PyPI wheel insists on a CUDA toolkit even where only the CPU is
 # wanted, so the libraries are named here.
 
-set(BRIM_TORCH_VERSION 2.11.0)
+include(TorchTarget)  # brim_find_torch(), brim_torch_target()
 
 file(GLOB BRIM_VENV_TORCH ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
 set(BRIM_TORCH_HINTS)
-foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
-  list(APPEND BRIM_TORCH_HINTS ${prefix} ${prefix}/../..)
-endforeach()
 if(EXISTS ${CMAKE_SOURCE_DIR}/.libtorch)
   file(STRINGS ${CMAKE_SOURCE_DIR}/.libtorch remembered_libtorch)
   list(APPEND BRIM_TORCH_HINTS ${remembered_libtorch})
 endif()
-list(APPEND BRIM_TORCH_HINTS ${BRIM_VENV_TORCH})
-
-unset(BRIM_TORCH_INCLUDE CACHE)  # the answer may have changed since the last configuration
-find_path(BRIM_TORCH_INCLUDE torch/headeronly/version.h HINTS ${BRIM_TORCH_HINTS} PATH_SUFFIXES include
-          NO_DEFAULT_PATH)
-if(NOT BRIM_TORCH_INCLUDE)
-  message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} was not found. Run scripts/setup, or pass "
-    "-DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')")
-endif()
-get_filename_component(BRIM_TORCH_ROOT ${BRIM_TORCH_INCLUDE} DIRECTORY)
-file(STRINGS ${BRIM_TORCH_INCLUDE}/torch/headeronly/version.h version_lines
-     REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-string(REGEX MATCHALL "[0-9]+" torch_found_version "${version_lines}")
-list(JOIN torch_found_version "." torch_found_version)
-if(NOT torch_found_version VERSION_EQUAL BRIM_TORCH_VERSION)
-  message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} is needed; ${BRIM_TORCH_ROOT} holds "
-    "${torch_found_version}. Run scripts/setup, or set CMAKE_PREFIX_PATH to the right one.")
-endif()
+brim_find_torch(${BRIM_TORCH_HINTS} ${BRIM_VENV_TORCH})
 
 # The wheel keeps CUDA's runtime libraries beside torch/, in nvidia/; a LibTorch folder has them in lib/.
 get_filename_component(BRIM_NVIDIA_ROOT ${BRIM_TORCH_ROOT}/../nvidia ABSOLUTE)
@@ -44,17 +24,7 @@ set(BRIM_TORCH_RPATH ${BRIM_TORCH_ROOT}/lib)
 
 add_library(brim_torch INTERFACE)
 add_library(brim::torch ALIAS brim_torch)
-target_include_directories(brim_torch SYSTEM INTERFACE
-  ${BRIM_TORCH_INCLUDE} ${BRIM_TORCH_INCLUDE}/torch/csrc/api/include)
-# LibTorch is built with NDEBUG, on which the layout of some of its classes (at::RecordFunction) depends.
-target_compile_definitions(brim_torch INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO)
-target_link_libraries(brim_torch INTERFACE
-  ${BRIM_TORCH_ROOT}/lib/libtorch_cpu.so ${BRIM_TORCH_ROOT}/lib/libc10.so)
-# libtorch_cpu finds what it needs by its own run path; the linker need not look.
-target_link_options(brim_torch INTERFACE -Wl,--allow-shlib-undefined)
-if(NOT MOLD_PROGRAM OR BRIM_SANITIZE)
-  target_link_options(brim_torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
-endif()
+brim_torch_target(brim_torch)
 
 # --- the CUDA half ------------------------------------------------------------------------------
 set(BRIM_WITH_CUDA OFF)
@@ -103,4 +73,4 @@ if(BRIM_WITH_CUDA)
     ${BRIM_NVIDIA_ROOT}/cu13/include ${BRIM_NVIDIA_ROOT}/cudnn/include ${BRIM_NVIDIA_ROOT}/nccl/include)
   target_compile_definitions(brim_torch_cuda INTERFACE USE_C10D_NCCL)
 endif()
-message(STATUS "LibTorch ${torch_found_version} in ${BRIM_TORCH_ROOT}; CUDA half: ${BRIM_WITH_CUDA}")
+message(STATUS "LibTorch ${BRIM_TORCH_VERSION} in ${BRIM_TORCH_ROOT}; CUDA half: ${BRIM_WITH_CUDA}")

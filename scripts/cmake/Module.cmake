@@ -44,6 +44,8 @@ function(brim_module name)
   brim_common(brim_${name} ${arg_TORCH})
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(brim_${name} PUBLIC ${arg_DEPENDS} ${arg_LINK})
+  set_property(GLOBAL APPEND PROPERTY BRIM_MODULES brim_${name})
+  set_property(GLOBAL APPEND PROPERTY BRIM_LINKS ${arg_LINK})
 endfunction()
 
 function(brim_program name)
@@ -53,7 +55,8 @@ function(brim_program name)
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
   set_target_properties(${name} PROPERTIES
-    BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON)
+    BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON
+    INSTALL_RPATH "$ORIGIN/../lib" INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
 # The GoogleTest programs free of LibTorch: those that scripts/test runs under sanitizers.

@@ -1,0 +1,48 @@
+# Brim as a library for other programs, and what `cmake --install` installs:
+#
+#   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/framework/…
+#   lib/cmake/Brim/BrimConfig.cmake   share/brim/recipes, share/brim/configs
+#
+#   brim             every module's code, and trainer's without its main(), in one static library
+#   BRIM_ABI_HEADER  recipe/abi.h, made where any header has changed; found under BRIM_GENERATED
+#   BRIM_EXPORTS     link options of a program whose Brim a library of parts may use
+
+set(BRIM_GENERATED ${CMAKE_BINARY_DIR}/generated)
+set(BRIM_ABI_HEADER ${BRIM_GENERATED}/framework/recipe/abi.h)
+set(BRIM_EXPORTS "-Wl,--export-dynamic-symbol=_Z*4brim*")  # all names of namespace brim
+
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/framework/*.h ${CMAKE_SOURCE_DIR}/models/*.h)
+add_custom_command(OUTPUT ${BRIM_ABI_HEADER} DEPENDS ${headers}
+  COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_SOURCE_DIR} -D OUTPUT=${BRIM_ABI_HEADER}
+    -D BRIM=${PROJECT_VERSION} -D TORCH=${BRIM_TORCH_VERSION} -P ${CMAKE_CURRENT_LIST_DIR}/Abi.cmake
+  COMMENT "Making recipe/abi.h")
+add_custom_target(brim_abi DEPENDS ${BRIM_ABI_HEADER})
+
+function(brim_install)
+  get_property(modules GLOBAL PROPERTY BRIM_MODULES)
+  get_property(links GLOBAL PROPERTY BRIM_LINKS)
+  list(REMOVE_DUPLICATES links)
+  list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  add_library(brim STATIC ${objects} $<FILTER:$<TARGET_OBJECTS:trainer>,EXCLUDE,/main\\.cpp>)
+  set_target_properties(brim PROPERTIES LINKER_LANGUAGE CXX)
+
+  include(CMakePackageConfigHelpers)
+  set(package ${CMAKE_BINARY_DIR}/package)
+  set(BRIM_LINKS ${links})
+  configure_package_config_file(${CMAKE_SOURCE_DIR}/scripts/cmake/BrimConfig.cmake.in
+    ${package}/BrimConfig.cmake INSTALL_DESTINATION lib/cmake/Brim)
+  write_basic_package_version_file(${package}/BrimConfigVersion.cmake
+    COMPATIBILITY ExactVersion)  # an interface that is not fixed yet
+  install(FILES ${package}/BrimConfig.cmake ${package}/BrimConfigVersion.cmake
+    ${CMAKE_SOURCE_DIR}/scripts/cmake/TorchTarget.cmake DESTINATION lib/cmake/Brim)
+
+  install(TARGETS trainer trainrun RUNTIME DESTINATION bin)
+  install(TARGETS brim ARCHIVE DESTINATION lib)
+  if(BRIM_WITH_CUDA)
+    set_target_properties(brim_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS brim_cuda LIBRARY DESTINATION lib)
+  endif()
+  install(DIRECTORY framework models DESTINATION include/brim FILES_MATCHING PATTERN "*.h")
+  install(FILES ${BRIM_ABI_HEADER} DESTINATION include/brim/framework/recipe)
+  install(DIRECTORY recipes configs DESTINATION share/brim)
+endfunction()

@@ -1,0 +1,42 @@
+"""An installed Brim, and programs and libraries that are built with it."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["BRIM_BIN_DIR"]).parent
+LIMIT_S = 600  # only to catch a hang
+
+
+def run(*command, cwd=None, **env):
+    """The finished process: returncode, stdout, stderr."""
+    return subprocess.run([str(word) for word in command], cwd=cwd, text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=LIMIT_S,
+                          env=dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb", **env))
+
+
+def must_run(*command, cwd=None, **env):
+    done = run(*command, cwd=cwd, **env)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def cmake():
+    """The program that configured this build."""
+    return re.search(r"^CMAKE_COMMAND:INTERNAL=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+
+
+def install(prefix):
+    must_run(cmake(), "--install", BUILD, "--prefix", prefix)
+
+
+def build(source, folder, prefix, *options):
+    must_run(cmake(), "-G", "Ninja", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+    must_run(cmake(), "--build", folder)
+
+
+def losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
