@@ -16,6 +16,7 @@
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/classification.h"
 #include "framework/train/pretrained.h"
@@ -108,6 +109,7 @@ void build_model(const JobConfig& job, Parts& parts) {
       std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
+  nn::use_fused(*parts.model, job.precision.fused);
   nn::recompute(*parts.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
     nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
