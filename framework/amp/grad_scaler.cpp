@@ -79,6 +79,11 @@ void GradScaler::inspect(at::TensorList gradients, const at::Tensor& inverse_sca
   stage_ = stage;
 }
 
+std::optional<at::Tensor> GradScaler::scale_of_loss() const {
+  if (!enabled_) return std::nullopt;
+  return scale_;
+}
+
 std::optional<at::Tensor> GradScaler::grad_scale() const {
   if (stage_ != Stage::kChecked) return std::nullopt;
   return scale_;

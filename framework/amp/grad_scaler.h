@@ -57,6 +57,8 @@ class GradScaler {
   /// unscale()'s place: it spares a rounding and is what the fused kernels are made for.
   void check(at::TensorList gradients);
 
+  /// What the loss is multiplied by, a float32 scalar; nullopt when disabled. The live tensor.
+  std::optional<at::Tensor> scale_of_loss() const;
   /// What the optimizer must still divide by; nullopt after unscale() or when disabled.
   std::optional<at::Tensor> grad_scale() const;
   /// Float32 scalar, 1 where the step must be skipped; nullopt when disabled. It is the live

@@ -19,7 +19,9 @@ void Timeline::enter(Phase phase) {
   const double now = now_s();
   seconds_[static_cast<size_t>(phase_)] += now - since_s_;
   since_s_ = now;
-  if (observer_ != nullptr && phase != phase_) observer_->begins(phase);
+  if (phase != phase_) {
+    for (PhaseObserver* observer : observers_) observer->begins(phase);
+  }
   phase_ = phase;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 namespace brim {
 
@@ -38,8 +39,9 @@ class Timeline {
   /// From now on time belongs to `phase`; the phase before ends here.
   void enter(Phase phase);
 
-  /// From now on `observer` is told; null: nobody. It stays the caller's.
-  void observe(PhaseObserver* observer) { observer_ = observer; }
+  /// From now on `observer` is told, until forget(). It stays the caller's.
+  void observe(PhaseObserver& observer) { observers_.push_back(&observer); }
+  void forget(PhaseObserver& observer) { std::erase(observers_, &observer); }
 
   /// Gives `seconds` of what `from` has been given to `to`, which learned of it afterwards.
   void move(Phase from, Phase to, double seconds);
@@ -51,7 +53,7 @@ class Timeline {
   std::array<double, kPhaseCount> seconds_{};
   Phase phase_ = Phase::kOther;
   double since_s_;
-  PhaseObserver* observer_ = nullptr;
+  std::vector<PhaseObserver*> observers_;
 };
 
 }  // namespace brim

@@ -115,6 +115,18 @@ class Backend final : public device::CudaBackend {
                                                : c10::cuda::SyncDebugMode::L_DISABLED);
   }
 
+  device::SyncDebugMode sync_debug_mode() const override {
+    switch (c10::cuda::warning_state().get_sync_debug_mode()) {
+      case c10::cuda::SyncDebugMode::L_ERROR:
+        return device::SyncDebugMode::kError;
+      case c10::cuda::SyncDebugMode::L_WARN:
+        return device::SyncDebugMode::kWarn;
+      case c10::cuda::SyncDebugMode::L_DISABLED:
+        break;
+    }
+    return device::SyncDebugMode::kOff;
+  }
+
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int world, int device,
                                               std::chrono::milliseconds limit) const override {

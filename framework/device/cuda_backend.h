@@ -50,6 +50,7 @@ class CudaBackend {
   virtual void synchronize(int device) const = 0;
   /// What LibTorch does where the host waits for the device: nothing, a warning, an error.
   virtual void set_sync_debug_mode(SyncDebugMode mode) const = 0;
+  virtual SyncDebugMode sync_debug_mode() const = 0;
   /// NCCL between `world` ranks that meet in `store`; this one's tensors are on `device`. A
   /// collective that takes longer than `limit` fails.
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

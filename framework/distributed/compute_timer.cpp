@@ -1,7 +1,5 @@
 #include "framework/distributed/compute_timer.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <utility>
 
 #include "framework/base/units.h"
@@ -9,11 +7,7 @@
 namespace brim::distributed {
 
 ComputeTimer::Moment ComputeTimer::now() const {
-  Moment moment{.host_s = now_s(), .event = {}};
-  if (device_.is_cpu()) return moment;
-  moment.event.emplace(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  moment.event->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-  return moment;
+  return {now_s(), device_.is_cpu() ? nullptr : device::StreamEvent::now(device_)};
 }
 
 void ComputeTimer::start() { started_ = now(); }
@@ -21,6 +15,7 @@ void ComputeTimer::start() { started_ = now(); }
 void ComputeTimer::stop() {
   if (!started_) return;
   spans_.push_back({std::move(*started_), now()});
+  stopped_at_ = spans_.back().stop.event;
   started_.reset();
 }
 
@@ -28,8 +23,8 @@ double ComputeTimer::take_s() {
   double seconds = 0;
   while (!spans_.empty()) {
     const Span& span = spans_.front();
-    if (span.stop.event && !span.stop.event->query()) break;
-    seconds += span.stop.event ? span.start.event->elapsedTime(*span.stop.event) / 1000
+    if (span.stop.event && !span.stop.event->is_done()) break;
+    seconds += span.stop.event ? span.start.event->seconds_to(*span.stop.event)
                                : span.stop.host_s - span.start.host_s;
     spans_.pop_front();
   }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
+
+#include "framework/device/stream_event.h"
 
 namespace brim::distributed {
 
@@ -14,6 +16,9 @@ namespace brim::distributed {
 class ComputeTimer {
  public:
   explicit ComputeTimer(c10::Device device) : device_(device) {}
+
+  /// Where the last span stopped on the device's stream; null on the CPU and before the first.
+  std::shared_ptr<const device::StreamEvent> stopped_at() const { return stopped_at_; }
 
   /// At the first forward of a step, and when backward has filled the last bucket. A start without
   /// a stop is forgotten.
@@ -26,7 +31,7 @@ class ComputeTimer {
  private:
   struct Moment {
     double host_s = 0;
-    std::optional<c10::Event> event;  // on CUDA
+    std::shared_ptr<const device::StreamEvent> event;  // null on the CPU
   };
   struct Span {
     Moment start, stop;
@@ -35,6 +40,7 @@ class ComputeTimer {
 
   c10::Device device_;
   std::optional<Moment> started_;
+  std::shared_ptr<const device::StreamEvent> stopped_at_;
   std::deque<Span> spans_;
 };
 

@@ -182,6 +182,11 @@ double DataParallel::take_compute_s() {
   return round_->timer->take_s();
 }
 
+std::shared_ptr<const device::StreamEvent> DataParallel::own_work_done() const {
+  if (!reducer_ || !round_->timer) return nullptr;
+  return round_->timer->stopped_at();
+}
+
 void DataParallel::before_forward(bool sums) {
   if (!reducer_) return;
   const bool is_first = !std::exchange(in_step_, !sums);

@@ -19,6 +19,10 @@ namespace c10d {
 class Reducer;
 }
 
+namespace brim::device {
+class StreamEvent;
+}
+
 namespace brim::distributed {
 
 /// In which numbers gradients travel; they are summed and kept as the parameters' own.
@@ -60,8 +64,12 @@ class DataParallel {
   /// Begins afresh between steps.
   void reset();
 
-  /// Seconds that the last backward() waited for other ranks after its own work was done.
+  /// Seconds that the last backward() waited for other ranks after its own work was done, as the
+  /// host saw it.
   double exposed_s() const { return exposed_s_; }
+  /// The moment on a GPU's stream at which the last sum's own work was done; null on the CPU, for a
+  /// rank alone, and before take_compute_s() was first called.
+  std::shared_ptr<const device::StreamEvent> own_work_done() const;
   /// Seconds of this rank's own work, from each step's first before_forward() to the last bucket
   /// filled, of the steps that the device has done since the last call. Measured from the first
   /// call on: who never asks pays nothing.

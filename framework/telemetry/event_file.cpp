@@ -147,6 +147,19 @@ void EventFile::add_scalar(std::string_view tag, int64_t step, double value, dou
   add_value(tag, step, fields, wall_time);
 }
 
+void EventFile::add_histogram(std::string_view tag, int64_t step, const Histogram& histogram) {
+  std::string message, fields;
+  put_double(message, 1, histogram.minimum);  // HistogramProto.min
+  put_double(message, 2, histogram.maximum);
+  put_double(message, 3, histogram.count);  // HistogramProto.num
+  put_double(message, 4, histogram.sum);
+  put_double(message, 5, histogram.sum_of_squares);
+  put_doubles(message, 6, histogram.limits);  // HistogramProto.bucket_limit
+  put_doubles(message, 7, histogram.counts);  // HistogramProto.bucket
+  put_bytes(fields, 5, message);              // Value.histo
+  add_value(tag, step, fields, wall_time_s());
+}
+
 void EventFile::add_text(std::string_view tag, int64_t step, std::string_view text,
                          double wall_time) {
   constexpr int64_t kDtString = 7;

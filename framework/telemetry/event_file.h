@@ -1,6 +1,7 @@
-// TensorBoard event files with scalars, text and hyperparameters. The few protobuf messages are
-// encoded by hand: LibTorch's wheel exports its own protobuf symbols, so linking libprotobuf beside
-// it is unsafe. Messages: event.proto, summary.proto and tensor.proto in tensorboard/compat/proto.
+// TensorBoard event files with scalars, histograms, text and hyperparameters. The few protobuf
+// messages are encoded by hand: LibTorch's wheel exports its own protobuf symbols, so linking
+// libprotobuf beside it is unsafe. Messages: event.proto, summary.proto and tensor.proto in
+// tensorboard/compat/proto.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include "framework/telemetry/append_file.h"
+#include "framework/telemetry/histogram.h"
 
 namespace brim::telemetry {
 
@@ -23,6 +25,7 @@ class EventFile {
 
   void add_scalar(std::string_view tag, int64_t step, double value,
                   double wall_time = wall_time_s());
+  void add_histogram(std::string_view tag, int64_t step, const Histogram& histogram);
   /// Markdown. Text over 1 MiB is cut there, with a last line that says so.
   void add_text(std::string_view tag, int64_t step, std::string_view text,
                 double wall_time = wall_time_s());

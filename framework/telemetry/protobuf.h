@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,13 +34,25 @@ inline void put_bytes(std::string& out, uint32_t field, std::string_view value) 
 }
 
 template <class Int>
+void append_fixed(std::string& out, Int bits) {
+  for (size_t i = 0; i < sizeof(Int); ++i) out += static_cast<char>((bits >> (8 * i)) & 0xff);
+}
+
+template <class Int>
 void put_fixed(std::string& out, uint32_t field, Wire wire, Int bits) {
   put_key(out, field, wire);
-  for (size_t i = 0; i < sizeof(Int); ++i) out += static_cast<char>((bits >> (8 * i)) & 0xff);
+  append_fixed(out, bits);
 }
 
 inline void put_double(std::string& out, uint32_t field, double value) {
   put_fixed(out, field, kFixed64, std::bit_cast<uint64_t>(value));
+}
+
+/// A packed repeated field.
+inline void put_doubles(std::string& out, uint32_t field, std::span<const double> values) {
+  put_key(out, field, kBytes);
+  put_varint(out, values.size() * sizeof(double));
+  for (const double value : values) append_fixed(out, std::bit_cast<uint64_t>(value));
 }
 
 inline void put_float(std::string& out, uint32_t field, float value) {

@@ -111,6 +111,9 @@ void CheckpointConfig::fields(recipe::Fields& f) {
 void TelemetryConfig::fields(recipe::Fields& f) {
   f.value("tensorboard", tensorboard, "write a TensorBoard event file");
   f.value("every_steps", every_steps, "steps between lines of metrics.jsonl", at_least(1));
+  f.value("histograms_every_steps", histograms_every_steps,
+          "steps between histograms of each parameter's gradients in the event file; 0: none",
+          at_least(0));
   f.value("prometheus", prometheus,
           "where Prometheus finds the newest figures: \"127.0.0.1:9400\" or \":9400\" (from this "
           "machine alone), \"0.0.0.0:9400\", \"file:/PATH.prom\"; empty: nowhere");

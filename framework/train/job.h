@@ -106,7 +106,8 @@ struct CheckpointConfig {
 struct TelemetryConfig {
   bool tensorboard = true;
   int64_t every_steps = 10;
-  std::string prometheus = {};  // see telemetry::read_prometheus_target; "": none
+  int64_t histograms_every_steps = 0;  // 0: none
+  std::string prometheus = {};         // see telemetry::read_prometheus_target; "": none
   void fields(recipe::Fields& f);
 };
 

@@ -166,6 +166,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
+       "telemetry.histograms_every_steps has no effect: telemetry.tensorboard is false");
   return notes;
 }
 

@@ -75,11 +75,11 @@ Profiler::Range::~Range() {
 }
 
 Profiler::Profiler(Timeline& timeline, c10::Device device) : timeline_(timeline), device_(device) {
-  timeline_.observe(this);
+  timeline_.observe(*this);
 }
 
 Profiler::~Profiler() {
-  timeline_.observe(nullptr);
+  timeline_.forget(*this);
   phase_.reset();
   step_.reset();
   if (!is_recording_) return;

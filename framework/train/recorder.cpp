@@ -17,8 +17,6 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kLongestRecipe = 16 << 20;  // bytes
-
 /// The files of an earlier part of the run must end where this part begins.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
   telemetry::cut_back_metrics(folder.metrics(), first_step);
@@ -44,13 +42,15 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 }  // namespace
 
 Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
-                   int64_t first_step, int64_t total_steps, int64_t steps_per_epoch)
+                   Timeline& timeline, int64_t first_step, int64_t total_steps,
+                   int64_t steps_per_epoch)
     : every_steps_(job.telemetry.every_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
       record_(folder.record()),
       metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
+    phases_ = std::make_unique<DevicePhases>(timeline, device);
   }
   if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
     prometheus_ = std::make_unique<telemetry::Prometheus>(
@@ -63,18 +63,44 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   if (job.telemetry.tensorboard) {
     events_ = std::make_unique<telemetry::EventFile>(folder.path);
     telemetry::add_recipe(*events_, first_step,
-                          read_file(folder.recipe(), Exit::kResource, kLongestRecipe));
+                          read_file(folder.recipe(), Exit::kResource, telemetry::kLongestRunFile));
   }
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;
 }
 
 void Recorder::step(const StepRecord& record) {
+  if (phases_ == nullptr) return count(record);
+  phases_->end_step();
+  enqueued_.push_back(record);
+  count_passed_steps(/*wait_for=*/0);
+}
+
+void Recorder::communicates_since(std::shared_ptr<const device::StreamEvent> moment) {
+  if (phases_ != nullptr && moment != nullptr) {
+    phases_->begin(Phase::kCommunication, std::move(moment));
+  }
+}
+
+/// Counts the steps that the device is through with; waits for those up to step `wait_for`.
+void Recorder::count_passed_steps(int64_t wait_for) {
+  while (!enqueued_.empty()) {
+    StepRecord& oldest = enqueued_.front();
+    const auto phases = phases_->pop(/*wait=*/oldest.step <= wait_for);
+    if (!phases) return;
+    oldest.phase_s = *phases;
+    count(oldest);
+    enqueued_.pop_front();
+  }
+}
+
+void Recorder::count(const StepRecord& record) {
   window_.steps += 1;
   window_.samples += record.samples;
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
   window_.hidden.decode_s += record.hidden.decode_s;
   window_.hidden.copy_s += record.hidden.copy_s;
+  window_.host_syncs += record.host_syncs;
   if (record.step % every_steps_ == 0) {
     pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
   }
@@ -89,6 +115,7 @@ void Recorder::step(const StepRecord& record) {
 }
 
 void Recorder::values(const ArrivedValues& arrived) {
+  count_passed_steps(arrived.step);
   state_.loss = arrived.values[kLoss];
   if (arrived.values[kFoundInf] > 0) ++skipped_steps_;
   if (pending_.empty() || pending_.front().record.step != arrived.step) return;
@@ -119,7 +146,10 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
     json["ranks"] = std::move(ranks);
   }
   process_.add_to(json, now_s());
-  if (device_ != nullptr) device_->add_to(json);
+  if (device_ != nullptr) {
+    device_->add_to(json);
+    json["device"]["host_syncs"] = static_cast<double>(window.host_syncs) / steps;
+  }
   metrics_.append(json);
   if (prometheus_ != nullptr) prometheus_->take(json);
   if (events_ == nullptr) return;
@@ -139,6 +169,13 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
   metrics_.append(json);
   if (prometheus_ != nullptr) prometheus_->take(json);
   progress_.note(line);
+}
+
+void Recorder::gradients(const GradientHistograms::OfStep& gradients) {
+  if (events_ == nullptr) return;
+  for (const auto& [name, histogram] : gradients.histograms) {
+    events_->add_histogram("gradients/" + name, gradients.step, histogram);
+  }
 }
 
 void Recorder::memory(const telemetry::MemoryAccount& account) const {

@@ -24,7 +24,9 @@
 #include "framework/telemetry/progress.h"
 #include "framework/telemetry/prometheus.h"
 #include "framework/telemetry/rank_figures.h"
+#include "framework/train/device_phases.h"
 #include "framework/train/device_values.h"
+#include "framework/train/gradient_histograms.h"
 #include "framework/train/job.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/task.h"
@@ -39,6 +41,7 @@ struct StepRecord {
   double learning_rate;
   std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
   data::HiddenWork hidden;                  // beside it
+  int64_t host_syncs = 0;                   // waits of the host for a GPU
   device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
 };
 
@@ -48,10 +51,15 @@ enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
 class Recorder {
  public:
   /// Cuts the files of an earlier part of this run back to `first_step`.
-  Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, int64_t first_step,
-           int64_t total_steps, int64_t steps_per_epoch);
+  /// On a GPU the phases of steps are those of its stream, from the timeline's on.
+  Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, Timeline& timeline,
+           int64_t first_step, int64_t total_steps, int64_t steps_per_epoch);
 
+  /// Of each step, when the host is through with it.
   void step(const StepRecord& record);
+  /// On a GPU: since `moment` the device has waited for other ranks. Null is none.
+  void communicates_since(std::shared_ptr<const device::StreamEvent> moment);
+  void gradients(const GradientHistograms::OfStep& gradients);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
   /// Where the memory went so far, for run.json.
@@ -73,6 +81,7 @@ class Recorder {
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
     data::HiddenWork hidden;
+    int64_t host_syncs = 0;
     std::vector<telemetry::RankWork> works;  // by rank; empty: alone
   };
   struct PendingLine {
@@ -80,6 +89,8 @@ class Recorder {
     Window window;
     double process_age_s;
   };
+  void count(const StepRecord& record);
+  void count_passed_steps(int64_t wait_for);
   void write_line(const PendingLine& line, const ArrivedValues& arrived);
 
   const int64_t every_steps_;
@@ -88,6 +99,8 @@ class Recorder {
   telemetry::MetricsFile metrics_;
   telemetry::ProcessFigures process_;
   std::unique_ptr<telemetry::DeviceFigures> device_;   // null: the CPU
+  std::unique_ptr<DevicePhases> phases_;               // null: the CPU
+  std::deque<StepRecord> enqueued_;                    // steps that a GPU may not be through with
   std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for
   std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
   telemetry::Progress progress_;

@@ -32,6 +32,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       data_parallel_(parts_.group, *parts_.model, job_.distributed.gradients, state.buckets),
       votes_(parts_.group),
       profiler_(timeline_, parts_.device),
+      host_syncs_(parts_.device),
+      histograms_(*parts_.model, job.telemetry.histograms_every_steps),
       all_inputs_(job, parts_),
       memory_(memory),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
@@ -44,7 +46,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
-  recorder_.emplace(job_, folder_, parts_.device, progress_.step, parts_.total_steps,
+  recorder_.emplace(job_, folder_, parts_.device, timeline_, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
 }
 
@@ -64,6 +66,7 @@ void Trainer::train_step() {
 }
 
 bool Trainer::try_step() {
+  const HostSyncs::Watch watch(host_syncs_);
   step_start_.remember();
   const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
   if (gradients) update(*gradients);
@@ -128,6 +131,7 @@ std::optional<Trainer::Gradients> Trainer::accumulate() {
     const at::Tensor scaled = parts_.scaler->scale(loss);
     if (!data_parallel_.backward(scaled, sums, [&] { scaled.backward(); })) return std::nullopt;
     timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
+    if (recorder_ && sums) recorder_->communicates_since(data_parallel_.own_work_done());
     result.loss = result.loss.defined() ? result.loss + loss.detach() : loss.detach();
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
@@ -139,6 +143,9 @@ void Trainer::update(const Gradients& step) {
   const double learning_rate = parts_.schedule->learning_rate(progress_.step);
   timeline_.enter(Phase::kOptimizer);
   const std::vector<at::Tensor> gradients = defined_gradients();
+  if (recorder_ && histograms_.falls_due(progress_.step + 1)) {
+    histograms_.count(progress_.step + 1, parts_.scaler->scale_of_loss());
+  }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {
     parts_.scaler->unscale(gradients);
@@ -196,6 +203,7 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
                      .learning_rate = learning_rate,
                      .phase_s = phase_s,
                      .hidden = inputs_->take_hidden(),
+                     .host_syncs = host_syncs_.take(),
                      .memory = memory_.stats()});
   }
   take_arrived_values(/*wait=*/false);
@@ -282,6 +290,7 @@ void Trainer::push_values(const at::Tensor& loss, const at::Tensor& gradient_nor
 }
 
 void Trainer::take_arrived_values(bool wait) {
+  while (const auto gradients = histograms_.pop(wait)) recorder_->gradients(*gradients);
   while (const auto arrived = values_.pop(wait)) {
     if (recorder_) recorder_->values(*arrived);
     const float loss = arrived->values[kLoss];

@@ -15,6 +15,8 @@
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/balancer.h"
 #include "framework/train/device_values.h"
+#include "framework/train/gradient_histograms.h"
+#include "framework/train/host_syncs.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/memory_account.h"
@@ -98,10 +100,12 @@ class Trainer {
   Wishes wishes_;                           // what any rank asked for
   telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
-  std::optional<Recorder> recorder_;        // rank 0's
   Timeline timeline_;
+  std::optional<Recorder> recorder_;  // rank 0's
   Profiler profiler_;
+  HostSyncs host_syncs_;
   DeviceValues values_;
+  GradientHistograms histograms_;
   Inputs all_inputs_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
   std::vector<at::Tensor> parameters_;              // those that are trained

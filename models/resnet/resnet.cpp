@@ -7,9 +7,6 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/conv.h>
 
-#include <array>
-
-#include "framework/base/error.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/linear.h"
@@ -20,10 +17,12 @@ namespace {
 using nn::BatchNorm2d;
 using torch::nn::Conv2d;
 
-Conv2d convolution(int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride = 1) {
+Conv2d convolution(int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride = 1,
+                   int64_t groups = 1) {
   return Conv2d(torch::nn::Conv2dOptions(inputs, outputs, kernel)
                     .stride(stride)
                     .padding(kernel / 2)
+                    .groups(groups)
                     .bias(false));
 }
 
@@ -61,7 +60,7 @@ class BasicBlock : public Block {
  public:
   static constexpr int64_t kExpansion = 1;
 
-  BasicBlock(int64_t inputs, int64_t planes, int64_t stride,
+  BasicBlock(const ResNetKind& /*kind*/, int64_t inputs, int64_t planes, int64_t stride,
              std::shared_ptr<Downsample> downsample) {
     conv1_ = register_module("conv1", convolution(inputs, planes, 3, stride));
     bn1_ = register_module("bn1", BatchNorm2d(planes));
@@ -86,13 +85,14 @@ class Bottleneck : public Block {
  public:
   static constexpr int64_t kExpansion = 4;
 
-  Bottleneck(int64_t inputs, int64_t planes, int64_t stride,
+  Bottleneck(const ResNetKind& kind, int64_t inputs, int64_t planes, int64_t stride,
              std::shared_ptr<Downsample> downsample) {
-    conv1_ = register_module("conv1", convolution(inputs, planes, 1));
-    bn1_ = register_module("bn1", BatchNorm2d(planes));
-    conv2_ = register_module("conv2", convolution(planes, planes, 3, stride));
-    bn2_ = register_module("bn2", BatchNorm2d(planes));
-    conv3_ = register_module("conv3", convolution(planes, planes * kExpansion, 1));
+    const int64_t width = planes * kind.group_width / 64 * kind.groups;
+    conv1_ = register_module("conv1", convolution(inputs, width, 1));
+    bn1_ = register_module("bn1", BatchNorm2d(width));
+    conv2_ = register_module("conv2", convolution(width, width, 3, stride, kind.groups));
+    bn2_ = register_module("bn2", BatchNorm2d(width));
+    conv3_ = register_module("conv3", convolution(width, planes * kExpansion, 1));
     bn3_ = register_module("bn3", BatchNorm2d(planes * kExpansion));
     add_downsample(std::move(downsample));
   }
@@ -114,17 +114,17 @@ class Bottleneck : public Block {
 class Stage : public torch::nn::Module {
  public:
   template <class BlockType>
-  static std::shared_ptr<Stage> make(int64_t inputs, int64_t planes, int64_t count,
-                                     int64_t stride) {
+  static std::shared_ptr<Stage> make(const ResNetKind& kind, int64_t inputs, int64_t planes,
+                                     int64_t count, int64_t stride) {
     auto stage = std::make_shared<Stage>();
     const int64_t outputs = planes * BlockType::kExpansion;
     std::shared_ptr<Downsample> downsample;
     if (stride != 1 || inputs != outputs) {
       downsample = std::make_shared<Downsample>(inputs, outputs, stride);
     }
-    stage->add(std::make_shared<BlockType>(inputs, planes, stride, std::move(downsample)));
+    stage->add(std::make_shared<BlockType>(kind, inputs, planes, stride, std::move(downsample)));
     for (int64_t i = 1; i < count; ++i) {
-      stage->add(std::make_shared<BlockType>(outputs, planes, 1, nullptr));
+      stage->add(std::make_shared<BlockType>(kind, outputs, planes, 1, nullptr));
     }
     return stage;
   }
@@ -142,30 +142,9 @@ class Stage : public torch::nn::Module {
   std::vector<std::shared_ptr<Block>> blocks_;
 };
 
-struct Architecture {
-  bool bottleneck;
-  std::array<int64_t, 4> blocks;  // of each stage
-};
-
-Architecture architecture(int64_t depth) {
-  switch (depth) {
-    case 18:
-      return {false, {2, 2, 2, 2}};
-    case 34:
-      return {false, {3, 4, 6, 3}};
-    case 50:
-      return {true, {3, 4, 6, 3}};
-    case 101:
-      return {true, {3, 4, 23, 3}};
-    case 152:
-      return {true, {3, 8, 36, 3}};
-  }
-  throw Error(Exit::kBug, "there is no ResNet-{}", depth);
-}
-
 class ResNet : public nn::Model {
  public:
-  ResNet(const Architecture& arch, int64_t channels, int64_t classes, bool zero_init_residual) {
+  ResNet(const ResNetKind& kind, int64_t channels, int64_t classes, bool zero_init_residual) {
     conv1_ = register_module(
         "conv1",
         Conv2d(torch::nn::Conv2dOptions(channels, 64, 7).stride(2).padding(3).bias(false)));
@@ -174,10 +153,10 @@ class ResNet : public nn::Model {
     for (size_t i = 0; i < stages_.size(); ++i) {
       const int64_t planes = 64 << i;
       const int64_t stride = i == 0 ? 1 : 2;
-      const auto make = arch.bottleneck ? &Stage::make<Bottleneck> : &Stage::make<BasicBlock>;
+      const auto make = kind.bottleneck ? &Stage::make<Bottleneck> : &Stage::make<BasicBlock>;
       stages_[i] = register_module("layer" + std::to_string(i + 1),
-                                   make(inputs, planes, arch.blocks[i], stride));
-      inputs = planes * (arch.bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion);
+                                   make(kind, inputs, planes, kind.blocks[i], stride));
+      inputs = planes * (kind.bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion);
     }
     fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
     initialise(zero_init_residual);
@@ -217,9 +196,8 @@ void ResNetConfig::fields(recipe::Fields& f) {
 }
 
 std::shared_ptr<nn::Model> ResNetConfig::build(const nn::ModelShape& shape) const {
-  nn::require_shape(fmt::format("resnet{}", depth_), shape, 1);
-  return std::make_shared<ResNet>(architecture(depth_), shape.channels, shape.classes,
-                                  zero_init_residual);
+  nn::require_shape(kind_.name, shape, 1);
+  return std::make_shared<ResNet>(kind_, shape.channels, shape.classes, zero_init_residual);
 }
 
 }  // namespace brim::models

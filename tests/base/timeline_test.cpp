@@ -68,13 +68,13 @@ TEST(Timeline, AnObserverIsToldOfEachPhaseThatBeginsOnce) {
   } listener;
   Timeline timeline;
   timeline.enter(Phase::kCopy);
-  timeline.observe(&listener);
+  timeline.observe(listener);
   timeline.enter(Phase::kCopy);  // goes on
   timeline.enter(Phase::kForward);
   timeline.move(Phase::kForward, Phase::kCommunication, 0);
   timeline.take();
   timeline.enter(Phase::kBackward);
-  timeline.observe(nullptr);
+  timeline.forget(listener);
   timeline.enter(Phase::kOther);
   EXPECT_EQ(listener.heard, (std::vector{Phase::kForward, Phase::kBackward}));
 }

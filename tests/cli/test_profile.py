@@ -3,6 +3,8 @@ import json
 import pickle
 
 import pytest
+from torch_tb_profiler.io import Cache
+from torch_tb_profiler.profiler.data import RunProfileData
 
 from trainer import DIGITS, assert_same_tensors, latest_checkpoint, sets, trainer
 
@@ -56,6 +58,16 @@ def test_exactly_these_steps_with_their_phases_and_operators(run):
     sums = ranges(events, lambda e: e["name"] == "aten::addmm")
     assert sums and all(any(inside(e, step) for step in steps) for e in sums)
     assert sums[0]["args"]["Input Dims"][1] == [32, 64]
+
+
+def test_tensorboards_profile_plugin_reads_it(run):
+    folder, _ = run
+    with Cache() as cache:
+        data = RunProfileData.parse("rank0", None, str(folder / "profile-steps-4-6.pt.trace.json"), cache)
+    data.process()
+    assert data.steps_names == ["4", "5", "6"]
+    calls = {operator.name: operator.calls for operator in data.op_list_groupby_name}
+    assert calls["aten::addmm"] > 0 and calls["aten::addmm"] % 3 == 0
 
 
 def test_pytorchs_memory_viewer_reads_the_snapshot(run):

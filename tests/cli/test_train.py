@@ -66,6 +66,29 @@ def test_tensorboard_reads_the_event_file(digits):
     assert events.Scalars("eval/top1")[-1].value == pytest.approx(evaluations(run)[-1]["eval_top1"])
 
 
+def test_histograms_of_gradients_on_request(tmp_path):
+    result = trainer("--recipe", DIGITS, "--output", tmp_path / "run",
+                     *sets(train__steps=20, telemetry__histograms_every_steps=5))
+    assert result.returncode == 0, result.stderr
+    events = EventAccumulator(str(tmp_path / "run"), size_guidance={"histograms": 0})
+    events.Reload()
+    sizes = {name.removeprefix("model/"): tensor.size for name, tensor in
+             tensors(latest_checkpoint(tmp_path / "run")).items() if name.startswith("model/")}
+    assert sorted(events.Tags()["histograms"]) == sorted(f"gradients/{name}" for name in sizes)
+    for name, size in sizes.items():
+        found = events.Histograms(f"gradients/{name}")
+        assert [event.step for event in found] == [5, 10, 15, 20]
+        for value in (event.histogram_value for event in found):
+            assert value.num == sum(value.bucket) == size
+            assert value.min < 0 < value.max < 10
+
+
+def test_histograms_without_an_event_file_are_said_to_have_no_effect(tmp_path):
+    result = trainer("--recipe", DIGITS, "--dry-run", "--output", tmp_path,
+                     *sets(telemetry__histograms_every_steps=5, telemetry__tensorboard=False))
+    assert "telemetry.histograms_every_steps has no effect" in result.stderr
+
+
 def test_plain_lines_without_a_terminal(digits):
     _, result = digits
     assert "\x1b" not in result.stderr

@@ -51,9 +51,11 @@ const nn::ModelShape kDigits{.channels = 1, .height = 8, .width = 8, .classes = 
 const nn::ModelShape kPhotos{.channels = 3, .height = 32, .width = 32, .classes = 1000};
 
 TEST(Models, AreRegisteredByName) {
-  EXPECT_THAT(models_by_name().names(),
-              testing::ElementsAre("mlp", "resnet101", "resnet152", "resnet18", "resnet34",
-                                   "resnet50", "small_cnn"));
+  EXPECT_THAT(
+      models_by_name().names(),
+      testing::ElementsAre("mlp", "resnet101", "resnet152", "resnet18", "resnet34", "resnet50",
+                           "resnext101_32x8d", "resnext101_64x4d", "resnext50_32x4d", "small_cnn",
+                           "wide_resnet101_2", "wide_resnet50_2"));
 }
 
 // The counts that torchvision's documentation gives.
@@ -63,6 +65,11 @@ TEST(Models, ResNetsHaveTheirPublishedNumberOfParameters) {
   EXPECT_EQ(parameter_count(*build("resnet50", kPhotos)), 25'557'032);
   EXPECT_EQ(parameter_count(*build("resnet101", kPhotos)), 44'549'160);
   EXPECT_EQ(parameter_count(*build("resnet152", kPhotos)), 60'192'808);
+  EXPECT_EQ(parameter_count(*build("wide_resnet50_2", kPhotos)), 68'883'240);
+  EXPECT_EQ(parameter_count(*build("wide_resnet101_2", kPhotos)), 126'886'696);
+  EXPECT_EQ(parameter_count(*build("resnext50_32x4d", kPhotos)), 25'028'904);
+  EXPECT_EQ(parameter_count(*build("resnext101_32x8d", kPhotos)), 88'791'336);
+  EXPECT_EQ(parameter_count(*build("resnext101_64x4d", kPhotos)), 83'455'272);
 }
 
 TEST(Models, EveryModelTakesDigitsAndPhotographs) {

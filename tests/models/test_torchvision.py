@@ -2,7 +2,11 @@
 
 parity_tool (beside this file) runs ours; see there for the tasks.
 """
+<<<<<<< HEAD
 import collections
+=======
+import itertools
+>>>>>>> main
 import json
 import os
 import pathlib
@@ -91,6 +95,11 @@ def worst(ours, theirs):
     ("resnet50", 37, {"zero_init_residual": True}),
     ("resnet101", 10, {}),
     ("resnet152", 10, {}),
+    ("wide_resnet50_2", 10, {}),
+    ("wide_resnet101_2", 10, {}),
+    ("resnext50_32x4d", 1000, {"zero_init_residual": True}),
+    ("resnext101_32x8d", 10, {}),
+    ("resnext101_64x4d", 10, {}),
 ])
 def test_equal_seeds_give_equal_weights(tmp_path, name, classes, options):
     torch.manual_seed(11)
@@ -118,8 +127,8 @@ def test_eval_logits(tmp_path, name, channels_last):
     assert ((ours - theirs).abs().max() / largest).item() <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name, channels_last", [
+    *itertools.product(["resnet18", "resnet50"], [False, True]), ("resnext50_32x4d", True)])
 def test_first_gradients(tmp_path, name, channels_last):
     model = used_model(name, channels_last=channels_last)
     images, labels = batches(1)

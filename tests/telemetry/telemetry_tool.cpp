@@ -1,6 +1,7 @@
 // What the Python tests run:
 //   telemetry_tool events DIR FIRST LAST     scalars and text for steps FIRST…LAST
 //   telemetry_tool cut_events DIR STEP
+//   telemetry_tool histogram DIR             one of six values, at step 7
 //   telemetry_tool recipe DIR FILE           the recipe FILE in the events of a run that has ended
 //   telemetry_tool metrics FILE STEPS        lines until the disk is full or all are written
 //   telemetry_tool progress STEPS STEP_MS    a run's progress, as a person sees it
@@ -41,6 +42,18 @@ void recipe_events(const std::string& folder, const std::string& recipe) {
   telemetry::add_recipe(file, 0, read_file(recipe, Exit::kRecipe, 1 << 20));
   file.add_scalar("eval/top1", 10, 97.5);
   telemetry::add_recipe_end(file, 10);
+}
+
+void histogram(const std::string& folder) {
+  telemetry::EventFile file(folder);
+  file.add_histogram("gradients/fc.weight", 7,
+                     {.minimum = -2.0,
+                      .maximum = 3.0,
+                      .count = 6,
+                      .sum = 1.5,
+                      .sum_of_squares = 20.25,
+                      .limits = {-1.0, 0.0, 2.0, 4.0},
+                      .counts = {1, 2, 2, 1}});
 }
 
 void metrics(const std::string& path, int64_t steps) {
@@ -89,6 +102,8 @@ int body(int argc, char** argv) {
     progress(std::stoll(args[1]), std::stoll(args[2]));
   } else if (args.size() == 3 && args[0] == "recipe") {
     recipe_events(args[1], args[2]);
+  } else if (args.size() == 2 && args[0] == "histogram") {
+    histogram(args[1]);
   } else if (args.size() == 2 && args[0] == "prometheus") {
     prometheus(args[1]);
   } else {

@@ -10,6 +10,7 @@ from tensorboard import context as request_context
 from tensorboard.backend.event_processing import data_provider, event_accumulator
 from tensorboard.backend.event_processing import plugin_event_multiplexer as event_multiplexer
 from tensorboard.plugins import base_plugin
+from tensorboard.util import tensor_util
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 
 TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "telemetry_tool"
@@ -43,6 +44,21 @@ def test_scalars_and_text_arrive(tmp_path):
     (text,) = found.Tensors("notes")
     assert text.tensor_proto.string_val[0].decode() == "# Größe\n\n`lr = 0.1`"
     assert found.SummaryMetadata("notes").plugin_data.plugin_name == "text"
+
+
+def test_a_histogram_arrives(tmp_path):
+    tool("histogram", tmp_path)
+    (event,) = load(tmp_path).Histograms("gradients/fc.weight")
+    value = event.histogram_value
+    assert event.step == 7
+    assert (value.min, value.max, value.num, value.sum, value.sum_squares) == (-2, 3, 6, 1.5, 20.25)
+    # What its dashboard asks for: rows of left, right, count.
+    multiplexer = event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(tmp_path))
+    multiplexer.Reload()
+    (shown,) = multiplexer.Tensors(".", "gradients/fc.weight")
+    rows = tensor_util.make_ndarray(shown.tensor_proto)
+    assert rows.tolist() == [[-2, -1, 1], [-1, 0, 2], [0, 2, 2], [2, 3, 1]]
 
 
 def test_a_step_beyond_32_bits(tmp_path):

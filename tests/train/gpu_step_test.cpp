@@ -1,6 +1,7 @@
 // Needs a GPU: the training step never makes the host wait for the device.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -40,7 +41,7 @@ select = "cuda:0"
 [precision]
 )";
 
-class GpuStep : public ::testing::TestWithParam<std::string> {
+class GpuStep : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     models::register_all();
@@ -58,7 +59,9 @@ class GpuStep : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
+class GpuStepIn : public GpuStep, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(GpuStepIn, TwentyStepsWithoutAHostSync) {
   const JobConfig job =
       read_job(recipe::parse(kRecipe + ("mode = \"" + GetParam() + "\"\n"), "gpu.toml"));
   const testing::TemporaryFolder folder;
@@ -74,7 +77,32 @@ TEST_P(GpuStep, TwentyStepsWithoutAHostSync) {
   for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, GpuStep, ::testing::Values("bf16", "fp16", "fp32", "tf32"));
+TEST_F(GpuStep, PhasesAreTheDevicesAndSumToTheStep) {
+  const testing::TemporaryFolder folder;
+  const JobConfig job =
+      read_job(recipe::parse(std::string(kRecipe) + "mode = \"fp32\"\n", "gpu.toml"));
+  const RunFolder run{folder.path(), std::nullopt};
+  create_run_folder(run, "", nlohmann::json::object());
+  const c10::Device device = device::choose_device(job.device);
+  const auto memory = device::memory_of(device, job.device);
+  Trainer trainer(job, build_parts(job, device, distributed::Group::alone()), TrainState{}, run,
+                  *memory);
+  trainer.run();
+  std::ifstream metrics(run.metrics());
+  int lines = 0;
+  for (std::string text; std::getline(metrics, text);) {
+    const auto line = nlohmann::json::parse(text);
+    double sum = 0;
+    for (const auto& [name, seconds] : line["phases_s"].items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, line["step_s"].get<double>(), 0.005 * line["step_s"].get<double>());
+    EXPECT_GT(line["phases_s"]["backward"].get<double>(), 0);
+    EXPECT_EQ(line["device"]["host_syncs"].get<double>(), 0);
+    ++lines;
+  }
+  EXPECT_EQ(lines, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, GpuStepIn, ::testing::Values("bf16", "fp16", "fp32", "tf32"));
 
 }  // namespace
 }  // namespace brim::train
