@@ -15,6 +15,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/recipe/read.h"
+#include "framework/train/task.h"
 #include "models/register.h"
 
 namespace brim::cli {
@@ -75,6 +76,7 @@ void register_parts() {
   data::register_samplers();
   optim::register_optimizers();
   optim::register_schedules();
+  train::register_tasks();
 }
 
 int main(int argc, char** argv, void (*register_own)()) {

@@ -50,6 +50,7 @@ struct BatchConfig {
 struct PrecisionConfig {
   amp::PrecisionMode mode = amp::PrecisionMode::kAuto;
   bool channels_last = true;
+  bool fused = true;
   amp::GradScalerConfig scaler;
   void fields(recipe::Fields& f);
 };

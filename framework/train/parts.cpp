@@ -17,6 +17,7 @@
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/layer_decay.h"
@@ -116,6 +117,7 @@ void build_model(const JobConfig& job, Parts& parts) {
       std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
+  nn::use_fused(*parts.model, job.precision.fused);
   nn::recompute(*parts.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
     const int64_t count =
