@@ -1,5 +1,6 @@
 """Our ResNets against torchvision's: same weights, same batches, same numbers."""
 import collections
+import itertools
 import json
 
 import pytest
