@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "framework/cli/options.h"
-#include "framework/experiment/bench.h"
-#include "framework/experiment/sweep.h"
+#include "framework/experiment/bench/bench.h"
+#include "framework/experiment/bench/sweep.h"
 
 namespace brim::cli {
 

@@ -13,10 +13,10 @@
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/experiment/baselines.h"
-#include "framework/experiment/bench.h"
-#include "framework/experiment/bench_file.h"
-#include "framework/experiment/comparison.h"
+#include "framework/experiment/bench/baselines.h"
+#include "framework/experiment/bench/bench.h"
+#include "framework/experiment/bench/bench_file.h"
+#include "framework/experiment/bench/comparison.h"
 
 namespace brim::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/doctor/diagnosis.h"
-#include "framework/experiment/report.h"
+#include "framework/experiment/report/report.h"
 
 namespace brim::cli {
 

@@ -9,13 +9,13 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/telemetry/run_record.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kTextLimitBytes = 16 << 20;    // of run.json and recipe.toml
 constexpr size_t kBlockBytes = size_t{1} << 20;  // read at once
 constexpr size_t kLongestLineBytes = size_t{1} << 22;
 constexpr size_t kMostFigures = 256;
@@ -30,7 +30,8 @@ bool is_there(const fs::path& path) {
 }
 
 std::string text_of(const fs::path& path) {
-  return is_there(path) ? read_file(path, Exit::kResource, kTextLimitBytes) : std::string();
+  return is_there(path) ? read_file(path, Exit::kResource, telemetry::kLongestRunFile)
+                        : std::string();
 }
 
 std::string name_of(const fs::path& folder) {

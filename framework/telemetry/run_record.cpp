@@ -38,8 +38,6 @@ constexpr std::array kVariables = {
     "SLURM_NODELIST",
 };
 
-constexpr int64_t kRecordLimitBytes = 16 << 20;
-
 /// What follows `key` and a separator in the first line that begins with it.
 std::string value_in_file(const fs::path& path, std::string_view key, char separator) {
   std::ifstream file(path);
@@ -100,7 +98,7 @@ json run_record(const RunRecord& run) {
 void add_to_record(const fs::path& path, const std::string& key, json value) {
   std::error_code error;
   if (!fs::exists(path, error)) return;
-  json record = json::parse(read_file(path, Exit::kResource, kRecordLimitBytes), nullptr,
+  json record = json::parse(read_file(path, Exit::kResource, kLongestRunFile), nullptr,
                             /*allow_exceptions=*/false);
   if (!record.is_object()) return;
   record[key] = std::move(value);

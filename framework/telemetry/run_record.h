@@ -10,6 +10,9 @@
 
 namespace brim::telemetry {
 
+/// Bytes of a run.json or recipe.toml, at most: a run's own are far smaller.
+inline constexpr int64_t kLongestRunFile = 16 << 20;
+
 /// Brim's version ("0.1.0") and the commit it was built from ("unknown" outside a checkout).
 std::string brim_version();
 std::string brim_commit();

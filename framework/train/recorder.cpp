@@ -17,8 +17,6 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kLongestRecipe = 16 << 20;  // bytes
-
 /// The files of an earlier part of the run must end where this part begins.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
   telemetry::cut_back_metrics(folder.metrics(), first_step);
@@ -65,7 +63,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   if (job.telemetry.tensorboard) {
     events_ = std::make_unique<telemetry::EventFile>(folder.path);
     telemetry::add_recipe(*events_, first_step,
-                          read_file(folder.recipe(), Exit::kResource, kLongestRecipe));
+                          read_file(folder.recipe(), Exit::kResource, telemetry::kLongestRunFile));
   }
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;

@@ -7,12 +7,11 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/store.h"
+#include "framework/telemetry/run_record.h"
 
 namespace brim::train {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kRecordLimitBytes = 16 << 20;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -63,7 +62,7 @@ RunFolder resume_auto(const RunFolderOptions& options) {
 bool is_of_launch(const RunFolder& folder, const std::string& launch) {
   if (!is_there(folder.record())) return false;
   const auto record = nlohmann::json::parse(
-      read_file(folder.record(), Exit::kResource, kRecordLimitBytes), nullptr, false);
+      read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
   return record.is_object() && record.value("launch", nlohmann::json()) == launch;
 }
 
@@ -139,7 +138,7 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
   nlohmann::json earlier = nlohmann::json::array();
   if (is_there(folder.record())) {
     nlohmann::json before = nlohmann::json::parse(
-        read_file(folder.record(), Exit::kResource, kRecordLimitBytes), nullptr, false);
+        read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
     if (before.is_object()) {
       const nlohmann::json list = before.value("earlier", nlohmann::json::array());
       if (list.is_array()) earlier = list;

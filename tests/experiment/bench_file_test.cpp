@@ -1,4 +1,4 @@
-#include "framework/experiment/bench_file.h"
+#include "framework/experiment/bench/bench_file.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <string>
 
 #include "framework/base/error.h"
-#include "framework/experiment/bench_summary.h"
-#include "framework/experiment/child.h"
+#include "framework/experiment/bench/bench_summary.h"
+#include "framework/experiment/bench/child.h"
 
 namespace brim::experiment {
 namespace {

@@ -1,4 +1,4 @@
-#include "framework/experiment/comparison.h"
+#include "framework/experiment/bench/comparison.h"
 
 #include <gtest/gtest.h>
 

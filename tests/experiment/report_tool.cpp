@@ -3,7 +3,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/experiment/report.h"
+#include "framework/experiment/report/report.h"
 
 namespace {
 

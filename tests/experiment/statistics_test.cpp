@@ -1,4 +1,4 @@
-#include "framework/experiment/statistics.h"
+#include "framework/experiment/bench/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "framework/experiment/steady.h"
+#include "framework/experiment/bench/steady.h"
 
 namespace brim::experiment {
 namespace {

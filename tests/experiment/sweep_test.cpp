@@ -1,4 +1,4 @@
-#include "framework/experiment/sweep.h"
+#include "framework/experiment/bench/sweep.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "framework/base/error.h"
-#include "framework/experiment/bench_file.h"
-#include "framework/experiment/comparison.h"
+#include "framework/experiment/bench/bench_file.h"
+#include "framework/experiment/bench/comparison.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim::experiment;  // one function

@@ -1,4 +1,4 @@
-#include "framework/experiment/child.h"
+#include "framework/experiment/bench/child.h"
 
 #include <fcntl.h>
 #include <poll.h>

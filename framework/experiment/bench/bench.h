@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/experiment/measured_run.h"
+#include "framework/experiment/bench/measured_run.h"
 
 namespace brim::experiment {
 

@@ -1,4 +1,4 @@
-#include "framework/experiment/page.h"
+#include "framework/experiment/report/page.h"
 
 namespace brim::experiment {
 

@@ -1,4 +1,4 @@
-#include "framework/experiment/baselines.h"
+#include "framework/experiment/bench/baselines.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

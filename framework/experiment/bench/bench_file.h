@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/experiment/bench.h"
+#include "framework/experiment/bench/bench.h"
 
 namespace brim::experiment {
 

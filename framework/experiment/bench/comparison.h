@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/experiment/bench_file.h"
-#include "framework/experiment/statistics.h"
+#include "framework/experiment/bench/bench_file.h"
+#include "framework/experiment/bench/statistics.h"
 
 namespace brim::experiment {
 

@@ -1,4 +1,4 @@
-#include "framework/experiment/html.h"
+#include "framework/experiment/report/html.h"
 
 #include <fmt/format.h>
 

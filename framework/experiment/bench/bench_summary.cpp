@@ -1,4 +1,4 @@
-#include "framework/experiment/bench_summary.h"
+#include "framework/experiment/bench/bench_summary.h"
 
 #include <fmt/format.h>
 

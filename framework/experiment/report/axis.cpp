@@ -1,4 +1,4 @@
-#include "framework/experiment/axis.h"
+#include "framework/experiment/report/axis.h"
 
 #include <fmt/format.h>
 

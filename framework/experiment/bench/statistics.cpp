@@ -1,4 +1,4 @@
-#include "framework/experiment/statistics.h"
+#include "framework/experiment/bench/statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "framework/base/timeline.h"
-#include "framework/experiment/chart.h"
-#include "framework/experiment/html.h"
-#include "framework/experiment/report_parts.h"
+#include "framework/experiment/report/chart.h"
+#include "framework/experiment/report/html.h"
+#include "framework/experiment/report/report_parts.h"
 
 namespace brim::experiment {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/experiment/report.h"
+#include "framework/experiment/report/report.h"
 
 namespace brim::experiment {
 

@@ -1,4 +1,4 @@
-#include "framework/experiment/bench_file.h"
+#include "framework/experiment/bench/bench_file.h"
 
 #include <cmath>
 #include <set>
@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/json.h"
-#include "framework/experiment/bench_summary.h"
+#include "framework/experiment/bench/bench_summary.h"
 
 namespace brim::experiment {
 namespace {

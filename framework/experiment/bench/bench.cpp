@@ -1,4 +1,4 @@
-#include "framework/experiment/bench.h"
+#include "framework/experiment/bench/bench.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,10 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/experiment/child.h"
-#include "framework/experiment/statistics.h"
-#include "framework/experiment/surroundings.h"
+#include "framework/experiment/bench/child.h"
+#include "framework/experiment/bench/statistics.h"
+#include "framework/experiment/bench/surroundings.h"
+#include "framework/telemetry/run_record.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;
@@ -20,7 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kRecordLimitBytes = 16 << 20;
 constexpr double kMeasured_s = 3.0;  // in each run, where --steps leaves it open
 constexpr int64_t kFewestSteps = 20;
 constexpr int64_t kMostChosenSteps = 2000;
@@ -94,9 +94,10 @@ class Bench {
   /// What the first run of a variant says of itself.
   void take_record(size_t index, const fs::path& run) {
     BenchVariant& variant = result_.variants[index];
-    variant.recipe = read_file(run / "recipe.toml", Exit::kData, kRecordLimitBytes);
-    const json record = json::parse(read_file(run / "run.json", Exit::kData, kRecordLimitBytes),
-                                    nullptr, /*allow_exceptions=*/false);
+    variant.recipe = read_file(run / "recipe.toml", Exit::kData, telemetry::kLongestRunFile);
+    const json record =
+        json::parse(read_file(run / "run.json", Exit::kData, telemetry::kLongestRunFile), nullptr,
+                    /*allow_exceptions=*/false);
     variant.job = record.is_object() ? record.value("job", json::object()) : json::object();
     if (!record.is_object() || index != 0) return;
     result_.environment["libtorch"] =

@@ -1,4 +1,4 @@
-#include "framework/experiment/comparison.h"
+#include "framework/experiment/bench/comparison.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "framework/base/error.h"
-#include "framework/experiment/bench_summary.h"
+#include "framework/experiment/bench/bench_summary.h"
 
 namespace brim::experiment {
 namespace {

@@ -1,4 +1,4 @@
-#include "framework/experiment/chart.h"
+#include "framework/experiment/report/chart.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 #include <numeric>
 
-#include "framework/experiment/axis.h"
-#include "framework/experiment/html.h"
+#include "framework/experiment/report/axis.h"
+#include "framework/experiment/report/html.h"
 
 namespace brim::experiment {
 namespace {

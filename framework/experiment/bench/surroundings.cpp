@@ -1,4 +1,4 @@
-#include "framework/experiment/surroundings.h"
+#include "framework/experiment/bench/surroundings.h"
 
 #include <sys/times.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "framework/experiment/bench.h"
-#include "framework/experiment/statistics.h"
+#include "framework/experiment/bench/bench.h"
+#include "framework/experiment/bench/statistics.h"
 
 namespace brim::experiment {
 

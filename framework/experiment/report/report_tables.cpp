@@ -10,8 +10,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
-#include "framework/experiment/html.h"
-#include "framework/experiment/report_parts.h"
+#include "framework/experiment/report/html.h"
+#include "framework/experiment/report/report_parts.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/text.h"
 

@@ -1,4 +1,4 @@
-#include "framework/experiment/measured_run.h"
+#include "framework/experiment/bench/measured_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/experiment/bench/steady.h"
 #include "framework/experiment/metrics_line.h"
-#include "framework/experiment/steady.h"
 
 namespace brim::experiment {
 namespace {

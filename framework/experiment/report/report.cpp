@@ -1,12 +1,12 @@
-#include "framework/experiment/report.h"
+#include "framework/experiment/report/report.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "framework/experiment/html.h"
-#include "framework/experiment/page.h"
-#include "framework/experiment/report_parts.h"
+#include "framework/experiment/report/html.h"
+#include "framework/experiment/report/page.h"
+#include "framework/experiment/report/report_parts.h"
 
 namespace brim::experiment {
 namespace {

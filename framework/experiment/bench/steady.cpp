@@ -1,9 +1,9 @@
-#include "framework/experiment/steady.h"
+#include "framework/experiment/bench/steady.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "framework/experiment/statistics.h"
+#include "framework/experiment/bench/statistics.h"
 
 namespace brim::experiment {
 namespace {
