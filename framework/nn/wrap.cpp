@@ -66,6 +66,11 @@ void Wrapped::to(c10::Device device, c10::ScalarType dtype, bool non_blocking) {
   }
 }
 
+void Wrapped::to(c10::ScalarType dtype, bool non_blocking) {
+  const auto weights = parameters();
+  if (!weights.empty()) to(weights.front().device(), dtype, non_blocking);
+}
+
 void check_forward(Model& model, const ModelShape& shape) {
   at::Tensor logits;
   try {

@@ -24,6 +24,7 @@ class Wrapped : public Model {
   using torch::nn::Module::to;
   /// As in Python: buffers of integers keep their type.
   void to(c10::Device device, c10::ScalarType dtype, bool non_blocking = false) override;
+  void to(c10::ScalarType dtype, bool non_blocking = false) override;
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

@@ -56,7 +56,7 @@ function(brim_program name)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
   set_target_properties(${name} PROPERTIES
     BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON
-    INSTALL_RPATH "$ORIGIN/../lib" INSTALL_RPATH_USE_LINK_PATH ON)
+    INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH}")
 endfunction()
 
 # The GoogleTest programs free of LibTorch: those that scripts/test runs under sanitizers.
