@@ -108,7 +108,10 @@ class Runner {
  private:
   int64_t batches() const { return input_.at("tokens").size(0); }
   data::DeviceBatch batch(int64_t index) const {
-    return {.inputs = input_.at("tokens")[index], .labels = input_.at("labels")[index]};
+    return {.inputs = input_.at("tokens")[index],
+            .labels = input_.at("labels")[index],
+            .partner_labels = {},
+            .label_shares = {}};
   }
 
   const Job& job_;
