@@ -4,12 +4,14 @@ namespace brim::nn {
 
 int64_t use_fused(torch::nn::Module& module, bool on) {
   int64_t count = 0;
-  for (const auto& inside : module.modules()) {
-    if (auto* fusable = dynamic_cast<Fusable*>(inside.get())) {
+  const auto set = [&](torch::nn::Module& one) {
+    if (auto* fusable = dynamic_cast<Fusable*>(&one)) {
       fusable->use_fused(on);
       ++count;
     }
-  }
+  };
+  set(module);
+  for (const auto& inside : module.modules(/*include_self=*/false)) set(*inside);
   return count;
 }
 

@@ -18,7 +18,8 @@ class Fusable {
   bool is_fused_ = false;
 };
 
-/// Turns fused operations on or off in every Fusable inside; returns how many there are.
+/// Turns fused operations on or off in the module and every Fusable inside; returns how many there
+/// are.
 int64_t use_fused(torch::nn::Module& module, bool on);
 
 }  // namespace brim::nn

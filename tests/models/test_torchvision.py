@@ -2,11 +2,8 @@
 
 parity_tool (beside this file) runs ours; see there for the tasks.
 """
-<<<<<<< HEAD
 import collections
-=======
 import itertools
->>>>>>> main
 import json
 import os
 import pathlib
