@@ -24,8 +24,9 @@ TEST(FlopCounter, CountsConvolutionsOfAllKinds) {
              at::IntArrayRef{1, 1}, at::IntArrayRef{2, 2});
   expected += 2 * 2 * (4 * 4) * 8 * 6 * 3 * 3;
   EXPECT_EQ(counter.total(), expected);
-  at::conv2d(at::rand({1, 6, 5, 5}), at::rand({12, 2, 3, 3}), at::Tensor(), at::IntArrayRef{1, 1},
-             at::IntArrayRef{0, 0}, at::IntArrayRef{1, 1}, /*groups=*/3);
+  // A single number counts for both dimensions.
+  at::conv2d(at::rand({1, 6, 5, 5}), at::rand({12, 2, 3, 3}), at::Tensor(), at::IntArrayRef{1},
+             at::IntArrayRef{0}, at::IntArrayRef{1}, /*groups=*/3);
   expected += 2 * (3 * 3) * 12 * 2 * 3 * 3;
   EXPECT_EQ(counter.total(), expected);
   at::conv_transpose2d(at::rand({1, 4, 5, 5}), at::rand({4, 3, 2, 2}), at::Tensor(), {2, 2});
