@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <set>
 #include <string>
 #include <system_error>
 
@@ -69,17 +68,30 @@ void load(const fs::path& path, const std::string& place) {
   symbol<void (*)()>(library, "brim_register", file)();
 }
 
+/// Its parts are in the registries, which are the process's too.
+fs::path& the_library() {
+  static fs::path path;
+  return path;
+}
+
 }  // namespace
 
 bool load_library(const Value& document, std::string_view section, std::string_view key) {
   const Value* value = entry(entry(&document, section), key);
   const auto* name = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
   if (name == nullptr || name->empty()) return false;  // reading the recipe says what is wrong
-  static std::set<fs::path> loaded;
   const fs::path path = resolve(*name, value->folder);
-  if (loaded.contains(path)) return false;
-  load(path, fmt::format("{}: [{}] {}", value->location.text(), section, key));
-  return loaded.insert(path).second;
+  if (path == the_library()) return false;
+  const std::string place = fmt::format("{}: [{}] {}", value->location.text(), section, key);
+  if (!the_library().empty()) {
+    throw Error(Exit::kRecipe, "{}: {}: expected {}, which this process has loaded already", place,
+                path.string(), the_library().string());
+  }
+  load(path, place);
+  the_library() = path;
+  return true;
 }
+
+const fs::path& loaded_library() { return the_library(); }
 
 }  // namespace brim::recipe

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/prometheus.h"
 
@@ -23,6 +24,10 @@ void RunConfig::fields(recipe::Fields& f) {
 }
 
 void ModelSection::fields(recipe::Fields& f) {
+  std::filesystem::path library = recipe::loaded_library();  // read_job() has seen to it
+  f.value("library", library,
+          "shared library with parts of your own, loaded before their names are looked up; it is a "
+          "program: name only one that you trust");
   f.part("name", model, "which model to train");
   f.value("pretrained", pretrained,
           "safetensors file of weights to start from; a last layer for other classes starts anew");
@@ -149,6 +154,23 @@ double peak_learning_rate(const JobConfig& job) {
 
 namespace {
 
+size_t count_parts() {
+  return recipe::registry<nn::ModelConfig>().names().size() +
+         recipe::registry<data::SourceConfig>().names().size() +
+         recipe::registry<data::SamplerConfig>().names().size() +
+         recipe::registry<optim::OptimizerConfig>().names().size() +
+         recipe::registry<optim::ScheduleConfig>().names().size();
+}
+
+void load_own_parts(const recipe::Value& document) {
+  const size_t before = count_parts();
+  if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
+  throw Error(Exit::kRecipe,
+              "[model] library: expected a library that registers a part under a new name, found "
+              "one that registers none; one compiled with -fvisibility=hidden registers its parts "
+              "where nobody looks");
+}
+
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
 recipe::Value with_model_name(recipe::Value document) {
   auto* root = std::get_if<recipe::Table>(&document.data);
@@ -192,6 +214,7 @@ void check_batch(const JobConfig& job) {
 }  // namespace
 
 JobConfig read_job(const recipe::Value& document) {
+  load_own_parts(document);
   JobConfig job;
   recipe::read(with_model_name(document), job);
   job.data.check();
