@@ -166,9 +166,9 @@ void load_own_parts(const recipe::Value& document) {
   const size_t before = count_parts();
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
   throw Error(Exit::kRecipe,
-              "[model] library: expected a library that registers a part under a new name, found "
-              "one that registers none; one compiled with -fvisibility=hidden registers its parts "
-              "where nobody looks");
+              "[model] library: expected a library that adds a part under a new name, found one that "
+              "adds none: its names are taken, or it was compiled with -fvisibility=hidden, which puts "
+              "its parts where nobody looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.

@@ -36,6 +36,14 @@ def built(prefix, example):
     return folder
 
 
+def linked_recipe(own_model):
+    """The example's recipe without its library, which the program has inside."""
+    lines = (own_model / "recipe.toml").read_text().splitlines(keepends=True)
+    recipe = own_model / "linked.toml"
+    recipe.write_text("".join(line for line in lines if not line.startswith("library")))
+    return recipe
+
+
 def refused(prefix, example, library):
     done = run(prefix / "bin/trainer", "recipe", "check", "--recipe", example / "recipe.toml",
                "--set", f"model.library={library}")
@@ -61,10 +69,8 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
 def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, tmp_path):
     recipe = own_model / "recipe.toml"
     must_run(prefix / "bin/trainer", "--recipe", recipe, "--output", tmp_path / "loaded", *STEPS)
-    linked_recipe = tmp_path / "linked.toml"
-    linked_recipe.write_text("".join(line for line in recipe.read_text().splitlines(keepends=True)
-                                     if not line.startswith("library")))
-    must_run(own_model / "build/own_trainer", "--recipe", linked_recipe, "--output", tmp_path / "linked", *STEPS)
+    must_run(own_model / "build/own_trainer", "--recipe", linked_recipe(own_model), "--output", tmp_path / "linked",
+             *STEPS)
     loaded, linked = losses(tmp_path / "loaded"), losses(tmp_path / "linked")
     assert len(loaded) == 20 and loaded[-1] < 0.8 * loaded[0]
     assert loaded == linked
@@ -78,9 +84,10 @@ def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, t
 
 
 def test_ranks_of_a_library_and_of_a_linked_program(prefix, own_model, tmp_path):
-    for name, program in ("loaded", prefix / "bin/trainer"), ("linked", own_model / "build/own_trainer"):
-        must_run(program, "--recipe", own_model / "recipe.toml", "--devices", "cpu,cpu", "--output",
-                 tmp_path / name, *STEPS, "--set", "train.steps=3")
+    for name, program, recipe in (("loaded", prefix / "bin/trainer", own_model / "recipe.toml"),
+                                  ("linked", own_model / "build/own_trainer", linked_recipe(own_model))):
+        must_run(program, "--recipe", recipe, "--devices", "cpu,cpu", "--output", tmp_path / name, *STEPS,
+                 "--set", "train.steps=3")
         assert len(losses(tmp_path / name)) == 3
 
 
@@ -125,4 +132,4 @@ def test_a_library_of_this_brim_can_still_be_wrong(prefix, own_dataset, tmp_path
     build(own_dataset, tmp_path / "hidden", prefix, "-DCMAKE_CXX_VISIBILITY_PRESET=hidden")
     done = run(prefix / "bin/trainer", "recipe", "check", "--recipe", own_dataset / "recipe.toml",
                "--set", f"model.library={tmp_path}/hidden/libown_dataset.so")
-    assert done.returncode == 2 and "expected a library that registers a part" in done.stderr
+    assert done.returncode == 2 and "expected a library that adds a part" in done.stderr
