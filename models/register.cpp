@@ -1,15 +1,26 @@
 #include "models/register.h"
 
 #include "framework/nn/torchscript.h"
+#include "models/convnext/convnext.h"
+#include "models/gpt2/gpt2.h"
+#include "models/inception/inception.h"
 #include "models/mlp/mlp.h"
 #include "models/resnet/resnet.h"
 #include "models/small_cnn/small_cnn.h"
+#include "models/vit/vit.h"
 
 namespace brim::models {
 
 void register_all() {
   auto& registry = recipe::registry<nn::ModelConfig>();
   registry.add<MlpConfig>("mlp", "fully connected layers with ReLU on flattened images");
+  registry.add<SmallGptConfig>("gpt", "GPT-2's architecture in any size");
+  registry.add<Gpt2OfSize<12, 12, 768>>("gpt2", "GPT-2, 124 M parameters, as in transformers");
+  registry.add<Gpt2OfSize<24, 16, 1024>>("gpt2_medium",
+                                         "GPT-2, 355 M parameters, as in transformers");
+  registry.add<Gpt2OfSize<36, 20, 1280>>("gpt2_large",
+                                         "GPT-2, 774 M parameters, as in transformers");
+  registry.add<Gpt2OfSize<48, 25, 1600>>("gpt2_xl", "GPT-2, 1.5 G parameters, as in transformers");
   registry.add<SmallCnnConfig>("small_cnn", "three convolutions with batch norm, for small images");
   registry.add<ResNetOf<kResNet18>>("resnet18", "ResNet-18, as in torchvision");
   registry.add<ResNetOf<kResNet34>>("resnet34", "ResNet-34, as in torchvision");
@@ -25,6 +36,16 @@ void register_all() {
                                         "ResNeXt-101, 32 groups of 8, as in torchvision");
   registry.add<ResNetOf<kResNeXt101x4>>("resnext101_64x4d",
                                         "ResNeXt-101, 64 groups of 4, as in torchvision");
+  registry.add<VitOf<kSmallVit>>(
+      "small_vit", "vision transformer of 4 blocks on patches of 4x4, for small images");
+  registry.add<VitOf<kVitS16>>("vit_s16", "ViT-S/16, as in timm");
+  registry.add<VitOf<kVitB16>>("vit_b16", "ViT-B/16, as in torchvision");
+  registry.add<VitOf<kVitL16>>("vit_l16", "ViT-L/16, as in torchvision");
+  registry.add<ConvNextOf<kConvNextTiny>>("convnext_tiny", "ConvNeXt-T, as in torchvision");
+  registry.add<ConvNextOf<kConvNextSmall>>("convnext_small", "ConvNeXt-S, as in torchvision");
+  registry.add<ConvNextOf<kConvNextBase>>("convnext_base", "ConvNeXt-B, as in torchvision");
+  registry.add<InceptionConfig>("inception_v3",
+                                "Inception v3 with its auxiliary head, as in torchvision");
   registry.add<nn::TorchScriptConfig>("torchscript", "a model scripted in Python");
 }
 

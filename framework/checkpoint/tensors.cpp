@@ -1,6 +1,7 @@
 #include "framework/checkpoint/tensors.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
@@ -85,6 +86,20 @@ TensorMap load_tensors(const std::filesystem::path& path) {
   return tensors;
 }
 
+TensorMap view_tensors(const WeightFiles& files) {
+  TensorMap tensors;
+  for (const TensorBytes& stored : files.tensors()) {
+    const auto address = reinterpret_cast<uintptr_t>(stored.bytes.data());
+    const bool is_as_stored = stored.dtype != DType::kBool && !stored.bytes.empty() &&
+                              address % static_cast<uintptr_t>(dtype_size(stored.dtype)) == 0;
+    tensors[stored.name] =
+        is_as_stored ? at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape,
+                                     at::TensorOptions(to_scalar_type(stored.dtype)))
+                     : load_tensor(stored);
+  }
+  return tensors;
+}
+
 TensorMap copy_to_cpu(const TensorMap& tensors) {
   TensorMap copies;
   for (const auto& [name, tensor] : tensors) {
@@ -94,7 +109,7 @@ TensorMap copy_to_cpu(const TensorMap& tensors) {
   return copies;
 }
 
-void copy_into(const TensorMap& from, TensorMap& into, const std::string& what) {
+void check_fit(const TensorMap& from, const TensorMap& into, const std::string& what) {
   std::vector<std::string> differences;
   for (const auto& [name, target] : into) {
     const auto found = from.find(name);
@@ -118,6 +133,10 @@ void copy_into(const TensorMap& from, TensorMap& into, const std::string& what) 
         differences.size()));
     throw Error(Exit::kCheckpoint, "{}", fmt::join(differences, "\n"));
   }
+}
+
+void copy_into(const TensorMap& from, TensorMap& into, const std::string& what) {
+  check_fit(from, into, what);
   const c10::NoGradGuard no_grad;
   for (auto& [name, target] : into) target.copy_(from.at(name));
 }

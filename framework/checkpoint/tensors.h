@@ -8,6 +8,7 @@
 #include <string>
 
 #include "framework/checkpoint/safetensors.h"
+#include "framework/checkpoint/weight_files.h"
 
 namespace brim::checkpoint {
 
@@ -22,13 +23,20 @@ void save_tensors(const std::filesystem::path& path, const TensorMap& tensors,
 /// anything but a whole safetensors file.
 TensorMap load_tensors(const std::filesystem::path& path);
 
+/// CPU tensors that look into the files, to be read only while `files` lives. (Those that lie
+/// unaligned there, or are not stored as LibTorch has them, own their memory.)
+TensorMap view_tensors(const WeightFiles& files);
+
 /// Deep copies on the CPU, contiguous; waits for the device.
 TensorMap copy_to_cpu(const TensorMap& tensors);
 
-/// Copies values into existing tensors (of any device, dtype and layout; parameters included).
 /// Names and shapes must agree one to one; if they don't, one Error(kCheckpoint) lists every
-/// difference, a line each, and nothing is changed. `what` says what `from` is, for instance
+/// difference, a line each. `what` says what `from` is, for instance
 /// "run/checkpoints/step-00001000: model".
+void check_fit(const TensorMap& from, const TensorMap& into, const std::string& what);
+
+/// Copies values into existing tensors (of any device, dtype and layout; parameters included).
+/// Where check_fit() throws, nothing is changed.
 void copy_into(const TensorMap& from, TensorMap& into, const std::string& what);
 
 }  // namespace brim::checkpoint

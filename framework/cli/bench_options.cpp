@@ -14,6 +14,7 @@
 #include "framework/distributed/ranks.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/job.h"
 
 namespace brim::cli {
@@ -27,8 +28,7 @@ constexpr int64_t kMostSamples = 100000000;
 
 /// What synthetic samples must look like to the model.
 struct Samples {
-  data::ImageShape shape;
-  int64_t classes = 0;
+  nn::ModelShape shape;
   int64_t size = 0;
 };
 
@@ -64,12 +64,8 @@ std::optional<int64_t> number_at(const recipe::Value& document, std::string_view
 /// Of the recipe's training data; where that is not there, of its image size and 1,000 classes.
 Samples samples_of(train::JobConfig& job) {
   try {
-    const auto images = data::as_images(job.data.open_train());
-    if (images == nullptr) {
-      throw Error(Exit::kRecipe, "--data synthetic makes images, and [data] kind = \"{}\" has none",
-                  job.data.source.selected());
-    }
-    return {images->shape(), images->classes(), images->size()};
+    const auto dataset = job.data.open_train();
+    return {train::input_shape(*dataset, job.data), dataset->size()};
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
     const auto side =
@@ -77,17 +73,26 @@ Samples samples_of(train::JobConfig& job) {
     if (!side) throw;
     log::info("{}; synthetic images of {}×{}×3 in {} classes stand in", error.what(), *side, *side,
               kUsualClasses);
-    return {{*side, *side, 3}, kUsualClasses, kMostSamples};
+    return {{.channels = 3, .height = *side, .width = *side, .classes = kUsualClasses},
+            kMostSamples};
   }
 }
 
 Strings synthetic_sets(const std::string& recipe, const recipe::LayerOptions& layers) {
   train::JobConfig job = train::read_job(recipe::load(recipe, layers));
-  if (job.data.source.selected() == "synthetic") return {};
+  if (job.data.source.selected().starts_with("synthetic")) return {};
   const Samples samples = samples_of(job);
+  const std::string size =
+      fmt::format("data.samples={}", std::clamp(samples.size, kLeastSamples, kMostSamples));
+  if (samples.shape.kind() == nn::InputKind::kTokens) {
+    return {"data.kind=synthetic_tokens", size,
+            fmt::format("data.vocabulary={}", samples.shape.vocabulary),
+            fmt::format("data.length={}", samples.shape.length),
+            fmt::format("data.documents={}", samples.shape.has_documents)};
+  }
   return {"data.kind=synthetic",
-          fmt::format("data.samples={}", std::clamp(samples.size, kLeastSamples, kMostSamples)),
-          fmt::format("data.classes={}", samples.classes),
+          size,
+          fmt::format("data.classes={}", samples.shape.classes),
           fmt::format("data.height={}", samples.shape.height),
           fmt::format("data.width={}", samples.shape.width),
           fmt::format("data.channels={}", samples.shape.channels)};

@@ -22,6 +22,7 @@ int devices_command(int argc, char** argv);
 int doctor_command(int argc, char** argv);
 /// trainer eval RUN|CHECKPOINT [--recipe R] [--json]: loss and accuracy on evaluation data
 int eval_command(int argc, char** argv);
+int predict_command(int argc, char** argv);
 /// trainer export RUN|CHECKPOINT --output FILE: weights as a safetensors file
 int export_command(int argc, char** argv);
 /// trainer recipe check|show|schema|reference [R]

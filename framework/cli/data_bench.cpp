@@ -16,9 +16,9 @@
 #include "framework/cli/options.h"
 #include "framework/data/copy_stage.h"
 #include "framework/data/throughput.h"
-#include "framework/data/to_device.h"
 #include "framework/device/allocator.h"
 #include "framework/device/choice.h"
+#include "framework/train/inputs.h"
 #include "framework/train/job.h"
 
 namespace brim::cli {
@@ -74,7 +74,7 @@ std::string_view advice(data::Stage slowest) {
 struct Report {
   std::vector<int64_t> workers;
   std::vector<data::Throughput> loaded;  // by workers
-  std::vector<double> stage_s;           // by data::Stage; without kCopy for what isn't images
+  std::vector<double> stage_s;           // by data::Stage
   std::string device;
 };
 
@@ -110,15 +110,6 @@ void print_text(const Report& report) {
       static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
   fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
              advice(static_cast<data::Stage>(slowest)));
-}
-
-/// What a batch goes through on its way to the device of the job.
-data::InputOptions input_options(const train::JobConfig& job, const data::ImageShape& shape,
-                                 at::Device device) {
-  return {.shape = shape,
-          .normalizer = data::make_normalizer(job.data.normalization(shape.channels), device),
-          .channels_last = job.precision.channels_last,
-          .mix = job.data.augment.mix};
 }
 
 }  // namespace
@@ -165,10 +156,9 @@ int data_bench(int argc, char** argv) {
   report.device = device.str();
   const auto stages = data::measure_stages(*dataset, loading, samples);
   report.stage_s.assign(stages.begin(), stages.begin() + static_cast<int>(data::Stage::kCopy));
-  if (const auto* images = dynamic_cast<const data::ImageSamples*>(dataset.get())) {
-    report.stage_s.push_back(
-        data::measure_copy(*images, loading, input_options(job, images->shape(), device), samples));
-  }
+  const auto input =
+      train::input_options(job, *dataset, device, job.precision.channels_last, at::kFloat);
+  report.stage_s.push_back(data::measure_copy(*dataset, loading, input, device, samples));
   parsed.count("json") != 0 ? print_json(report) : print_text(report);
   return 0;
 }

@@ -1,10 +1,13 @@
-// trainer export: a checkpoint's weights as one safetensors file, with the model's own names, which
-// are torchvision's and timm's where those packages have the model.
+// trainer export: a checkpoint's weights as one safetensors file, with the model's own names or
+// those that another package gives them.
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -12,6 +15,9 @@
 #include "framework/checkpoint/tensors.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/recipe/document.h"
+#include "framework/train/job.h"
+#include "framework/train/renamed_weights.h"
 #include "framework/train/run_folder.h"
 
 namespace brim::cli {
@@ -36,6 +42,24 @@ checkpoint::TensorMap weights_of(const std::filesystem::path& checkpoint, bool w
   return weights;
 }
 
+constexpr std::array<std::string_view, 3> kFormats = {"torchvision", "timm", "hf"};
+
+/// The weights with the names that this package gives them.
+checkpoint::TensorMap named_for(const std::string& package, const train::SavedRun& saved,
+                                const checkpoint::TensorMap& weights) {
+  if (std::ranges::find(kFormats, package) == kFormats.end()) {
+    throw Error(Exit::kRecipe, "--format {}: expected torchvision, timm or hf", package);
+  }
+  const train::JobConfig job = train::read_job(recipe::load(saved.recipe.string(), {}));
+  for (const nn::WeightNames& names : job.model.model->weight_names()) {
+    if (names.package == package) return train::name_as_theirs(weights, names);
+  }
+  throw Error(Exit::kRecipe,
+              "--format {}: that package has no {}; leave --format out for the names that "
+              "model.pretrained takes",
+              package, job.model.model.selected());
+}
+
 }  // namespace
 
 int export_command(int argc, char** argv) {
@@ -46,8 +70,10 @@ int export_command(int argc, char** argv) {
   options.add_options()("from", "a run's folder, whose best checkpoint counts, or a checkpoint's",
                         cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
       "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
-      "last", "the last step's weights where the run kept a moving average")("h,help",
-                                                                             "show this help");
+      "format", "whose names the weights get: torchvision, timm or hf; not given: the model's own",
+      cxxopts::value<std::string>(),
+      "PACKAGE")("last", "the last step's weights where the run kept a moving average")(
+      "h,help", "show this help");
   options.parse_positional({"from"});
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
@@ -60,7 +86,10 @@ int export_command(int argc, char** argv) {
     throw Error(Exit::kRecipe, "--output {}: there is a file already; choose another name",
                 output.string());
   }
-  const auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
+  auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
+  if (parsed.count("format") != 0) {
+    weights = named_for(parsed["format"].as<std::string>(), saved, weights);
+  }
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
   checkpoint::save_tensors(output, weights, {{"format", "pt"}});

@@ -15,6 +15,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/recipe/read.h"
+#include "framework/train/task.h"
 #include "models/register.h"
 
 namespace brim::cli {
@@ -25,13 +26,14 @@ struct Command {
   int (*run)(int, char**);
 };
 
-constexpr std::array<Command, 11> kCommands = {{{"bench", bench_command},
+constexpr std::array<Command, 12> kCommands = {{{"bench", bench_command},
                                                 {"compare", compare_command},
                                                 {"data", data_command},
                                                 {"devices", devices_command},
                                                 {"doctor", doctor_command},
                                                 {"eval", eval_command},
                                                 {"export", export_command},
+                                                {"predict", predict_command},
                                                 {"recipe", recipe_command},
                                                 {"report", report_command},
                                                 {"tune", tune_command},
@@ -74,6 +76,7 @@ void register_parts() {
   data::register_samplers();
   optim::register_optimizers();
   optim::register_schedules();
+  train::register_tasks();
 }
 
 int main(int argc, char** argv, void (*register_own)()) {

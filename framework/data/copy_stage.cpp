@@ -4,9 +4,8 @@
 
 namespace brim::data {
 
-double measure_copy(const ImageSamples& dataset, LoaderOptions loading, const InputOptions& input,
-                    int64_t samples) {
-  const at::Device device = input.normalizer.scale.device();
+double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOptions& input,
+                    at::Device device, int64_t samples) {
   loading.workers = 0;
   Timeline timeline;
   DevicePrefetcher inputs(dataset, loading, input, timeline);

@@ -29,6 +29,10 @@ class Dataset {
   virtual int64_t classes() const { return 0; }
   /// Known without reading the sample.
   virtual int64_t label(int64_t /*index*/) const { return 0; }
+  /// What a sample counts in the mean loss of a step; known without reading it. See is_weighted().
+  virtual int64_t weight(int64_t /*index*/) const { return 1; }
+  /// Whether samples differ in their weights.
+  virtual bool is_weighted() const { return false; }
   /// How much of its row a sample fills, in tokens; nullopt where all samples are alike.
   virtual std::optional<int64_t> length(int64_t /*index*/) const { return std::nullopt; }
 
@@ -66,6 +70,27 @@ class ImageSamples : public Dataset {
 
 /// `dataset` as images; null where it is null or holds something else.
 std::unique_ptr<ImageSamples> as_images(std::unique_ptr<Dataset> dataset);
+
+/// Rows of token ids for a model that predicts each from those before it. A sample's bytes are
+/// int32: length + 1 tokens, of which a model sees all but the last and predicts all but the first;
+/// or three such planes, as sources/tokens.h has them.
+struct TokenShape {
+  int64_t length = 0;
+  int64_t vocabulary = 0;      // each token is in [0, vocabulary)
+  bool has_documents = false;  // three planes: tokens, positions, segments
+
+  int64_t bytes() const {
+    return (has_documents ? 3 : 1) * (length + 1) * static_cast<int64_t>(sizeof(int32_t));
+  }
+  bool operator==(const TokenShape&) const = default;
+};
+
+class TokenSamples : public Dataset {
+ public:
+  /// Every sample has this shape.
+  virtual TokenShape shape() const = 0;
+  int64_t sample_bytes() const final { return shape().bytes(); }
+};
 
 /// "0", "1", …: names for classes that have none.
 std::vector<std::string> numbered_classes(int64_t classes);

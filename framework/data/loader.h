@@ -30,7 +30,7 @@ using AllocatePixels = std::function<std::shared_ptr<uint8_t[]>(size_t bytes)>;
 
 /// A micro-batch of this rank, samples in the order of their positions.
 struct Batch : BatchPlan {
-  std::span<const uint8_t> pixels;  // [count, sample_bytes]: images [height, width, channels]
+  std::span<const uint8_t> pixels;  // [count, sample_bytes]: images, or whatever samples are
   std::span<const int64_t> labels;  // [count]
 };
 

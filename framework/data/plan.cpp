@@ -88,6 +88,8 @@ std::optional<BatchPlan> Plan::next() {
                     .first_position = first + share.first + part.first,
                     .count = part.count,
                     .step_samples = samples,
+                    .weight = part.count,
+                    .step_weight = samples,
                     .ends_step = micro_ + 1 == micro_batches};
   plan.ends_epoch = plan.ends_step && step_ + 1 == steps_;
   ++micro_;

@@ -42,12 +42,15 @@ struct LoaderOptions {
 int64_t steps_per_epoch(int64_t size, int64_t global_batch, bool drop_last);
 
 /// One micro-batch of one rank: positions first_position … first_position + count - 1 of an epoch.
+/// A Plan gives every sample the weight 1; DevicePrefetcher knows better.
 struct BatchPlan {
   int64_t epoch = 0;
   int64_t step = 0;  // of the epoch
   int64_t first_position = 0;
   int64_t count = 0;         // 0 where a short step leaves this rank without samples
   int64_t step_samples = 0;  // of the whole step, over all ranks
+  int64_t weight = 0;        // of its samples together (Dataset::weight)
+  int64_t step_weight = 0;   // of the whole step's
   bool ends_step = false;
   bool ends_epoch = false;
 };

@@ -19,6 +19,11 @@ AllocatePixels pixels_for(at::Device device) {
   };
 }
 
+at::Device device_of(const InputOptions& input) {
+  if (const auto* tokens = std::get_if<TokenInputs>(&input)) return tokens->device;
+  return std::get<ImageInputs>(input).normalizer.scale.device();
+}
+
 void use_on(const c10::Stream& stream, const at::Tensor& tensor) {
   if (tensor.defined()) tensor.record_stream(stream);
 }
@@ -28,12 +33,12 @@ void use_on(const c10::Stream& stream, const at::Tensor& tensor) {
 DevicePrefetcher::DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading,
                                    const InputOptions& input, Timeline& timeline,
                                    int64_t start_epoch, int64_t start_step)
-    : input_(input),
+    : dataset_(dataset),
+      input_(input),
       loading_(loading),
       timeline_(timeline),
-      loader_(dataset, loading, start_epoch, start_step,
-              pixels_for(input.normalizer.scale.device())) {
-  const at::Device device = input_.normalizer.scale.device();
+      loader_(dataset, loading, start_epoch, start_step, pixels_for(device_of(input))) {
+  const at::Device device = device_of(input_);
   if (!device.is_cpu()) copies_.emplace(device);
 }
 
@@ -47,7 +52,7 @@ const DevicePrefetcher::Input* DevicePrefetcher::next() {
     // Memory that one stream allocates and another one uses is given back only after both.
     const DeviceBatch& batch = current_->tensors;
     for (const at::Tensor& tensor :
-         {batch.images, batch.labels, batch.partner_labels, batch.label_shares}) {
+         {batch.inputs, batch.labels, batch.partner_labels, batch.label_shares}) {
       use_on(stream, tensor);
     }
   }
@@ -71,20 +76,45 @@ std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
   const Batch* batch = loader_.next();
   timeline_.enter(Phase::kCopy);
   if (batch == nullptr) return std::nullopt;
-  std::vector<ImageChange> changes;
-  if (loading_.augment) {
-    changes = draw_changes(input_.mix, loading_.seed, batch->epoch, batch->first_position,
-                           batch->count, input_.shape);
-  }
   c10::OptionalStreamGuard on_copies;
   if (copies_) {
     on_copies.reset_stream(copies_->stream());
     copies_->begin();
   }
-  Input input = {*batch, to_device(*batch, input_.shape, input_.normalizer, input_.channels_last,
-                                   input_.dtype, changes)};
+  Input input = {*batch, tensors(*batch)};
   if (copies_) copies_->end();
+  if (dataset_.is_weighted()) weigh(input);
   return input;
+}
+
+DeviceBatch DevicePrefetcher::tensors(const Batch& batch) const {
+  if (const auto* tokens = std::get_if<TokenInputs>(&input_)) {
+    return tokens_to_device(batch, tokens->shape, tokens->device);
+  }
+  const auto& images = std::get<ImageInputs>(input_);
+  std::vector<ImageChange> changes;
+  if (loading_.augment) {
+    changes = draw_changes(images.mix, loading_.seed, batch.epoch, batch.first_position,
+                           batch.count, images.shape);
+  }
+  return to_device(batch, images.shape, images.normalizer, images.channels_last, images.dtype,
+                   changes);
+}
+
+void DevicePrefetcher::weigh(BatchPlan& plan) {
+  const auto weight = [&](int64_t first, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t position = first; position < first + count; ++position) {
+      sum += dataset_.weight(loading_.order->at(plan.epoch, position).sample);
+    }
+    return sum;
+  };
+  if (step_weight_ == 0) {
+    step_weight_ = weight(plan.step * loading_.global_batch, plan.step_samples);
+  }
+  plan.weight = weight(plan.first_position, plan.count);
+  plan.step_weight = step_weight_;
+  if (plan.ends_step) step_weight_ = 0;
 }
 
 }  // namespace brim::data

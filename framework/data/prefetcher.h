@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
 #include "framework/base/timeline.h"
 #include "framework/data/augment/mix.h"
@@ -13,14 +14,22 @@
 
 namespace brim::data {
 
-/// How batches are made of a loader's.
-struct InputOptions {
+/// How batches are made of a loader's images.
+struct ImageInputs {
   ImageShape shape;
   Normalizer normalizer;  // on the device that batches go to
   bool channels_last = false;
-  at::ScalarType dtype = at::kFloat;  // of images
+  at::ScalarType dtype = at::kFloat;
   MixConfig mix = {};
 };
+
+/// The same of its rows of tokens.
+struct TokenInputs {
+  TokenShape shape;
+  at::Device device;
+};
+
+using InputOptions = std::variant<ImageInputs, TokenInputs>;
 
 /// Work on data that no step waited for, in seconds.
 struct HiddenWork {
@@ -31,7 +40,7 @@ struct HiddenWork {
 /// Belongs to the thread that drives the step.
 class DevicePrefetcher {
  public:
-  struct Input : BatchPlan {
+  struct Input : BatchPlan {  // with the weights that the dataset gives its samples
     DeviceBatch tensors;
   };
 
@@ -53,13 +62,18 @@ class DevicePrefetcher {
 
  private:
   std::optional<Input> load();
+  DeviceBatch tensors(const Batch& batch) const;
+  /// Sets the plan's weights.
+  void weigh(BatchPlan& plan);
 
+  const Dataset& dataset_;
   InputOptions input_;
   LoaderOptions loading_;
   Timeline& timeline_;
   Loader loader_;
   std::optional<CopyStream> copies_;  // none on the CPU
   std::optional<Input> ahead_;        // what next() will give
+  int64_t step_weight_ = 0;           // of the step that is being loaded; 0: not known yet
   bool is_ahead_ = false;             // ahead_ is the next batch, or the end
   std::optional<Input> current_;
 };

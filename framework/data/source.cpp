@@ -4,6 +4,7 @@
 #include "framework/data/sources/idx_source.h"
 #include "framework/data/sources/image_folder.h"
 #include "framework/data/sources/synthetic.h"
+#include "framework/data/sources/synthetic_tokens.h"
 #include "framework/data/sources/tokens.h"
 #include "framework/data/sources/webdataset.h"
 
@@ -15,6 +16,7 @@ void register_sources() {
   sources.add<IdxConfig>("idx", "images and labels in IDX files, as MNIST comes");
   sources.add<ImageFolderConfig>("image_folder", "JPEG and PNG files in a folder for each class");
   sources.add<SyntheticConfig>("synthetic", "made-up images with a pattern for each class");
+  sources.add<SyntheticTokensConfig>("synthetic_tokens", "made-up token ids with a rule in them");
   sources.add<TokensConfig>("tokens", "token ids for language models, in nanoGPT's files");
   sources.add<WebDatasetConfig>("webdataset", "JPEG and PNG images in tar shards, local or remote");
 }

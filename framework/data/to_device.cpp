@@ -1,7 +1,6 @@
 #include "framework/data/to_device.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <cstring>
@@ -73,12 +72,35 @@ DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normali
   }
   DeviceBatch result;
   const at::ScalarType augmented = dtype == at::kDouble ? at::kFloat : dtype;
-  result.images =
+  result.inputs =
       augment_images(pixels, normalizer.scale, normalizer.bias, rows, channels_last, augmented)
           .to(dtype);
   result.labels = upload(batch.labels, {batch.count}, at::kLong, device);
   if (device.is_cpu()) result.labels = result.labels.clone();
   share_labels(batch, shape, changes, result);
+  return result;
+}
+
+DeviceBatch tokens_to_device(const Batch& batch, const TokenShape& shape, at::Device device) {
+  const int64_t planes = shape.has_documents ? 3 : 1;
+  const std::span<const int32_t> ids(reinterpret_cast<const int32_t*>(batch.pixels.data()),
+                                     batch.pixels.size() / sizeof(int32_t));
+  const at::Tensor rows =
+      upload(ids, {batch.count, planes, shape.length + 1}, at::kInt, device).to(at::kLong);
+  const at::Tensor seen = rows.narrow(2, 0, shape.length);
+  DeviceBatch result;
+  result.inputs = (shape.has_documents ? seen : seen.select(1, 0)).contiguous();
+  result.labels = rows.select(1, 0).narrow(1, 1, shape.length).contiguous();
+  if (shape.has_documents) {
+    const at::Tensor segments = rows.select(1, 2);
+    const at::Tensor own = segments.narrow(1, 0, shape.length);
+    const at::Tensor next = segments.narrow(1, 1, shape.length);
+    result.labels.masked_fill_((own != next).logical_or_(own == 0), kNoLabel);
+  }
+  if (std::ranges::find(batch.labels, kNoLabel) != batch.labels.end()) {  // one can't be read
+    const at::Tensor labels = upload(batch.labels, {batch.count, 1}, at::kLong, device);
+    result.labels.masked_fill_(labels == kNoLabel, kNoLabel);
+  }
   return result;
 }
 

@@ -21,20 +21,23 @@ struct Normalizer {
 Normalizer make_normalizer(const Normalization& normalization, at::Device device);
 
 struct DeviceBatch {
-  at::Tensor images;  // [N, C, H, W]
-  at::Tensor labels;  // int64 [N]
+  at::Tensor inputs;  // images [N, C, H, W]; tokens, int64 [N, T] or [N, 3, T] (nn/model.h)
+  at::Tensor labels;  // int64 [N]; of tokens [N, T], the next ones, kNoLabel where there is none
   // Where images are mixed in pairs, else undefined:
   at::Tensor partner_labels;  // int64 [N]
   at::Tensor label_shares;    // float32 [N]: of labels; the rest is partner_labels'
 };
 
 /// Copies to the normalizer's device, normalises, and applies `changes` (mix.h), one an image or
-/// none at all. images have `dtype` (float32, bfloat16 or float16; float64 holds float32 values)
+/// none at all. inputs have `dtype` (float32, bfloat16 or float16; float64 holds float32 values)
 /// and lie channels last where asked. The tensors own their memory: on the CPU the batch may go. On
 /// CUDA the copies are enqueued on the current stream from pinned memory and nothing waits for
 /// them; pixels in pinned memory must stay until that is done.
 DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
                       bool channels_last, at::ScalarType dtype = at::kFloat,
                       std::span<const ImageChange> changes = {});
+
+/// The same for rows of tokens: what a model sees, and what it is to predict.
+DeviceBatch tokens_to_device(const Batch& batch, const TokenShape& shape, at::Device device);
 
 }  // namespace brim::data

@@ -94,11 +94,11 @@ ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
                                    std::vector<optim::ParameterGroup> groups, bool cuts_rows,
                                    int64_t bucket_bytes, const Build& build)
     : Optimizer(std::move(groups)), group_(std::move(group)) {
-  std::vector<double> weight_decays;
+  std::vector<const optim::ParameterGroup*> group_of;  // each parameter
   for (const auto& parameter_group : groups_) {
     for (const auto& item : parameter_group.parameters) {
       parameters_.push_back(item);
-      weight_decays.push_back(parameter_group.weight_decay);
+      group_of.push_back(&parameter_group);
     }
   }
   shards_ = split_over_ranks(row_sizes(parameters_), group_->world(), cuts_rows);
@@ -111,8 +111,11 @@ ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
                  : fmt::format("{}[{}:{}]", name, shard.first_row, shard.first_row + shard.rows));
     tensors_.push_back(rows_of(parameter.detach(), shard));
     if (shard.owner != group_->rank()) continue;
-    const double weight_decay = weight_decays[shard.parameter];
-    if (own.empty() || own.back().weight_decay != weight_decay) own.push_back({{}, weight_decay});
+    const auto& [unused, weight_decay, rate_scale] = *group_of[shard.parameter];
+    if (own.empty() || own.back().weight_decay != weight_decay ||
+        own.back().rate_scale != rate_scale) {
+      own.push_back({{}, weight_decay, rate_scale});
+    }
     own.back().parameters.emplace_back(names_.back(), tensors_.back());
   }
   make_buckets(bucket_bytes);

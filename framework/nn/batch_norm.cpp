@@ -7,6 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused_batch_norm.h"
 
 namespace brim::nn {
 namespace {
@@ -94,18 +95,53 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
 
 }  // namespace
 
-at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
+void BatchNorm2dImpl::require_two_values(const at::Tensor& x) const {
+  if (!is_training() || sum_ || x.numel() != x.size(1)) return;
+  throw Error(Exit::kRecipe,
+              "a batch norm of {} channels sees one value of each, which it can't normalise: this "
+              "micro-batch has one sample, whose image is one pixel there. Raise batch.micro to 2, "
+              "take larger images, or set data.drop_last = true where only an epoch's last step is "
+              "that short",
+              x.size(1));
+}
+
+double BatchNorm2dImpl::count_batch() {
+  num_batches_tracked += 1;
+  return options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+}
+
+at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,
+                                          bool relu) {
+  if (!is_fused() || sum_) return {};
+  if (!is_training() && at::GradMode::is_enabled()) return {};
+  const BatchNormState state = {weight, bias, running_mean, running_var, options.eps()};
+  if (!has_fused_batch_norm(x, residual, state)) return {};
+  if (!is_training()) return fused_batch_norm_inference(x, residual, state, relu);
   // A block's second pass sees samples that the first one has counted.
+  const double momentum = is_recomputing() ? 0.0 : count_batch();
+  return fused_batch_norm(x, residual, state, momentum, relu);
+}
+
+at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
+  require_two_values(x);
+  const at::Tensor y = fused_forward(x, {}, /*relu=*/false);
+  return y.defined() ? y : plain_forward(x);
+}
+
+at::Tensor BatchNorm2dImpl::forward_relu(const at::Tensor& x) {
+  require_two_values(x);
+  const at::Tensor y = fused_forward(x, {}, /*relu=*/true);
+  return y.defined() ? y : plain_forward(x).relu_();
+}
+
+at::Tensor BatchNorm2dImpl::forward_add_relu(const at::Tensor& x, const at::Tensor& residual) {
+  require_two_values(x);
+  const at::Tensor y = fused_forward(x, residual, /*relu=*/true);
+  return y.defined() ? y : plain_forward(x).add_(residual).relu_();
+}
+
+at::Tensor BatchNorm2dImpl::plain_forward(const at::Tensor& x) {
   const bool counts = !is_recomputing();
-  if (is_training() && !sum_ && x.numel() == x.size(1)) {
-    throw Error(
-        Exit::kRecipe,
-        "a batch norm of {} channels sees one value of each, which it can't normalise: this "
-        "micro-batch has one sample, whose image is one pixel there. Raise batch.micro to 2, "
-        "take larger images, or set data.drop_last = true where only an epoch's last step is "
-        "that short",
-        x.size(1));
-  }
   if (!is_training() || (!sum_ && counts)) return torch::nn::BatchNorm2dImpl::forward(x);
   if (!sum_) {
     return at::batch_norm(x, weight, bias, {}, {}, /*training=*/true, /*momentum=*/0.0,
@@ -116,8 +152,7 @@ at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
     const at::NoGradGuard no_grad;
     moments = moments_over_ranks(x, sum_);
     if (counts) {
-      num_batches_tracked += 1;
-      const double share = options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+      const double share = count_batch();
       const at::Tensor unbiased = moments.variance * (moments.count / (moments.count - 1));
       running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), share);
       running_var.lerp_(unbiased.to(running_var.scalar_type()), share);

@@ -1,28 +1,44 @@
-// Batch normalisation over images whose statistics can be those of all ranks' samples together
-// (Ioffe & Szegedy, ICML 2015). Parameters, buffers and their names are torch::nn::BatchNorm2d's.
+// Batch normalisation over images (Ioffe & Szegedy, ICML 2015), with the residual and the ReLU that
+// follow it, whose statistics can be those of all ranks' samples together. Parameters, buffers and
+// their names are torch::nn::BatchNorm2d's.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>
 
 #include <functional>
 
+#include "framework/nn/fused.h"
+
 namespace brim::nn {
 
 /// Sums a tensor over all ranks, in place.
 using SumOverRanks = std::function<void(const at::Tensor&)>;
 
-class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl {
+/// Fused, it makes fewer passes over memory (fused_batch_norm.h) wherever images are channels_last;
+/// not over ranks, and in evaluation only where no gradient is asked for.
+class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
  public:
   using torch::nn::BatchNorm2dImpl::BatchNorm2dImpl;
 
   /// x [N, C, H, W] to the same shape. In training N may be 0 where other ranks have samples;
   /// throws Error(kRecipe) for a single value a channel.
   at::Tensor forward(const at::Tensor& x);
+  /// relu(forward(x))
+  at::Tensor forward_relu(const at::Tensor& x);
+  /// relu(forward(x) + residual), both [N, C, H, W]
+  at::Tensor forward_add_relu(const at::Tensor& x, const at::Tensor& residual);
 
   /// From now on statistics in training are those of every rank's samples.
   void synchronize(SumOverRanks sum) { sum_ = std::move(sum); }
 
  private:
+  void require_two_values(const at::Tensor& x) const;
+  /// Undefined where there is no fused form.
+  at::Tensor fused_forward(const at::Tensor& x, const at::Tensor& residual, bool relu);
+  at::Tensor plain_forward(const at::Tensor& x);
+  /// One more batch is seen; how far the running statistics move towards its own.
+  double count_batch();
+
   SumOverRanks sum_;  // empty: this rank's own
 };
 TORCH_MODULE(BatchNorm2d);

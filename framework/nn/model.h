@@ -12,23 +12,50 @@
 #include <utility>
 #include <vector>
 
+#include "framework/nn/weight_names.h"
 #include "framework/recipe/part.h"
 
 namespace brim::nn {
 
-/// What a dataset feeds a model: images [N, channels, height, width], labels in [0, classes).
+enum class InputKind { kImages, kTokens };
+
+/// What a dataset feeds a model: images [N, channels, height, width] with labels in [0, classes),
+/// or tokens [N, length], each in [0, vocabulary). What is of the other kind is 0.
 struct ModelShape {
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
   int64_t classes = 0;
+  int64_t length = 0;
+  int64_t vocabulary = 0;
+  bool has_documents = false;  // tokens come as [N, 3, length]; see Model::forward()
+
+  InputKind kind() const { return length > 0 ? InputKind::kTokens : InputKind::kImages; }
+};
+
+/// Logits [N, classes], and how much their loss counts.
+struct WeightedLogits {
+  at::Tensor logits;
+  double weight = 1.0;
 };
 
 class Model : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
-  /// Images [N, C, H, W] to logits [N, classes].
-  virtual at::Tensor forward(const at::Tensor& images) = 0;
+  /// Images [N, C, H, W] to logits [N, classes]; or tokens, int64 [N, T], to logits [N, T, V],
+  /// those of the next token, with V at least the vocabulary. Where rows hold documents, tokens
+  /// come as [N, 3, T]: ids, positions within a document, and the document's number in its row,
+  /// within which attention stays; 0 where the row is empty.
+  virtual at::Tensor forward(const at::Tensor& inputs) = 0;
+  /// All that a classification is trained on: those of forward() first, then those of auxiliary
+  /// heads, where the model has any.
+  virtual std::vector<WeightedLogits> training_logits(const at::Tensor& inputs) {
+    return {{forward(inputs), 1.0}};
+  }
+  /// Called with the tensors of a file of weights, under this model's names where it has them,
+  /// before they are compared with the model's: leaves out what is no weight, and lays out anew
+  /// what lies otherwise there. Throws Error(kCheckpoint) for what can't be taken.
+  virtual void adapt_weights(std::map<std::string, at::Tensor>& /*theirs*/) const {}
 
   /// From now on these modules of the model stay in evaluation mode, whatever train() says.
   void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {
@@ -47,9 +74,12 @@ class Model : public torch::nn::Module {
 /// Base of every model's config struct; registered in models/register.cpp.
 class ModelConfig : public recipe::Part {
  public:
-  /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. Throws
-  /// Error(kRecipe) where the model can't take this shape.
+  virtual bool takes(InputKind kind) const { return kind == InputKind::kImages; }
+  /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. `shape` is of
+  /// a kind that it takes. Throws Error(kRecipe) where the model can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
+  /// The packages that have this model, with their names for its weights.
+  virtual std::vector<WeightNames> weight_names() const { return {}; }
 };
 
 /// For build(): throws Error(kRecipe) unless there is at least one channel, two classes, and

@@ -26,7 +26,7 @@ class Adam final : public Optimizer {
     for (const auto& batch : ready_batches(groups_)) {
       const auto steps = steps_.of(batch);
       at::_foreach_add_(steps, 1);
-      update(batch, steps, learning_rate, scale);
+      update(batch, steps, learning_rate * batch.rate_scale, scale);
       // The kernel skips by itself, but only we can take back the count.
       if (scale.found_inf) {
         at::_foreach_sub_(steps, std::vector<at::Tensor>(steps.size(), *scale.found_inf));

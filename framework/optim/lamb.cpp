@@ -45,7 +45,8 @@ class Lamb final : public Optimizer {
     if (!step_.defined()) return;
     step_.add_(1);
     if (scale.found_inf) step_.sub_(*scale.found_inf);
-    for (const auto& batch : ready_batches(groups_)) update(batch, learning_rate, scale);
+    for (const auto& batch : ready_batches(groups_))
+      update(batch, learning_rate * batch.rate_scale, scale);
   }
 
   State state() override {

@@ -20,7 +20,8 @@ class Lars final : public Optimizer {
 
   void step(double learning_rate, const StepScale& scale) override {
     const at::NoGradGuard no_grad;
-    for (const auto& batch : ready_batches(groups_)) update(batch, learning_rate, scale);
+    for (const auto& batch : ready_batches(groups_))
+      update(batch, learning_rate * batch.rate_scale, scale);
   }
 
   State state() override {

@@ -16,10 +16,12 @@
 
 namespace brim::optim {
 
-/// Parameters that share a weight decay. Names are the model's, for checkpoints.
+/// Parameters that share a weight decay and a learning rate. Names are the model's, for
+/// checkpoints.
 struct ParameterGroup {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   double weight_decay = 0.0;
+  double rate_scale = 1.0;  // times the step's learning rate
 };
 
 /// The scaler's side of a step: gradients are multiplied by 1/grad_scale (where given) and the step

@@ -19,14 +19,15 @@ at::Tensor with_layout_of(const at::Tensor& parameter, const at::Tensor& gradien
 }
 
 Batch& batch_for(std::vector<Batch>& batches, size_t first, const at::Tensor& parameter,
-                 double weight_decay) {
+                 const ParameterGroup& group) {
   const auto found = std::find_if(batches.begin() + first, batches.end(), [&](const Batch& batch) {
     const auto& other = batch.parameters.front();
     return other.scalar_type() == parameter.scalar_type() && other.device() == parameter.device();
   });
   if (found != batches.end()) return *found;
   auto& batch = batches.emplace_back();
-  batch.weight_decay = weight_decay;
+  batch.weight_decay = group.weight_decay;
+  batch.rate_scale = group.rate_scale;
   return batch;
 }
 
@@ -40,7 +41,7 @@ std::vector<Batch> ready_batches(const std::vector<ParameterGroup>& groups) {
     for (const auto& [name, parameter] : group.parameters) {
       const size_t own_slot = slot++;
       if (!parameter.grad().defined()) continue;
-      auto& batch = batch_for(batches, first, parameter, group.weight_decay);
+      auto& batch = batch_for(batches, first, parameter, group);
       batch.parameters.push_back(parameter);
       batch.gradients.push_back(with_layout_of(parameter, parameter.grad()));
       batch.slots.push_back(own_slot);

@@ -14,6 +14,7 @@ namespace brim::optim {
 /// Parameters of one group, dtype and device, with their gradients (same strides as the parameter).
 struct Batch {
   double weight_decay = 0.0;
+  double rate_scale = 1.0;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;
   std::vector<size_t> slots;  // place of each parameter in a StateList

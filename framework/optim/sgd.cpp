@@ -19,10 +19,10 @@ class Sgd final : public Optimizer {
     const at::NoGradGuard no_grad;
     for (const auto& batch : ready_batches(groups_)) {
       const auto momentum = config_.momentum > 0 ? momentum_.of(batch) : std::vector<at::Tensor>();
-      at::_fused_sgd_(batch.parameters, batch.gradients, momentum, batch.weight_decay,
-                      config_.momentum, learning_rate, /*dampening=*/0.0, config_.nesterov,
-                      /*maximize=*/false, /*is_first_step=*/false, scale.grad_scale,
-                      scale.found_inf);
+      at::_fused_sgd_(
+          batch.parameters, batch.gradients, momentum, batch.weight_decay, config_.momentum,
+          learning_rate * batch.rate_scale, /*dampening=*/0.0, config_.nesterov,
+          /*maximize=*/false, /*is_first_step=*/false, scale.grad_scale, scale.found_inf);
     }
   }
 

@@ -10,7 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/data/sources/synthetic.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/trainer.h"
 
 namespace brim::train {
@@ -20,47 +20,71 @@ constexpr int64_t kWarmUpSteps = 3;
 constexpr int64_t kFewestSteps = 5;
 constexpr int64_t kMostSteps = 100;
 constexpr double kLongEnoughS = 10;
-constexpr int64_t kMostImages = 64;
-constexpr int64_t kImagesBytes = int64_t{64} << 20;
+constexpr int64_t kMostReady = 64;
+constexpr int64_t kReadyBytes = int64_t{64} << 20;
+
+/// A few samples that look like this, made beforehand.
+std::vector<std::vector<uint8_t>> ready_samples(const nn::ModelShape& shape, int64_t sample_bytes) {
+  const int64_t bytes = std::max<int64_t>(1, sample_bytes);
+  const int64_t count = std::clamp(kReadyBytes / bytes, int64_t{1}, kMostReady);
+  recipe::Slot<data::SourceConfig> source("");
+  select_synthetic(shape, count, 0, source);
+  const auto made = source->open_train({});
+  std::vector<std::vector<uint8_t>> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    samples.emplace_back(static_cast<size_t>(bytes));
+    made->read(i, nullptr, samples.back());
+  }
+  return samples;
+}
 
 /// Stands in for a dataset: as many samples, of the same shape and labels, but what is read is one
-/// of a few images that were made beforehand. Not augmented.
-class ReadyImages final : public data::ImageSamples {
+/// of those. Not augmented.
+template <class Samples>
+class ReadySamples : public Samples {
  public:
-  explicit ReadyImages(std::unique_ptr<data::ImageSamples> original)
-      : original_(std::move(original)), shape_(original_->shape()) {
-    const int64_t bytes = std::max<int64_t>(1, shape_.bytes());
-    data::SyntheticConfig config;
-    config.samples = std::clamp(kImagesBytes / bytes, int64_t{1}, kMostImages);
-    config.classes = original_->classes();
-    config.height = shape_.height;
-    config.width = shape_.width;
-    config.channels = shape_.channels;
-    const auto made = data::as_images(config.open_train({}));
-    for (int64_t i = 0; i < config.samples; ++i) {
-      images_.emplace_back(static_cast<size_t>(bytes));
-      made->read(i, nullptr, images_.back());
-    }
-  }
+  explicit ReadySamples(std::unique_ptr<data::Dataset> original)
+      : samples_(dynamic_cast<const Samples&>(*original)), original_(std::move(original)) {}
 
   int64_t size() const override { return original_->size(); }
-  data::ImageShape shape() const override { return shape_; }
+  decltype(std::declval<Samples>().shape()) shape() const override { return samples_.shape(); }
   int64_t classes() const override { return original_->classes(); }
-  std::vector<std::string> class_names() const override { return original_->class_names(); }
   std::string name(int64_t index) const override { return original_->name(index); }
   int64_t label(int64_t index) const override { return original_->label(index); }
   std::span<const int64_t> shard_ends() const override { return original_->shard_ends(); }
 
-  int64_t read(int64_t index, RandomStream* /*random*/, std::span<uint8_t> pixels) const override {
-    std::ranges::copy(images_[static_cast<size_t>(index) % images_.size()], pixels.begin());
+  int64_t read(int64_t index, RandomStream* /*random*/, std::span<uint8_t> bytes) const override {
+    std::ranges::copy(ready_[static_cast<size_t>(index) % ready_.size()], bytes.begin());
     return label(index);
   }
 
+  void make(const nn::ModelShape& shape) { ready_ = ready_samples(shape, this->sample_bytes()); }
+
+ protected:
+  const Samples& samples_;
+
  private:
-  std::unique_ptr<data::ImageSamples> original_;
-  data::ImageShape shape_;
-  std::vector<std::vector<uint8_t>> images_;
+  std::unique_ptr<data::Dataset> original_;
+  std::vector<std::vector<uint8_t>> ready_;
 };
+
+using ReadyTokens = ReadySamples<data::TokenSamples>;
+
+class ReadyImages final : public ReadySamples<data::ImageSamples> {
+ public:
+  using ReadySamples::ReadySamples;
+  int64_t classes() const override { return samples_.classes(); }
+  int64_t label(int64_t index) const override { return samples_.label(index); }
+  std::vector<std::string> class_names() const override { return samples_.class_names(); }
+};
+
+template <class Ready>
+std::unique_ptr<data::Dataset> ready(std::unique_ptr<data::Dataset> original,
+                                     const nn::ModelShape& shape) {
+  auto result = std::make_unique<Ready>(std::move(original));
+  result->make(shape);
+  return result;
+}
 
 void require_going_on() {
   if (stop_requested()) throw Error(Exit::kStopped, "stopped while the ceiling was measured");
@@ -76,7 +100,9 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   }
   job.optimizer.learning_rate = 0;
   Parts parts = build_parts(job, device, distributed::Group::alone());
-  parts.train_data = std::make_unique<ReadyImages>(std::move(parts.train_data));
+  const bool has_images = parts.input.kind() == nn::InputKind::kImages;
+  parts.train_data = (has_images ? ready<ReadyImages>
+                                 : ready<ReadyTokens>)(std::move(parts.train_data), parts.input);
   Trainer trainer(job, std::move(parts), TrainState{}, RunFolder{}, memory);
   for (int64_t step = 0; step < kWarmUpSteps; ++step) {
     require_going_on();

@@ -20,13 +20,17 @@ at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
 }
 
 at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
-  const at::Tensor logits = model.forward(batch.images);
-  if (batch.labels.numel() == 0) return logits.sum();
-  return loss_of(logits, batch, label_smoothing_);
+  at::Tensor loss;
+  for (const auto& [logits, weight] : model.training_logits(batch.inputs)) {
+    const at::Tensor part =
+        batch.labels.numel() == 0 ? logits.sum() : loss_of(logits, batch, label_smoothing_);
+    loss = loss.defined() ? loss + weight * part : part;
+  }
+  return loss;
 }
 
 at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const {
-  const at::Tensor logits = model.forward(batch.images).to(at::kFloat);  // [N, classes]
+  const at::Tensor logits = model.forward(batch.inputs).to(at::kFloat);  // [N, classes]
   const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum);
   const int64_t k = std::min<int64_t>(5, logits.size(1));
   const at::Tensor hits = std::get<1>(logits.topk(k, 1)) == batch.labels.unsqueeze(1);  // [N, k]

@@ -19,10 +19,18 @@ class Classification final : public Task {
   at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// "loss", "top1", "top5"; accuracies in percent.
   Metrics metrics(const at::Tensor& sums) const override;
-  std::string best_by() const override { return "top1"; }
+  BestBy best_by() const override { return {"top1"}; }
 
  private:
   double label_smoothing_;
+};
+
+struct ClassificationConfig final : TaskConfig {
+  void fields(recipe::Fields& /*f*/) override {}
+  bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kImages; }
+  std::unique_ptr<Task> build(const TaskOptions& options) const override {
+    return std::make_unique<Classification>(options.label_smoothing);
+  }
 };
 
 }  // namespace brim::train

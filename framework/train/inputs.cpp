@@ -7,15 +7,25 @@
 
 namespace brim::train {
 
+data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
+                                 at::Device device, bool channels_last, at::ScalarType dtype) {
+  if (const auto* tokens = dynamic_cast<const data::TokenSamples*>(&dataset)) {
+    return data::TokenInputs{tokens->shape(), device};
+  }
+  const data::ImageShape shape = dynamic_cast<const data::ImageSamples&>(dataset).shape();
+  return data::ImageInputs{
+      .shape = shape,
+      .normalizer = data::make_normalizer(job.data.normalization(shape.channels), device),
+      .channels_last = channels_last,
+      .dtype = dtype,
+      .mix = job.data.augment.mix};
+}
+
 Inputs::Inputs(const JobConfig& job, const Parts& parts)
     : job_(job),
       parts_(parts),
-      options_{.shape = parts.train_data->shape(),
-               .normalizer = data::make_normalizer(
-                   job.data.normalization(parts.train_data->shape().channels), parts.device),
-               .channels_last = parts.channels_last,
-               .dtype = parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat,
-               .mix = job.data.augment.mix} {}
+      options_(input_options(job, *parts.train_data, parts.device, parts.channels_last,
+                             parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat)) {}
 
 /// This rank's part of what the recipe says of loading.
 data::LoaderOptions Inputs::share(data::LoaderOptions options) const {

@@ -13,6 +13,10 @@
 
 namespace brim::train {
 
+/// How batches of `dataset` become tensors on the device, images as `dtype`.
+data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
+                                 at::Device device, bool channels_last, at::ScalarType dtype);
+
 /// Belongs to one trainer; job and parts outlive it.
 class Inputs {
  public:

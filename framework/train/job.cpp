@@ -54,6 +54,9 @@ void PrecisionConfig::fields(recipe::Fields& f) {
   f.choice("mode", mode, amp::kPrecisionWords,
            "number format of forward and backward; auto picks what the device does well");
   f.value("channels_last", channels_last, "keep image tensors in NHWC memory order");
+  f.value("fused", fused,
+          "use operations that do the work of several in one go, such as batch norm with ReLU; "
+          "results equal the others but for rounding");
   f.section("scaler", scaler, "gradient scaling, used with fp16");
 }
 
@@ -67,6 +70,10 @@ void OptimizerSection::fields(recipe::Fields& f) {
   f.value("base_batch", base_batch, "the global batch that learning_rate is for", at_least(1));
   f.value("weight_decay", weight_decay, "weight decay of weights; biases and norms have none",
           at_least(0));
+  f.value("layer_decay", layer_decay,
+          "what a layer's learning rate is multiplied by for each layer between it and the output; "
+          "1: all learn at one rate",
+          {.low = 0, .high = 1, .low_open = true});
 }
 
 void ScheduleSection::fields(recipe::Fields& f) {
@@ -79,6 +86,7 @@ void ScheduleSection::fields(recipe::Fields& f) {
 void TrainConfig::fields(recipe::Fields& f) {
   f.value("epochs", epochs, "passes over the training data", at_least(1));
   f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
+  f.part("task", task, "what is learned");
   f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",
           at_least(0));
   f.value("label_smoothing", label_smoothing, "share of the target spread over all classes",

@@ -18,6 +18,7 @@
 #include "framework/optim/schedule.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/part.h"
+#include "framework/train/task.h"
 #include "framework/tune/batch_search.h"
 
 namespace brim::train {
@@ -49,6 +50,7 @@ struct BatchConfig {
 struct PrecisionConfig {
   amp::PrecisionMode mode = amp::PrecisionMode::kAuto;
   bool channels_last = true;
+  bool fused = true;
   amp::GradScalerConfig scaler;
   void fields(recipe::Fields& f);
 };
@@ -63,6 +65,7 @@ struct OptimizerSection {
   BatchRule batch_rule = BatchRule::kNone;
   int64_t base_batch = 256;  // the global batch that learning_rate is for, where a rule follows it
   double weight_decay = 0.0;
+  double layer_decay = 1.0;  // each layer's rate is this times the next one's
   recipe::Slot<optim::OptimizerConfig> optimizer;
   void fields(recipe::Fields& f);
 };
@@ -79,7 +82,8 @@ enum class OnNan { kFail, kSkip };
 struct TrainConfig {
   int64_t epochs = 1;
   std::optional<int64_t> steps;  // nullopt: all steps of the epochs
-  double clip_norm = 0.0;        // 0: no clipping
+  recipe::Slot<TaskConfig> task{"auto"};
+  double clip_norm = 0.0;  // 0: no clipping
   double label_smoothing = 0.0;
   double ema = 0.0;  // decay of the moving average; 0: none
   OnNan on_nan = OnNan::kFail;

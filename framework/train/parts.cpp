@@ -17,8 +17,10 @@
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
 #include "framework/optim/parameter_groups.h"
-#include "framework/train/classification.h"
+#include "framework/train/input_shape.h"
+#include "framework/train/layer_decay.h"
 #include "framework/train/pretrained.h"
 
 namespace brim::train {
@@ -62,13 +64,8 @@ std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job, const Parts& 
 }
 
 void open_data(const JobConfig& job, Parts& parts) {
-  parts.train_data = data::as_images(job.data.open_train());
-  if (parts.train_data == nullptr) {
-    throw Error(Exit::kRecipe,
-                "[data] kind = \"{0}\" has no task yet: this version trains image classifiers, on "
-                "a kind that gives images; \"{0}\" can be read by programs that use the library",
-                job.data.source.selected());
-  }
+  parts.train_data = job.data.open_train();
+  parts.input = input_shape(*parts.train_data, job.data);
   parts.order =
       job.data.order(*parts.train_data, {static_cast<uint64_t>(job.run.seed), *job.batch.global});
   if (job.distributed.balance == distributed::Balance::kCost) {
@@ -90,15 +87,26 @@ uint64_t rank_seed(const JobConfig& job, int64_t rank) {
   return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
 }
 
+/// Throws Error(kRecipe) where the model or the task takes something else than the data give.
+void require_kind(const JobConfig& job, nn::InputKind kind) {
+  const auto require = [&](bool takes_it, std::string_view who) {
+    if (takes_it) return;
+    const auto other =
+        kind == nn::InputKind::kImages ? nn::InputKind::kTokens : nn::InputKind::kImages;
+    throw Error(Exit::kRecipe, "{} takes {}, but [data] kind = \"{}\" gives {}", who,
+                kind_name(other), job.data.source.selected(), kind_name(kind));
+  };
+  require(job.model.model->takes(kind), job.model.model.selected());
+  require(job.train.task->takes(kind),
+          fmt::format("train.task = \"{}\"", job.train.task.selected()));
+}
+
 void build_model(const JobConfig& job, Parts& parts) {
   at::manual_seed(job.run.seed);
-  const data::ImageShape shape = parts.train_data->shape();
-  parts.model = job.model.model->build({.channels = shape.channels,
-                                        .height = shape.height,
-                                        .width = shape.width,
-                                        .classes = parts.train_data->classes()});
+  parts.model = job.model.model->build(parts.input);
   if (!job.model.pretrained.empty()) {
-    load_pretrained(*parts.model, job.model.pretrained, job.model.strict);
+    load_pretrained(*parts.model, job.model.model->weight_names(), job.model.pretrained,
+                    job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
@@ -109,6 +117,7 @@ void build_model(const JobConfig& job, Parts& parts) {
       std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
+  nn::use_fused(*parts.model, job.precision.fused);
   nn::recompute(*parts.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !parts.group->is_alone()) {
     const int64_t count =
@@ -126,6 +135,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job, const Pa
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
   auto groups =
       optim::decay_groups(parts.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  if (job.optimizer.layer_decay < 1) {
+    groups = decay_by_layer(groups, *parts.model, job.optimizer.layer_decay);
+  }
   if (!job.distributed.zero || parts.group->is_alone()) return config.build(std::move(groups));
   return std::make_unique<distributed::ShardedOptimizer>(
       parts.group, std::move(groups), config.is_element_wise(),
@@ -163,6 +175,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
   note(job.optimizer.batch_rule == BatchRule::kNone &&
            job.optimizer.base_batch != usual_optimizer.base_batch,
        "optimizer.base_batch has no effect: batch_rule = \"none\"");
+  note(parts.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
+       "[data.augment] mixup and cutmix have no effect: the data are tokens");
   note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
        "[distributed] has no effect: there is one rank");
   note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
@@ -195,8 +209,10 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   amp::apply_tf32(parts.precision);
 
   open_data(job, parts);
+  require_kind(job, parts.input.kind());
   build_model(job, parts);
-  parts.task = std::make_unique<Classification>(job.train.label_smoothing);
+  parts.task =
+      job.train.task->build({.input = parts.input, .label_smoothing = job.train.label_smoothing});
   parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
       peak_learning_rate(job),
@@ -211,17 +227,14 @@ Parts build_parts(const JobConfig& job, c10::Device device,
 }
 
 std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
-  const data::ImageShape shape = parts.train_data->shape();
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
                   format_count(count_parameters(*parts.model)), where(parts),
                   precision_name(parts.precision), parts.channels_last ? ", channels_last" : ""));
-  lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}×{}×{}, {} classes",
-                              format_count(parts.train_data->size()),
-                              format_count(parts.eval_data ? parts.eval_data->size() : 0),
-                              shape.height, shape.width, shape.channels,
-                              parts.train_data->classes()));
+  lines.push_back(fmt::format(
+      "data: {} training and {} evaluation samples of {}", format_count(parts.train_data->size()),
+      format_count(parts.eval_data ? parts.eval_data->size() : 0), text_of(parts.input)));
   if (!job.model.freeze.empty()) {
     int64_t trained = 0;
     for (const at::Tensor& parameter : parts.model->parameters()) {

@@ -29,7 +29,8 @@ struct Parts {
   c10::Device device{c10::kCPU};
   amp::Precision precision;
   bool channels_last = false;  // image tensors in NHWC memory order
-  std::unique_ptr<data::ImageSamples> train_data;
+  std::unique_ptr<data::Dataset> train_data;
+  nn::ModelShape input;                      // what the data feed the model
   std::unique_ptr<data::Dataset> eval_data;  // null: no evaluation
   std::shared_ptr<const data::Order> order;  // of the training samples
   std::shared_ptr<nn::Model> model;          // on the device

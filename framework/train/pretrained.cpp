@@ -7,14 +7,19 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
+#include "framework/checkpoint/weight_files.h"
+#include "framework/train/renamed_weights.h"
 
 namespace brim::train {
 namespace {
@@ -54,27 +59,42 @@ bool differs_in_classes_only(const at::Tensor& ours, const at::Tensor& theirs) {
          ours.sizes().slice(1) == theirs.sizes().slice(1);
 }
 
-/// The tensors of the last layer, where the file's are for another number of classes; else none.
-std::set<std::string> head_of_other_classes(const nn::Model& model, const TensorMap& ours,
-                                            const TensorMap& theirs) {
+/// Where the file's last layer is for another number of classes: its tensors, and those of
+/// auxiliary heads, which differ in the same way; else none.
+std::set<std::string> heads_of_other_classes(const nn::Model& model, const TensorMap& ours,
+                                             const TensorMap& theirs) {
   const auto parameters = model.named_parameters();
   if (parameters.is_empty()) return {};
   const std::string head = module_of(parameters.pairs().back().first);
-  std::set<std::string> names;
+  const auto classes = [](const at::Tensor& a, const at::Tensor& b) {
+    return std::pair(a.size(0), b.size(0));
+  };
+  std::optional<std::pair<int64_t, int64_t>> in_head;
   for (const auto& [name, tensor] : ours) {
     if (module_of(name) != head) continue;
     const auto found = theirs.find(name);
     if (found == theirs.end() || !differs_in_classes_only(tensor, found->second)) return {};
-    names.insert(name);
+    in_head = classes(tensor, found->second);
+  }
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : ours) {
+    const auto found = theirs.find(name);
+    if (found != theirs.end() && differs_in_classes_only(tensor, found->second) &&
+        classes(tensor, found->second) == in_head) {
+      names.insert(name);
+    }
   }
   return names;
 }
 
-void say_head(const std::set<std::string>& head, const TensorMap& ours, const TensorMap& theirs) {
-  if (head.empty()) return;
-  const std::string& name = *head.begin();
-  log::info("model.pretrained: {} is for {} classes there and {} here, and starts anew",
-            module_of(name), theirs.at(name).size(0), ours.at(name).size(0));
+void say_heads(const std::set<std::string>& heads, const TensorMap& ours, const TensorMap& theirs) {
+  std::string last;
+  for (const std::string& name : heads) {
+    const std::string module = module_of(name);
+    if (std::exchange(last, module) == module) continue;
+    log::info("model.pretrained: {} is for {} classes there and {} here, and starts anew", module,
+              theirs.at(name).size(0), ours.at(name).size(0));
+  }
 }
 
 void say_conversions(const TensorMap& ours, const TensorMap& theirs,
@@ -111,6 +131,27 @@ void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::p
   }
 }
 
+/// Files from before 2018 lack the counters of batch norms, which count from 0 then.
+void leave_counters_that_are_missing(TensorMap& ours, const TensorMap& theirs) {
+  std::erase_if(ours, [&](const auto& item) {
+    return item.first.ends_with(".num_batches_tracked") && !theirs.contains(item.first);
+  });
+}
+
+/// One tensor after the other, so that at any time little of the files is in memory.
+void copy_and_let_go(const TensorMap& theirs, TensorMap& ours,
+                     const checkpoint::WeightFiles& files) {
+  std::map<const void*, std::span<const std::byte>> mapped;
+  for (const auto& stored : files.tensors()) mapped[stored.bytes.data()] = stored.bytes;
+  const at::NoGradGuard no_grad;
+  for (auto& [name, target] : ours) {
+    const at::Tensor& source = theirs.at(name);
+    target.copy_(source);
+    const auto bytes = mapped.find(source.const_data_ptr());
+    if (bytes != mapped.end()) checkpoint::let_go(bytes->second);
+  }
+}
+
 /// Modules, inner ones first, that hold parameters and none that is trained.
 std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
   std::vector<torch::nn::Module*> result;
@@ -125,22 +166,29 @@ std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
 
 }  // namespace
 
-void load_pretrained(nn::Model& model, const std::filesystem::path& path, bool strict) {
+void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packages,
+                     const std::filesystem::path& path, bool strict) {
   if (!std::filesystem::exists(path)) {
     throw Error(Exit::kCheckpoint, "[model] pretrained: {}: there is no such file", path.string());
   }
   refuse_pickles(path);
-  TensorMap theirs = checkpoint::load_tensors(path);
+  const checkpoint::WeightFiles files(path);
+  TensorMap theirs = checkpoint::view_tensors(files);
   TensorMap ours = nn::named_tensors(model);
-  const std::set<std::string> head = head_of_other_classes(model, ours, theirs);
-  say_head(head, ours, theirs);
-  for (const std::string& name : head) {
+  const std::string package = name_as_ours(theirs, ours, packages, path.string());
+  if (!package.empty()) log::info("model.pretrained: the names are {}'s", package);
+  model.adapt_weights(theirs);
+  const std::set<std::string> heads = heads_of_other_classes(model, ours, theirs);
+  say_heads(heads, ours, theirs);
+  for (const std::string& name : heads) {
     ours.erase(name);
     theirs.erase(name);
   }
+  leave_counters_that_are_missing(ours, theirs);
   if (!strict) keep_what_fits(ours, theirs, path);
   say_conversions(ours, theirs, path);
-  checkpoint::copy_into(theirs, ours, path.string());
+  checkpoint::check_fit(theirs, ours, path.string());
+  copy_and_let_go(theirs, ours, files);
 }
 
 void freeze(nn::Model& model, const std::vector<std::string>& patterns) {

@@ -1,5 +1,5 @@
-// Weights to start from: a safetensors file with the model's names, as torchvision's models have
-// them when they are saved by the safetensors package, or a checkpoint's model.safetensors.
+// Weights to start from: a safetensors file, or several with an index, with the names that
+// torchvision, timm or transformers give the model's weights, or a checkpoint's model.safetensors.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,15 @@
 
 namespace brim::train {
 
-/// Copies a file's weights into a model on the CPU. Where only the number of classes differs, the
-/// last layer keeps its fresh values, and that is said. Other differences are Error(kCheckpoint)
-/// that lists them all by name and shape; with `strict` false they are only said, and what fits is
-/// taken. PyTorch's pickled files are refused with the line of Python that converts them: they can
-/// run programs.
-void load_pretrained(nn::Model& model, const std::filesystem::path& path, bool strict);
+/// Copies the weights of a file, or of the files that an index lists, into a model on the CPU;
+/// their names are the model's or those of one of `packages`. Where only the number of classes
+/// differs, the last layer (and that of an auxiliary head) keeps its fresh values, and that is
+/// said. Other differences are Error(kCheckpoint) that lists them all by name and shape; with
+/// `strict` false they are only said, and what fits is taken. PyTorch's pickled files are refused
+/// with the line of Python that converts them: they can run programs. Takes little more memory than
+/// the model's: the files are mapped, and pages are let go once they are copied.
+void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packages,
+                     const std::filesystem::path& path, bool strict);
 
 /// From now on parameters whose names match one of the patterns ('*' and '?' match dots too, as in
 /// "layer1.*") aren't trained, and modules of nothing but such parameters stay in evaluation mode,

@@ -15,14 +15,14 @@ namespace brim::train {
 
 /// What the data feeds a model, how much of it, and whether there is evaluation.
 struct DataShape {
-  data::ImageShape image;
-  int64_t classes = 0;
+  nn::ModelShape input;
+  int64_t sample_bytes = 0;
   int64_t samples = 0;
   int64_t cache_bytes = 0;  // what the data keep in memory, at most
   bool has_evaluation = false;
 };
 
-/// Throws Error(kRecipe) where the job's data aren't images, and what opening them throws.
+/// Throws what input_shape() throws, and what opening the data throws.
 DataShape shape_of(const JobConfig& job);
 
 /// Changes the job while this lives; afterwards it is as it was.
@@ -39,7 +39,7 @@ class ProbeJob {
     job_.train.recompute = std::move(patterns);
   }
   /// The recipe's.
-  const std::vector<std::string>& recompute() const { return train_.recompute; }
+  const std::vector<std::string>& recompute() const { return recompute_; }
   /// Two micro-batches of `size` a step where the job will accumulate, one where it won't; `share`
   /// is a rank's part of the global batch.
   void set_size(int64_t size, int64_t share, int64_t world);
@@ -51,7 +51,8 @@ class ProbeJob {
   std::filesystem::path pretrained_;  // weights are as large whatever they are
   data::SamplerSection sampler_;
   BatchConfig batch_;
-  TrainConfig train_;
+  std::optional<int64_t> steps_;
+  std::vector<std::string> recompute_;
   distributed::DistributedConfig distributed_;
   std::optional<int64_t> workers_;
 };

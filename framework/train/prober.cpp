@@ -9,6 +9,7 @@
 
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning_cache.h"
 
@@ -64,8 +65,8 @@ std::optional<int64_t> Prober::peak_with_recompute(int64_t size) {
 }
 
 std::string Prober::key() const {
-  const std::string input = fmt::format("{}x{}x{}, {} classes", shape_.image.channels,
-                                        shape_.image.height, shape_.image.width, shape_.classes);
+  const std::string input =
+      fmt::format("{}{}", text_of(shape_.input), shape_.input.has_documents ? ", documents" : "");
   return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * group_->world(),
                     group_->world(), memory_);
 }
@@ -73,7 +74,7 @@ std::string Prober::key() const {
 /// Batches that are being loaded lie in memory of their own: pinned on a GPU's host, and on the
 /// CPU a part of what the job may take.
 int64_t Prober::ring_bytes(int64_t size) const {
-  return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.image.bytes() : 0;
+  return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.sample_bytes : 0;
 }
 
 /// Those, and what the data will keep in memory, as much as the recipe allows.

@@ -1,38 +1,66 @@
 // What is learned: a task turns model outputs into a loss to train on and figures to report.
-// The trainer knows tasks only through this interface.
+// The trainer knows tasks only through this interface. A recipe names one as train.task;
+// registering another kind is a config struct and a line, as for models.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "framework/data/to_device.h"
 #include "framework/nn/model.h"
+#include "framework/recipe/part.h"
 
 namespace brim::train {
 
 /// Figures of one evaluation in the order in which they are shown; the first is the loss.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
+/// The figure that decides which checkpoint is best.
+struct BestBy {
+  std::string figure;  // one of the metrics
+  bool is_lower = false;
+
+  bool is_better(double value, double than) const { return is_lower ? value < than : value > than; }
+};
+
 class Task {
  public:
   virtual ~Task() = default;
 
-  /// Mean loss over the batch: a scalar with a gradient. Of an empty batch, which a rank gets when
-  /// a step is too short for all, it is zero, and so are its gradients.
+  /// Mean loss over the batch, or over its tokens: a scalar with a gradient. Of an empty batch,
+  /// which a rank gets when a step is too short for all, it is zero, and so are its gradients.
   virtual at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
   /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
-  /// Figures from the summed evaluation_sums, on the CPU.
+  /// Figures from the summed evaluation_sums, on the CPU. "top1", where there is one, is the
+  /// accuracy in percent that schedules watch.
   virtual Metrics metrics(const at::Tensor& sums) const = 0;
 
-  /// The accuracy, in percent, that decides which checkpoint is best.
-  virtual std::string best_by() const = 0;
+  virtual BestBy best_by() const = 0;
 };
+
+/// What a task is told of its job.
+struct TaskOptions {
+  nn::ModelShape input;
+  double label_smoothing = 0.0;  // in [0, 1)
+};
+
+/// Base of every task's config struct.
+class TaskConfig : public recipe::Part {
+ public:
+  virtual bool takes(nn::InputKind kind) const = 0;
+  /// `options.input` is of a kind that it takes.
+  virtual std::unique_ptr<Task> build(const TaskOptions& options) const = 0;
+};
+
+/// Registers auto, classification and language_modeling; call once at program start.
+void register_tasks();
 
 }  // namespace brim::train

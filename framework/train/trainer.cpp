@@ -123,8 +123,8 @@ std::optional<Trainer::Gradients> Trainer::accumulate() {
     }
     parts_.optimizer->finish_step();
     timeline_.move(Phase::kForward, Phase::kCommunication, parts_.optimizer->waited_s());
-    if (batch->count < batch->step_samples) {
-      loss = loss * (static_cast<double>(batch->count) / static_cast<double>(batch->step_samples));
+    if (batch->weight < batch->step_weight) {
+      loss = loss * (static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight));
     }
 
     timeline_.enter(Phase::kBackward);
@@ -320,12 +320,14 @@ bool Trainer::evaluate() {
 
   const int64_t epoch = (progress_.step - 1) / parts_.steps_per_epoch;
   if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
-  double figure = 0.0;
+  const BestBy best_by = parts_.task->best_by();
+  double figure = 0.0, accuracy = 0.0;
   for (const auto& [name, value] : *metrics) {
-    if (name == parts_.task->best_by()) figure = value;
+    if (name == best_by.figure) figure = value;
+    if (name == "top1") accuracy = value;
   }
-  parts_.schedule->observe({.loss = metrics->front().second, .accuracy = figure / 100.0});
-  const bool is_best = !progress_.best || figure > *progress_.best;
+  parts_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
+  const bool is_best = !progress_.best || best_by.is_better(figure, *progress_.best);
   if (is_best) progress_.best = figure;
   progress_.evaluation_due = false;
   if (is_best || checkpoint_falls_due()) save(is_best);
@@ -392,7 +394,7 @@ void Trainer::report_end(bool complete) {
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,
               progress_.best
-                  ? fmt::format(", best {} {:.4g}", parts_.task->best_by(), *progress_.best)
+                  ? fmt::format(", best {} {:.4g}", parts_.task->best_by().figure, *progress_.best)
                   : std::string(),
               folder_.path.string());
   } else if (!job_.checkpoint.enabled) {

@@ -70,9 +70,9 @@ class BasicBlock : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor out = bn1_->forward(conv1_->forward(x)).relu_();
-    out = bn2_->forward(conv2_->forward(out));
-    return out.add_(shortcut(x)).relu_();
+    at::Tensor out = bn1_->forward_relu(conv1_->forward(x));
+    out = conv2_->forward(out);
+    return bn2_->forward_add_relu(out, shortcut(x));
   }
   BatchNorm2d& last_norm() override { return bn2_; }
 
@@ -98,10 +98,10 @@ class Bottleneck : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor out = bn1_->forward(conv1_->forward(x)).relu_();
-    out = bn2_->forward(conv2_->forward(out)).relu_();
-    out = bn3_->forward(conv3_->forward(out));
-    return out.add_(shortcut(x)).relu_();
+    at::Tensor out = bn1_->forward_relu(conv1_->forward(x));
+    out = bn2_->forward_relu(conv2_->forward(out));
+    out = conv3_->forward(out);
+    return bn3_->forward_add_relu(out, shortcut(x));
   }
   BatchNorm2d& last_norm() override { return bn3_; }
 
@@ -163,7 +163,7 @@ class ResNet : public nn::Model {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
+    at::Tensor x = bn1_->forward_relu(conv1_->forward(images));
     x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (const auto& stage : stages_) x = stage->forward(x);
     return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
@@ -198,6 +198,10 @@ void ResNetConfig::fields(recipe::Fields& f) {
 std::shared_ptr<nn::Model> ResNetConfig::build(const nn::ModelShape& shape) const {
   nn::require_shape(kind_.name, shape, 1);
   return std::make_shared<ResNet>(kind_, shape.channels, shape.classes, zero_init_residual);
+}
+
+std::vector<nn::WeightNames> ResNetConfig::weight_names() const {
+  return {{"torchvision", {}}, {"timm", {}}};
 }
 
 }  // namespace brim::models

@@ -40,6 +40,7 @@ struct ResNetConfig : nn::ModelConfig {
   /// Takes any image size; below 33 pixels the last stage works on one pixel, and training needs
   /// batches of two or more.
   std::shared_ptr<nn::Model> build(const nn::ModelShape& shape) const override;
+  std::vector<nn::WeightNames> weight_names() const override;
 
  protected:
   explicit ResNetConfig(const ResNetKind& kind) : kind_(kind) {}

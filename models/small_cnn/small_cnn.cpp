@@ -27,9 +27,9 @@ class SmallCnn : public nn::Model {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward(conv1_->forward(images)).relu_();
-    x = bn2_->forward(conv2_->forward(x)).relu_();
-    x = bn3_->forward(conv3_->forward(x)).relu_();
+    at::Tensor x = bn1_->forward_relu(conv1_->forward(images));
+    x = bn2_->forward_relu(conv2_->forward(x));
+    x = bn3_->forward_relu(conv3_->forward(x));
     return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 

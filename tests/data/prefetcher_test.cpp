@@ -15,11 +15,10 @@ TEST(DevicePrefetcherTest, GivesWhatTheLoaderGivesWithAndWithoutPrefetching) {
   const auto dataset = as_images(config.open_train({}));
   const LoaderOptions loading = {
       .global_batch = 4, .micro_batch = 3, .augment = true, .epochs = 2, .pairs = true};
-  const InputOptions input = {
-      .shape = dataset->shape(),
-      .normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU),
-      .channels_last = true,
-      .mix = {.mixup = 0.4}};
+  const ImageInputs input = {.shape = dataset->shape(),
+                             .normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU),
+                             .channels_last = true,
+                             .mix = {.mixup = 0.4}};
   for (const bool prefetches : {false, true}) {
     Timeline timeline;
     DevicePrefetcher inputs(*dataset, loading, input, timeline);
@@ -34,7 +33,7 @@ TEST(DevicePrefetcherTest, GivesWhatTheLoaderGivesWithAndWithoutPrefetching) {
       if (prefetches) inputs.prefetch();
       EXPECT_EQ(got->first_position, batch->first_position);
       EXPECT_EQ(got->ends_step, batch->ends_step);
-      EXPECT_TRUE(got->tensors.images.equal(expected.images));
+      EXPECT_TRUE(got->tensors.inputs.equal(expected.inputs));
       EXPECT_TRUE(got->tensors.labels.equal(expected.labels));
       EXPECT_TRUE(got->tensors.label_shares.equal(expected.label_shares));
     }
@@ -45,7 +44,7 @@ TEST(DevicePrefetcherTest, GivesWhatTheLoaderGivesWithAndWithoutPrefetching) {
 TEST(DevicePrefetcherTest, TimeGoesToItsPhases) {
   SyntheticConfig config;
   const auto dataset = as_images(config.open_train({}));
-  const InputOptions input = {
+  const ImageInputs input = {
       .shape = dataset->shape(),
       .normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU)};
   Timeline timeline;

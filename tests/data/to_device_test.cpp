@@ -30,14 +30,14 @@ TEST(ToDeviceTest, ImagesAreNormalisedInEitherLayout) {
                             .permute({0, 3, 1, 2});
   for (const bool channels_last : {false, true}) {
     const DeviceBatch result = to_device(batch, dataset->shape(), normalizer, channels_last);
-    EXPECT_EQ(result.images.scalar_type(), at::kFloat);
-    EXPECT_TRUE(result.images.is_contiguous(channels_last ? at::MemoryFormat::ChannelsLast
+    EXPECT_EQ(result.inputs.scalar_type(), at::kFloat);
+    EXPECT_TRUE(result.inputs.is_contiguous(channels_last ? at::MemoryFormat::ChannelsLast
                                                           : at::MemoryFormat::Contiguous));
-    EXPECT_TRUE(at::allclose(result.images.to(at::kDouble), expected, 1e-6, 1e-6));
+    EXPECT_TRUE(at::allclose(result.inputs.to(at::kDouble), expected, 1e-6, 1e-6));
   }
   const auto in_half = to_device(batch, dataset->shape(), normalizer, true, at::kHalf);
-  EXPECT_EQ(in_half.images.scalar_type(), at::kHalf);
-  EXPECT_TRUE(in_half.images.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_EQ(in_half.inputs.scalar_type(), at::kHalf);
+  EXPECT_TRUE(in_half.inputs.is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST(ToDeviceTest, TensorsOutliveTheBatch) {
@@ -46,10 +46,10 @@ TEST(ToDeviceTest, TensorsOutliveTheBatch) {
   Loader loader(*dataset, {.global_batch = 4, .micro_batch = 4});
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(3), at::kCPU);
   const DeviceBatch first = to_device(*loader.next(), dataset->shape(), normalizer, true);
-  const auto images = first.images.clone();
+  const auto images = first.inputs.clone();
   const auto labels = first.labels.clone();
   loader.next();
-  EXPECT_TRUE(first.images.equal(images));
+  EXPECT_TRUE(first.inputs.equal(images));
   EXPECT_TRUE(first.labels.equal(labels));
   EXPECT_TRUE(labels.equal(at::tensor({0, 1, 2, 3}, at::kLong)));
 }
@@ -60,7 +60,7 @@ TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
   const auto dataset = as_images(config.open_train({}));
   const Normalizer normalizer = make_normalizer(DataConfig{}.normalization(1), at::kCPU);
   const Batch nothing;
-  EXPECT_EQ(to_device(nothing, dataset->shape(), normalizer, true).images.sizes(),
+  EXPECT_EQ(to_device(nothing, dataset->shape(), normalizer, true).inputs.sizes(),
             (at::IntArrayRef{0, 1, 32, 32}));
   std::vector<uint8_t> pixels(32 * 32, 255);
   const std::vector<int64_t> labels = {3};
@@ -68,7 +68,7 @@ TEST(ToDeviceTest, AnEmptyBatchAndOneChannelWork) {
   white.count = 1;
   white.pixels = pixels;
   white.labels = labels;
-  const auto images = to_device(white, dataset->shape(), normalizer, false).images;
+  const auto images = to_device(white, dataset->shape(), normalizer, false).inputs;
   EXPECT_NEAR(images.min().item<float>(), 1, 1e-6);
   EXPECT_NEAR(images.max().item<float>(), 1, 1e-6);
 }
@@ -93,8 +93,8 @@ TEST(ToDeviceTest, MixedImagesShareTheirLabels) {
   EXPECT_NE(changes[0].own, 1);
   const auto plain = to_device(three, shape, normalizer, true);
   EXPECT_FALSE(plain.partner_labels.defined());
-  EXPECT_FALSE(plain.images[0].equal(mixed.images[0]));
-  EXPECT_TRUE(plain.images[2].equal(mixed.images[2]));
+  EXPECT_FALSE(plain.inputs[0].equal(mixed.inputs[0]));
+  EXPECT_TRUE(plain.inputs[2].equal(mixed.inputs[2]));
   // Erasing alone shares no labels.
   const auto erased = draw_changes({.erase = 1}, 1, 0, 0, 3, shape);
   EXPECT_FALSE(

@@ -123,6 +123,16 @@ def test_batch_norms_see_all_ranks_samples(tmp_path, model, ranks, samples):
     assert difference(alone, apart) > 1e-6  # the test can fail
 
 
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_transformer_whose_layers_learn_at_rates_of_their_own(tmp_path, zero):
+    recipe = image_recipe(tmp_path, "small_vit", 38)
+    args = ["--recipe", recipe, *sets(distributed__sync_batch_norm=False, optimizer__layer_decay=0.5,
+                                      optimizer__name="adamw", optimizer__weight_decay=0.1)]
+    alone = train(tmp_path / "one", *args)
+    together = train(tmp_path / "all", *args, *sets(distributed__zero=zero), ranks=3)
+    assert difference(alone, together) < 1e-9
+
+
 @pytest.mark.parametrize("ranks, samples", [(2, 38), (3, 38)])
 def test_recomputed_blocks_change_nothing(tmp_path, ranks, samples):
     recipe = image_recipe(tmp_path, "resnet18", samples)

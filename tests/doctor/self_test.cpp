@@ -12,6 +12,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
+#include "framework/train/task.h"
 #include "models/register.h"
 
 namespace brim::doctor {
@@ -29,6 +30,7 @@ class SelfTest : public ::testing::Test {
     data::register_samplers();
     optim::register_optimizers();
     optim::register_schedules();
+    train::register_tasks();
     memory_ = device::memory_of(c10::kCPU, {}).release();
   }
   static Trained train(PrecisionMode precision, int64_t seed = 1) {

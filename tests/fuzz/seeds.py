@@ -128,9 +128,15 @@ def encode():
     yield "Hello world's  12 dogs, 'tis!\n\n é中\u3000 aaaa😀".encode() + b"\xff\xe4\xb8"
 
 
+def weight_index():
+    files = {"a.weight": "m-00001-of-00002.safetensors", "b.bias": "m-00002-of-00002.safetensors"}
+    yield json.dumps({"metadata": {"total_size": 12}, "weight_map": files}).encode()
+    yield json.dumps({"weight_map": {"a": "../m.safetensors"}}).encode()
+
+
 def main():
     for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
-                 tokens, vocabulary, encode, http_request):
+                 tokens, vocabulary, encode, http_request, weight_index):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

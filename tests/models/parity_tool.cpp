@@ -3,9 +3,10 @@
 //   parity_tool JOB.toml
 //
 // Tensors come from and go to safetensors files. `input` holds "images" [batches, N, C, H, W],
-// "labels" [batches, N] and, under "model.", the weights; without weights the model starts from
-// `seed`. Its dtype is that of the images. What is written depends on the task:
-//   weights     all parameters and buffers of the model
+// "labels" [batches, N] and, under "model.", the weights; or these are read from `pretrained`, as a
+// run reads them; without weights the model starts from `seed`. Its dtype is that of the images.
+// What is written depends on the task:
+//   weights     all parameters and buffers of the model, with the names of `format` where given
 //   logits      "logits" [batches, N, classes] in evaluation mode
 //   gradients   the parameters' gradients after one backward pass on the first batch
 //   train       all parameters and buffers after `steps` steps, cycling through the batches, and
@@ -21,6 +22,9 @@
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/recipe/read.h"
+#include "framework/train/classification.h"
+#include "framework/train/pretrained.h"
+#include "framework/train/renamed_weights.h"
 #include "models/register.h"
 
 namespace brim {
@@ -38,7 +42,8 @@ struct Section {
 
 struct Job : recipe::Config {
   Task task = Task::kWeights;
-  std::filesystem::path input, output, trace;
+  std::filesystem::path input, output, pretrained, trace;
+  std::string format;
   int64_t seed = 0, classes = 10, steps = 1;
   double learning_rate = 0.01, weight_decay = 0.0;
   amp::PrecisionMode precision = amp::PrecisionMode::kFp32;
@@ -50,6 +55,8 @@ struct Job : recipe::Config {
     f.choice("task", task, kTaskWords, "what to do");
     f.value("input", input, "safetensors file", recipe::Need::kRequired);
     f.value("output", output, "safetensors file", recipe::Need::kRequired);
+    f.value("pretrained", pretrained, "weights to start from");
+    f.value("format", format, "package whose names the weights get");
     f.value("trace", trace, "where given, a Chrome trace of the pass that gradients takes");
     f.value("seed", seed, "of the initial weights");
     f.value("classes", classes, "outputs of the model");
@@ -97,6 +104,9 @@ class Runner {
                                     .height = images_.size(3),
                                     .width = images_.size(4),
                                     .classes = job.classes});
+    if (!job.pretrained.empty()) {
+      train::load_pretrained(*model_, job.model.slot->weight_names(), job.pretrained, true);
+    }
     // to() converts the integer buffers too, so it is left out where nothing needs it.
     if (images_.scalar_type() != at::kFloat) model_->to(images_.scalar_type());
     if (job.channels_last) nn::use_channels_last(*model_);
@@ -108,6 +118,13 @@ class Runner {
   }
 
   checkpoint::TensorMap weights() const { return nn::named_tensors(*model_); }
+
+  checkpoint::TensorMap renamed_weights() const {
+    for (const nn::WeightNames& names : job_.model.slot->weight_names()) {
+      if (names.package == job_.format) return train::name_as_theirs(weights(), names);
+    }
+    return weights();
+  }
 
   checkpoint::TensorMap logits() {
     const at::NoGradGuard no_grad;
@@ -159,7 +176,10 @@ class Runner {
   }
   at::Tensor loss(const at::Tensor& images, const at::Tensor& labels) {
     const amp::Autocast autocast(at::kCPU, precision_);
-    return at::cross_entropy_loss(model_->forward(images), labels);
+    data::DeviceBatch batch;
+    batch.inputs = images;
+    batch.labels = labels;
+    return train::Classification(/*label_smoothing=*/0.0).loss(*model_, batch);
   }
 
   const Job& job_;
@@ -172,7 +192,7 @@ checkpoint::TensorMap run(const Job& job) {
   Runner runner(job);
   switch (job.task) {
     case Task::kWeights:
-      return runner.weights();
+      return runner.renamed_weights();
     case Task::kLogits:
       return runner.logits();
     case Task::kGradients:

@@ -51,11 +51,13 @@ const nn::ModelShape kDigits{.channels = 1, .height = 8, .width = 8, .classes = 
 const nn::ModelShape kPhotos{.channels = 3, .height = 32, .width = 32, .classes = 1000};
 
 TEST(Models, AreRegisteredByName) {
-  EXPECT_THAT(
-      models_by_name().names(),
-      testing::ElementsAre("mlp", "resnet101", "resnet152", "resnet18", "resnet34", "resnet50",
-                           "resnext101_32x8d", "resnext101_64x4d", "resnext50_32x4d", "small_cnn",
-                           "wide_resnet101_2", "wide_resnet50_2"));
+  EXPECT_THAT(models_by_name().names(),
+              testing::ElementsAre(
+                  "convnext_base", "convnext_small", "convnext_tiny", "gpt", "gpt2", "gpt2_large",
+                  "gpt2_medium", "gpt2_xl", "inception_v3", "mlp", "resnet101", "resnet152",
+                  "resnet18", "resnet34", "resnet50", "resnext101_32x8d", "resnext101_64x4d",
+                  "resnext50_32x4d", "small_cnn", "small_vit", "torchscript", "vit_b16", "vit_l16",
+                  "vit_s16", "wide_resnet101_2", "wide_resnet50_2"));
 }
 
 // The counts that torchvision's documentation gives.

@@ -8,6 +8,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
 #include "framework/nn/batch_norm.h"
+#include "framework/nn/model.h"
 
 namespace brim::nn {
 namespace {
@@ -22,7 +23,7 @@ class ConvBlock : public Block {
   }
   at::Tensor forward(const at::Tensor& x) override {
     ++passes;
-    return at::dropout(norm_->forward(conv_->forward(x)).relu_(), 0.5, is_training()).add_(x);
+    return at::dropout(norm_->forward_add_relu(conv_->forward(x), x), 0.5, is_training()).add_(x);
   }
   int passes = 0;
 
@@ -51,11 +52,15 @@ struct Learned {
 };
 
 /// Two passes, whose gradients add up.
-Learned learn(const std::vector<std::string>& patterns, bool autocast, Net* net_out = nullptr) {
+Learned learn(const std::vector<std::string>& patterns, bool autocast, bool fused,
+              Net* net_out = nullptr) {
   at::manual_seed(3);
   Net net;
+  use_channels_last(net);
+  use_fused(net, fused);
   recompute(net, patterns);
-  const at::Tensor x = at::rand({5, 4, 6, 6}).requires_grad_();
+  const at::Tensor x =
+      at::rand({5, 4, 6, 6}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   const amp::Precision precision = {.compute = at::kBFloat16, .autocast = autocast};
   for (int pass = 0; pass < 2; ++pass) {
     at::Tensor loss;
@@ -81,15 +86,17 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
 
 TEST(Recompute, GradientsBuffersAndRandomNumbersAreTheSameToTheBit) {
   for (const bool autocast : {false, true}) {
-    Net kept, twice;
-    const Learned expected = learn({}, autocast, &kept);
-    const Learned found = learn({"first", "sec*"}, autocast, &twice);
-    expect_same(found.gradients, expected.gradients);
-    expect_same(found.buffers, expected.buffers);
-    EXPECT_TRUE(at::equal(found.input_gradient, expected.input_gradient));
-    EXPECT_TRUE(at::equal(found.next_random, expected.next_random));
-    EXPECT_EQ(kept.blocks[0]->passes, 2);
-    EXPECT_EQ(twice.blocks[0]->passes, 4);
+    for (const bool fused : {false, true}) {
+      Net kept, twice;
+      const Learned expected = learn({}, autocast, fused, &kept);
+      const Learned found = learn({"first", "sec*"}, autocast, fused, &twice);
+      expect_same(found.gradients, expected.gradients);
+      expect_same(found.buffers, expected.buffers);
+      EXPECT_TRUE(at::equal(found.input_gradient, expected.input_gradient));
+      EXPECT_TRUE(at::equal(found.next_random, expected.next_random));
+      EXPECT_EQ(kept.blocks[0]->passes, 2);
+      EXPECT_EQ(twice.blocks[0]->passes, 4);
+    }
   }
 }
 

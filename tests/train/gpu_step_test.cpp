@@ -49,6 +49,7 @@ class GpuStep : public ::testing::Test {
     data::register_samplers();
     optim::register_optimizers();
     optim::register_schedules();
+    register_tasks();
   }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;

@@ -23,6 +23,7 @@ class TokenFile {
   const std::string& name() const { return bytes_->name(); }
   /// In tokens.
   int64_t size() const { return size_; }
+  int64_t vocabulary() const { return vocabulary_; }
   /// Fills `out` with tokens first …, each in [0, vocabulary). Throws Error(kData) naming the place
   /// of one that isn't, and where the file has become shorter.
   void read(int64_t first, std::span<int32_t> out) const;

@@ -22,7 +22,7 @@ std::span<int32_t> as_tokens(std::span<uint8_t> bytes) {
 }
 
 /// Windows of the whole file.
-class TokenStream final : public Dataset {
+class TokenStream final : public TokenSamples {
  public:
   TokenStream(TokenFile file, int64_t length)
       : file_(std::move(file)), length_(length), size_((file_.size() - 1) / length) {
@@ -32,7 +32,9 @@ class TokenStream final : public Dataset {
   }
 
   int64_t size() const override { return size_; }
-  int64_t sample_bytes() const override { return (length_ + 1) * sizeof(int32_t); }
+  TokenShape shape() const override {
+    return {.length = length_, .vocabulary = file_.vocabulary()};
+  }
   std::string name(int64_t index) const override {
     return fmt::format("{}[tokens {} to {}]", file_.name(), index * length_, (index + 1) * length_);
   }
@@ -48,7 +50,7 @@ class TokenStream final : public Dataset {
 };
 
 /// Documents in rows.
-class TokenRows final : public Dataset {
+class TokenRows final : public TokenSamples {
  public:
   TokenRows(TokenFile file, PackedRows rows, int64_t length)
       : file_(std::move(file)), rows_(std::move(rows)), row_tokens_(length + 1) {
@@ -58,7 +60,16 @@ class TokenRows final : public Dataset {
   }
 
   int64_t size() const override { return rows_.size(); }
-  int64_t sample_bytes() const override { return 3 * row_tokens_ * sizeof(int32_t); }
+  TokenShape shape() const override {
+    return {.length = row_tokens_ - 1, .vocabulary = file_.vocabulary(), .has_documents = true};
+  }
+  /// Every token of a document but its first is predicted.
+  int64_t weight(int64_t index) const override {
+    int64_t predicted = 0;
+    for (const TokenRun& run : rows_.row(index)) predicted += run.count - 1;
+    return predicted;
+  }
+  bool is_weighted() const override { return true; }
   std::string name(int64_t index) const override {
     return fmt::format("{}[documents from token {}]", file_.name(), rows_.row(index)[0].first);
   }

@@ -1,0 +1,38 @@
+// The two halves of `trainer predict`, and the model that they ask.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "framework/cli/options.h"
+#include "framework/device/memory.h"
+#include "framework/optim/ema.h"
+#include "framework/train/job.h"
+#include "framework/train/parts.h"
+#include "framework/train/run_folder.h"
+
+namespace brim::cli {
+
+/// A job's model in evaluation mode, with the averaged weights where the run keeps an average,
+/// under the recipe's cap of memory.
+struct TrainedModel {
+  /// Of the checkpoint, or of model.pretrained where there is none. Throws what building the job
+  /// and restoring its state throw.
+  TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved);
+  TrainedModel(const TrainedModel&) = delete;
+  TrainedModel& operator=(const TrainedModel&) = delete;
+
+  train::JobConfig job;
+  c10::Device device;
+  std::unique_ptr<device::Memory> memory;
+  train::Parts parts;
+  std::optional<optim::Ema::Swap> averaged;
+};
+
+/// Prints the likeliest classes of each image file. Throws Error(kData) naming a bad file.
+void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch);
+
+/// Prints how each prompt or file goes on. Throws Error(kData) naming a bad file.
+void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch);
+
+}  // namespace brim::cli

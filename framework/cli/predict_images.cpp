@@ -1,0 +1,104 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
+#include "framework/cli/predict.h"
+#include "framework/data/sources/picture_files.h"
+#include "framework/device/choice.h"
+#include "framework/distributed/group.h"
+#include "framework/train/inputs.h"
+#include "framework/train/state.h"
+
+namespace brim::cli {
+namespace {
+
+struct Guess {
+  std::string name;
+  double probability;
+};
+
+void print_guesses(const std::string& file, const std::vector<Guess>& guesses, bool as_json) {
+  if (as_json) {
+    nlohmann::json json = {{"input", file}, {"classes", nlohmann::json::array()}};
+    for (const Guess& guess : guesses) {
+      json["classes"].push_back({{"name", guess.name}, {"probability", guess.probability}});
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  std::string line = file + ":";
+  for (const Guess& guess : guesses) {
+    line += fmt::format("  {} {:.1f} %", guess.name, 100 * guess.probability);
+  }
+  fmt::print("{}\n", line);
+}
+
+}  // namespace
+
+TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved)
+    : job(std::move(of)), device(device::choose_device(job.device)) {
+  if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
+  if (!job.batch.micro) job.batch.micro = *job.batch.global;
+  memory = device::memory_of(device, job.device);
+  parts = train::build_parts(job, device, distributed::Group::alone());
+  if (saved) train::restore(saved->checkpoint, job, parts);
+  if (parts.ema) averaged.emplace(*parts.ema);
+  parts.model->eval();
+}
+
+void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch) {
+  if (options.count("in") == 0) {
+    throw Error(Exit::kRecipe, "no image files given; see trainer predict --help");
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& name : options["in"].as<std::vector<std::string>>()) files.emplace_back(name);
+  const train::Parts& parts = trained.parts;
+  const auto& known = dynamic_cast<const data::ImageSamples&>(*parts.train_data);
+  const auto names = known.class_names();
+  const int64_t top =
+      std::min<int64_t>(integer_option(options, "top", 1, 1'000'000), known.classes());
+  const auto pictures =
+      data::open_pictures(std::move(files), known.shape(), *trained.job.data.source);
+
+  data::LoaderOptions loading = trained.job.data.eval_options();
+  loading.on_error = data::OnError::kFail;
+  loading.global_batch = loading.micro_batch = batch;
+  Timeline timeline;
+  data::DevicePrefetcher inputs(
+      *pictures, loading,
+      train::input_options(trained.job, *pictures, parts.device, parts.channels_last,
+                           parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat),
+      timeline);
+  const at::NoGradGuard no_grad;
+  while (const auto* input = inputs.next()) {
+    if (stop_requested()) throw Error(Exit::kStopped, "stopped between images");
+    at::Tensor logits;
+    {
+      const amp::Autocast autocast(parts.device.type(), parts.precision);
+      logits = parts.model->forward(input->tensors.inputs);
+    }
+    inputs.prefetch();
+    auto [probabilities, classes] = logits.to(at::kFloat).softmax(1).topk(top, 1);
+    probabilities = probabilities.cpu().contiguous();
+    classes = classes.cpu().contiguous();
+    for (int64_t i = 0; i < input->count; ++i) {
+      std::vector<Guess> guesses;
+      for (int64_t k = 0; k < top; ++k) {
+        const int64_t label = classes.const_data_ptr<int64_t>()[i * top + k];
+        guesses.push_back({names[static_cast<size_t>(label)],
+                           probabilities.const_data_ptr<float>()[i * top + k]});
+      }
+      print_guesses(pictures->name(input->first_position + i), guesses, options.count("json") != 0);
+    }
+  }
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/cli/predict.h"
+#include "framework/data/sources/tokens.h"
+#include "framework/text/text_file.h"
+#include "framework/text/tokenizer_files.h"
+#include "framework/train/generate.h"
+
+namespace brim::cli {
+namespace {
+
+constexpr size_t kMostText = 1 << 20;  // bytes of a prompt
+
+using Strings = std::vector<std::string>;
+
+struct Prompt {
+  std::string name;  // empty: given on the command line
+  std::string text;
+};
+
+std::vector<Prompt> read_prompts(const cxxopts::ParseResult& options) {
+  std::vector<Prompt> prompts;
+  if (options.count("prompt") != 0) {
+    for (const auto& text : options["prompt"].as<Strings>()) prompts.push_back({"", text});
+  }
+  if (options.count("in") != 0) {
+    for (const auto& name : options["in"].as<Strings>()) {
+      Prompt prompt{name, ""};
+      text::TextFile file(name);
+      while (prompt.text.size() <= kMostText && file.read(prompt.text, kMostText)) {
+      }
+      if (prompt.text.empty() || prompt.text.size() > kMostText) {
+        throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMostText,
+                    prompt.text.empty() ? "none" : "more");
+      }
+      prompts.push_back(std::move(prompt));
+    }
+  }
+  if (prompts.empty()) {
+    throw Error(Exit::kRecipe,
+                "no text to go on with: give --prompt or files; see trainer predict --help");
+  }
+  return prompts;
+}
+
+std::unique_ptr<text::Tokenizer> open_tokenizer(const TrainedModel& trained,
+                                                const cxxopts::ParseResult& options) {
+  if (options.count("tokenizer") != 0) {
+    return text::open_tokenizer(options["tokenizer"].as<std::string>());
+  }
+  const auto* tokens = dynamic_cast<const data::TokensConfig*>(&*trained.job.data.source);
+  if (tokens == nullptr) {
+    throw Error(Exit::kRecipe,
+                "[data] kind = \"{}\" has no tokenizer: name a folder that trainer data tokenize "
+                "has made, by --tokenizer",
+                trained.job.data.source.selected());
+  }
+  return text::open_tokenizer(tokens->train.parent_path());
+}
+
+train::GenerateOptions read_options(const cxxopts::ParseResult& options,
+                                    const text::Tokenizer& tokenizer) {
+  train::GenerateOptions how{
+      .most_tokens = integer_option(options, "tokens", 1, 1 << 20),
+      .temperature = options["temperature"].as<double>(),
+      .top_k = integer_option(options, "top-k", 0, 1 << 30),
+      .seed = static_cast<uint64_t>(integer_option(options, "seed", 0, int64_t{1} << 62)),
+      .end = tokenizer.end_of_text()};
+  if (!(how.temperature >= 0 && how.temperature <= 100)) {
+    throw Error(Exit::kRecipe, "--temperature: expected a number from 0 to 100, found {}",
+                how.temperature);
+  }
+  return how;
+}
+
+}  // namespace
+
+void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch) {
+  const std::vector<Prompt> prompts = read_prompts(options);
+  const auto tokenizer = open_tokenizer(trained, options);
+  const train::GenerateOptions how = read_options(options, *tokenizer);
+  for (size_t first = 0; first < prompts.size(); first += static_cast<size_t>(batch)) {
+    const size_t end = std::min(prompts.size(), first + static_cast<size_t>(batch));
+    std::vector<std::vector<int32_t>> ids;
+    for (size_t i = first; i < end; ++i) ids.push_back(tokenizer->encode(prompts[i].text));
+    const auto found = train::generate(trained.parts, ids, how, static_cast<int64_t>(first));
+    for (size_t i = first; i < end; ++i) {
+      const std::string more = tokenizer->decode(found[i - first]);
+      if (options.count("json") == 0) {
+        fmt::print("{}{}\n", prompts[i].text, more);
+        continue;
+      }
+      nlohmann::json json = {
+          {"prompt", prompts[i].text}, {"continuation", more}, {"tokens", found[i - first]}};
+      if (!prompts[i].name.empty()) json["input"] = prompts[i].name;
+      fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+  }
+}
+
+}  // namespace brim::cli

@@ -1,0 +1,157 @@
+// brim::batch_norm, brim::batch_norm_backward and brim::batch_norm_inference on CUDA;
+// framework/nn/fused_batch_norm.h says what they do.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "framework/cuda/batch_norm_kernel.h"
+
+namespace brim::cuda {
+namespace {
+
+using MaybeTensor = std::optional<at::Tensor>;
+
+NormFormat format_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return NormFormat::kFloat;
+    case at::kBFloat16:
+      return NormFormat::kBFloat16;
+    case at::kHalf:
+      return NormFormat::kHalf;
+    case at::kDouble:
+      return NormFormat::kDouble;
+    default:
+      TORCH_CHECK(false, "batch_norm: expected float32, float64, bfloat16 or float16, found ",
+                  type);
+  }
+}
+
+void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x) {
+  TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == x.scalar_type() &&
+                  tensor.device() == x.device() &&
+                  tensor.is_contiguous(at::MemoryFormat::ChannelsLast),
+              "batch_norm: expected ", what, " in channels_last like x, ", x.scalar_type(), " ",
+              x.sizes(), " on ", x.device(), ", found ", tensor.scalar_type(), " ", tensor.sizes(),
+              " with strides ", tensor.strides(), " on ", tensor.device());
+}
+
+NormShape shape_of(const at::Tensor& x, std::initializer_list<const at::Tensor*> of_channels) {
+  TORCH_CHECK(x.dim() == 4 && x.numel() > 0 && x.size(1) <= std::numeric_limits<int32_t>::max(),
+              "batch_norm: expected x [N, C, H, W] of fewer than 2^31 channels, found ", x.sizes());
+  check_like("x", x, x);
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (const at::Tensor* t : of_channels) {
+    TORCH_CHECK(t->dim() == 1 && t->size(0) == x.size(1) && t->scalar_type() == type &&
+                    t->is_contiguous() && t->device() == x.device(),
+                "batch_norm: expected ", type, " [", x.size(1), "] on ", x.device(),
+                " for each channel, found ", t->scalar_type(), " ", t->sizes(), " on ",
+                t->device());
+  }
+  return {x.numel() / x.size(1), static_cast<int32_t>(x.size(1)), format_of(x.scalar_type())};
+}
+
+const void* pointer(const MaybeTensor& tensor) {
+  return tensor && tensor->defined() ? tensor->const_data_ptr() : nullptr;
+}
+
+at::Tensor like(const at::Tensor& x) {
+  return at::empty_like(x, x.options(), at::MemoryFormat::ChannelsLast);
+}
+
+at::Tensor sums_for(NormShape shape, const at::Tensor& x) {
+  return at::empty({norm_sums(shape)}, x.options().dtype(at::kDouble));
+}
+
+at::Tensor normalise(NormShape shape, const at::Tensor& x, const MaybeTensor& residual,
+                     const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& bias,
+                     bool relu) {
+  at::Tensor y = like(x);
+  C10_CUDA_CHECK(
+      launch_normalise(shape, x.const_data_ptr(), pointer(residual),
+                       {mean.const_data_ptr(), scale.const_data_ptr(), bias.const_data_ptr()}, relu,
+                       y.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream()));
+  return y;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& x, const MaybeTensor& residual, const at::Tensor& weight,
+    const at::Tensor& bias, at::Tensor& running_mean, at::Tensor& running_var, double momentum,
+    double eps, bool relu) {
+  const NormShape shape = shape_of(x, {&weight, &bias, &running_mean, &running_var});
+  if (residual) check_like("a residual", *residual, x);
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor mean = at::empty_like(running_mean);
+  at::Tensor inverse_std = at::empty_like(running_mean);
+  const at::Tensor sums = sums_for(shape, x);
+  C10_CUDA_CHECK(launch_norm_statistics(
+      shape, x.const_data_ptr(), sums.mutable_data_ptr<double>(),
+      {mean.mutable_data_ptr(), inverse_std.mutable_data_ptr(), running_mean.mutable_data_ptr(),
+       running_var.mutable_data_ptr(), momentum, eps},
+      c10::cuda::getCurrentCUDAStream()));
+  at::Tensor y = normalise(shape, x, residual, mean, weight.mul(inverse_std), bias, relu);
+  return {y, mean, inverse_std};
+}
+
+at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
+                                const at::Tensor& weight, const at::Tensor& bias,
+                                const at::Tensor& running_mean, const at::Tensor& running_var,
+                                double eps, bool relu) {
+  const NormShape shape = shape_of(x, {&weight, &bias, &running_mean, &running_var});
+  if (residual) check_like("a residual", *residual, x);
+  const c10::cuda::CUDAGuard guard(x.device());
+  const at::Tensor scale = weight.mul(running_var.add(eps).rsqrt());
+  return normalise(shape, x, residual, running_mean, scale, bias, relu);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
+    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
+    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
+    bool has_residual) {
+  const NormShape shape = shape_of(x, {&weight, &bias, &mean, &inverse_std});
+  check_like("the gradient", gradient, x);
+  const bool by_output = relu && has_residual;
+  TORCH_CHECK(!by_output || y.has_value(), "batch_norm: a residual's gradient needs the result");
+  if (by_output) check_like("the result", *y, x);
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor x_gradient = like(x);
+  at::Tensor residual_gradient = has_residual ? like(x) : at::Tensor();
+  at::Tensor weight_gradient = at::empty_like(mean);
+  at::Tensor bias_gradient = at::empty_like(mean);
+  const at::Tensor scale = weight.mul(inverse_std);
+  const at::Tensor sums = sums_for(shape, x);
+  const at::Tensor slopes = at::empty({2, x.size(1)}, mean.options());
+  C10_CUDA_CHECK(launch_norm_backward(
+      shape,
+      {.gradient = gradient.const_data_ptr(),
+       .x = x.const_data_ptr(),
+       .y = by_output ? y->const_data_ptr() : nullptr,
+       .relu = relu,
+       .factors = {mean.const_data_ptr(), scale.const_data_ptr(), bias.const_data_ptr()},
+       .inverse_std = inverse_std.const_data_ptr(),
+       .sums = sums.mutable_data_ptr<double>(),
+       .slopes = slopes.mutable_data_ptr(),
+       .residual = has_residual ? residual_gradient.mutable_data_ptr() : nullptr,
+       .weight = weight_gradient.mutable_data_ptr(),
+       .bias = bias_gradient.mutable_data_ptr(),
+       .x_gradient = x_gradient.mutable_data_ptr()},
+      c10::cuda::getCurrentCUDAStream()));
+  return {x_gradient, residual_gradient, weight_gradient, bias_gradient};
+}
+
+TORCH_LIBRARY_IMPL(brim, CUDA, library) {
+  library.impl("batch_norm", batch_norm);
+  library.impl("batch_norm_backward", batch_norm_backward);
+  library.impl("batch_norm_inference", batch_norm_inference);
+}
+
+}  // namespace
+}  // namespace brim::cuda

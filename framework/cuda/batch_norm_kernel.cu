@@ -1,0 +1,452 @@
+// A thread keeps to a few neighbouring channels and goes down the rows, so that a channel's factors
+// stay in registers; threads side by side read one row, or several short ones, without a gap.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "framework/cuda/batch_norm_kernel.h"
+
+namespace brim::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPackBytes = 16;
+constexpr int kShiftRows = 4;
+constexpr int64_t kRowsAThread = 16;  // at least, where there are as many
+constexpr int64_t kMostBlocks = 1024;
+constexpr int kWarp = 32;
+
+template <class T>
+struct WideOf {
+  using type = float;
+};
+template <>
+struct WideOf<double> {
+  using type = double;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
+
+__device__ float wide(float x) { return x; }
+__device__ double wide(double x) { return x; }
+__device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ float wide(__half x) { return __half2float(x); }
+
+__device__ void narrow(float x, float& to) { to = x; }
+__device__ void narrow(double x, double& to) { to = x; }
+__device__ void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
+__device__ void narrow(float x, __half& to) { to = __float2half_rn(x); }
+
+/// N values that are read and written in one go.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+};
+
+template <class T, int N>
+__device__ Pack<T, N> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+
+/// Where a thread works: N channels from `channel`, every `step`th row from `row`.
+struct Place {
+  int64_t row, step;
+  int channel;
+};
+
+template <int N>
+__device__ Place place() {
+  return {static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y,
+          static_cast<int64_t>(gridDim.y) * blockDim.y,
+          static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N};
+}
+
+/// N channels' values of a per-channel array; zeros beyond the last channel.
+template <class W, int N>
+struct Channels {
+  W values[N];
+  __device__ Channels() {}
+  __device__ Channels(const W* all, int channel, int channels) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = channel < channels ? all[channel + i] : W(0);
+  }
+};
+
+template <class W, int N>
+struct Sums {
+  W first[N] = {};
+  W second[N] = {};
+};
+
+/// Adds up the threads of a block that share channels and stores the block's two sums a channel in
+/// sums [gridDim.y, 2, channels].
+template <class W, int N>
+__device__ void store_sums(const Sums<W, N>& own, int channels, double* sums) {
+  extern __shared__ double shared[];  // [blockDim.y, 2, blockDim.x · N]
+  const int width = blockDim.x * N;
+  double* row = shared + static_cast<int64_t>(threadIdx.y) * 2 * width;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    row[threadIdx.x * N + i] = own.first[i];
+    row[width + threadIdx.x * N + i] = own.second[i];
+  }
+  __syncthreads();
+  const int first_channel = blockIdx.x * width;
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (int i = thread; i < 2 * width; i += blockDim.x * blockDim.y) {
+    const int channel = first_channel + i % width;
+    if (channel >= channels) continue;
+    double sum = 0;
+    for (int y = 0; y < blockDim.y; ++y) sum += shared[static_cast<int64_t>(y) * 2 * width + i];
+    sums[(static_cast<int64_t>(blockIdx.y) * 2 + i / width) * channels + channel] = sum;
+  }
+}
+
+/// The two sums of a channel over all blocks, in every lane of the warp.
+__device__ double2 total(const double* sums, int blocks, int channels, int channel) {
+  double2 result = {0, 0};
+  for (int block = threadIdx.x; block < blocks; block += kWarp) {
+    const double* of_block = sums + static_cast<int64_t>(block) * 2 * channels + channel;
+    result.x += of_block[0];
+    result.y += of_block[channels];
+  }
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    result.x += __shfl_xor_sync(0xffffffffU, result.x, distance);
+    result.y += __shfl_xor_sync(0xffffffffU, result.y, distance);
+  }
+  return result;
+}
+
+/// Values near the channels' means, so that sums of squares about them lose no digits.
+template <class T, int N>
+__device__ Channels<Wide<T>, N> near_means(NormShape shape, const T* x, int channel) {
+  const int count = shape.rows < kShiftRows ? static_cast<int>(shape.rows) : kShiftRows;
+  double sums[N] = {};
+  for (int r = 0; r < count; ++r) {
+    const auto pack = load<T, N>(x + static_cast<int64_t>(r) * shape.channels + channel);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] += wide(pack.values[i]);
+  }
+  Channels<Wide<T>, N> means;
+#pragma unroll
+  for (int i = 0; i < N; ++i) means.values[i] = static_cast<Wide<T>>(sums[i] / count);
+  return means;
+}
+
+/// The values summed about go to `shifts`.
+template <class T, int N>
+__global__ void sum_moments(NormShape shape, const T* x, double* sums, Wide<T>* shifts) {
+  const Place at = place<N>();
+  Sums<Wide<T>, N> own;
+  if (at.channel < shape.channels) {
+    const Channels<Wide<T>, N> shift = near_means<T, N>(shape, x, at.channel);
+    if (at.row == 0) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) shifts[at.channel + i] = shift.values[i];
+    }
+    for (int64_t r = at.row; r < shape.rows; r += at.step) {
+      const auto pack = load<T, N>(x + r * shape.channels + at.channel);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const Wide<T> value = wide(pack.values[i]) - shift.values[i];
+        own.first[i] += value;
+        own.second[i] += value * value;
+      }
+    }
+  }
+  store_sums(own, shape.channels, sums);
+}
+
+/// A warp for each channel; statistics.mean holds what was summed about.
+template <class T>
+__global__ void finish_statistics(NormShape shape, const double* sums, int blocks,
+                                  NormStatistics statistics) {
+  using W = Wide<T>;
+  const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+  if (channel >= shape.channels) return;
+  const double2 sum = total(sums, blocks, shape.channels, channel);
+  if (threadIdx.x != 0) return;
+  const auto n = static_cast<double>(shape.rows);
+  const double distance = sum.x / n;
+  W& kept_mean = static_cast<W*>(statistics.mean)[channel];
+  const double mean = kept_mean + distance;
+  const double squares = sum.y - n * distance * distance;
+  const double variance = squares < 0 ? 0 : squares / n;  // not-a-number stays it
+  kept_mean = static_cast<W>(mean);
+  static_cast<W*>(statistics.inverse_std)[channel] =
+      static_cast<W>(1 / sqrt(variance + statistics.eps));
+  const double share = statistics.momentum;
+  if (share == 0) return;
+  W& old_mean = static_cast<W*>(statistics.running_mean)[channel];
+  W& old_var = static_cast<W*>(statistics.running_var)[channel];
+  old_mean = static_cast<W>(share * mean + (1 - share) * old_mean);
+  old_var = static_cast<W>(share * variance * n / (n - 1) + (1 - share) * old_var);
+}
+
+template <class T, int N, bool kResidual, bool kRelu>
+__global__ void normalise(NormShape shape, const T* x, const T* residual, NormFactors factors,
+                          T* y) {
+  using W = Wide<T>;
+  const Place at = place<N>();
+  if (at.channel >= shape.channels) return;
+  const Channels<W, N> mean(static_cast<const W*>(factors.mean), at.channel, shape.channels);
+  const Channels<W, N> scale(static_cast<const W*>(factors.scale), at.channel, shape.channels);
+  const Channels<W, N> bias(static_cast<const W*>(factors.bias), at.channel, shape.channels);
+  for (int64_t r = at.row; r < shape.rows; r += at.step) {
+    const int64_t offset = r * shape.channels + at.channel;
+    const auto in = load<T, N>(x + offset);
+    Pack<T, N> add;
+    if constexpr (kResidual) add = load<T, N>(residual + offset);
+    Pack<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      W value = (wide(in.values[i]) - mean.values[i]) * scale.values[i] + bias.values[i];
+      if constexpr (kResidual) value += wide(add.values[i]);
+      if constexpr (kRelu) value = value < 0 ? W(0) : value;  // not-a-number stays it
+      narrow(value, out.values[i]);
+    }
+    *reinterpret_cast<Pack<T, N>*>(y + offset) = out;
+  }
+}
+
+enum class Mask { kNone, kFromInput, kFromOutput };
+
+template <class T, int N, Mask kMask>
+__global__ void sum_gradients(NormShape shape, NormBackward tensors) {
+  using W = Wide<T>;
+  const Place at = place<N>();
+  const Channels<W, N> mean(static_cast<const W*>(tensors.factors.mean), at.channel,
+                            shape.channels);
+  const Channels<W, N> scale(static_cast<const W*>(tensors.factors.scale), at.channel,
+                             shape.channels);
+  const Channels<W, N> bias(static_cast<const W*>(tensors.factors.bias), at.channel,
+                            shape.channels);
+  T* masked = static_cast<T*>(tensors.residual);
+  Sums<W, N> own;
+  const int64_t rows = at.channel < shape.channels ? shape.rows : 0;
+  for (int64_t r = at.row; r < rows; r += at.step) {
+    const int64_t offset = r * shape.channels + at.channel;
+    const auto gradient = load<T, N>(static_cast<const T*>(tensors.gradient) + offset);
+    const auto x = load<T, N>(static_cast<const T*>(tensors.x) + offset);
+    Pack<T, N> y, kept;
+    if constexpr (kMask == Mask::kFromOutput) {
+      y = load<T, N>(static_cast<const T*>(tensors.y) + offset);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const W centred = wide(x.values[i]) - mean.values[i];
+      W g = wide(gradient.values[i]);
+      if constexpr (kMask == Mask::kFromInput) {
+        g = centred * scale.values[i] + bias.values[i] <= 0 ? W(0) : g;
+      } else if constexpr (kMask == Mask::kFromOutput) {
+        g = wide(y.values[i]) <= 0 ? W(0) : g;
+      }
+      narrow(g, kept.values[i]);
+      own.first[i] += g;
+      own.second[i] += g * centred;
+    }
+    if (masked != nullptr) *reinterpret_cast<Pack<T, N>*>(masked + offset) = kept;
+  }
+  store_sums(own, shape.channels, tensors.sums);
+}
+
+/// A warp for each channel.
+template <class T>
+__global__ void finish_gradients(NormShape shape, NormBackward tensors, int blocks) {
+  using W = Wide<T>;
+  const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+  if (channel >= shape.channels) return;
+  const double2 sum = total(tensors.sums, blocks, shape.channels, channel);
+  if (threadIdx.x != 0) return;
+  const auto n = static_cast<double>(shape.rows);
+  const double scale = static_cast<const W*>(tensors.factors.scale)[channel];
+  const double over_std = static_cast<const W*>(tensors.inverse_std)[channel];
+  static_cast<W*>(tensors.weight)[channel] = static_cast<W>(sum.y * over_std);
+  static_cast<W*>(tensors.bias)[channel] = static_cast<W>(sum.x);
+  W* slope = static_cast<W*>(tensors.slopes);
+  slope[channel] = static_cast<W>(-scale * over_std * over_std * sum.y / n);
+  slope[shape.channels + channel] = static_cast<W>(-scale * sum.x / n);
+}
+
+template <class T, int N, bool kMasked>
+__global__ void input_gradient(NormShape shape, NormBackward tensors, const T* gradients) {
+  using W = Wide<T>;
+  const Place at = place<N>();
+  if (at.channel >= shape.channels) return;
+  const Channels<W, N> mean(static_cast<const W*>(tensors.factors.mean), at.channel,
+                            shape.channels);
+  const Channels<W, N> scale(static_cast<const W*>(tensors.factors.scale), at.channel,
+                             shape.channels);
+  const Channels<W, N> bias(static_cast<const W*>(tensors.factors.bias), at.channel,
+                            shape.channels);
+  const W* slopes = static_cast<const W*>(tensors.slopes);
+  const Channels<W, N> slope(slopes, at.channel, shape.channels);
+  const Channels<W, N> offsets(slopes + shape.channels, at.channel, shape.channels);
+  for (int64_t r = at.row; r < shape.rows; r += at.step) {
+    const int64_t offset = r * shape.channels + at.channel;
+    const auto gradient = load<T, N>(gradients + offset);
+    const auto x = load<T, N>(static_cast<const T*>(tensors.x) + offset);
+    Pack<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const W centred = wide(x.values[i]) - mean.values[i];
+      W g = wide(gradient.values[i]);
+      if constexpr (kMasked) g = centred * scale.values[i] + bias.values[i] <= 0 ? W(0) : g;
+      narrow(scale.values[i] * g + (slope.values[i] * centred + offsets.values[i]), out.values[i]);
+    }
+    *reinterpret_cast<Pack<T, N>*>(static_cast<T*>(tensors.x_gradient) + offset) = out;
+  }
+}
+
+/// How threads and blocks are laid over rows and packs of channels.
+struct Layout {
+  dim3 grid, block;
+  size_t shared_bytes;
+};
+
+Layout layout(NormShape shape, int pack) {
+  const int packs = (shape.channels + pack - 1) / pack;
+  int x = 1;
+  while (x < packs && x < kWarp) x *= 2;
+  const int y = kThreads / x;
+  const int64_t columns = (packs + x - 1) / x;
+  const int64_t rows_a_block = kRowsAThread * y;
+  const int64_t wanted = (shape.rows + rows_a_block - 1) / rows_a_block;
+  const int64_t most = std::max<int64_t>(1, kMostBlocks / columns);
+  return {dim3(static_cast<unsigned>(columns), static_cast<unsigned>(std::min(wanted, most))),
+          dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)),
+          static_cast<size_t>(kThreads) * 2 * static_cast<size_t>(pack) * sizeof(double)};
+}
+
+constexpr int kWarpsABlock = kThreads / kWarp;
+dim3 warp_each(int count) {
+  return dim3(static_cast<unsigned>((count + kWarpsABlock - 1) / kWarpsABlock));
+}
+dim3 warps() { return dim3(kWarp, kWarpsABlock); }
+
+template <class T>
+constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));
+
+/// Whether rows can be read in packs.
+template <class T>
+bool packs(NormShape shape, std::initializer_list<const void*> tensors) {
+  if (shape.channels % kPack<T> != 0) return false;
+  for (const void* tensor : tensors) {
+    if (reinterpret_cast<uintptr_t>(tensor) % kPackBytes != 0) return false;
+  }
+  return true;
+}
+
+/// f.template operator()<T>() for the format's type.
+template <class F>
+cudaError_t with_type(NormFormat format, const F& f) {
+  switch (format) {
+    case NormFormat::kFloat:
+      f.template operator()<float>();
+      break;
+    case NormFormat::kBFloat16:
+      f.template operator()<__nv_bfloat16>();
+      break;
+    case NormFormat::kHalf:
+      f.template operator()<__half>();
+      break;
+    case NormFormat::kDouble:
+      f.template operator()<double>();
+      break;
+  }
+  return cudaGetLastError();
+}
+
+template <class T, int N>
+void statistics_as(NormShape shape, const T* x, double* sums, const NormStatistics& statistics,
+                   cudaStream_t stream) {
+  const Layout at = layout(shape, N);
+  sum_moments<T, N><<<at.grid, at.block, at.shared_bytes, stream>>>(
+      shape, x, sums, static_cast<Wide<T>*>(statistics.mean));
+  finish_statistics<T><<<warp_each(shape.channels), warps(), 0, stream>>>(
+      shape, sums, static_cast<int>(at.grid.y), statistics);
+}
+
+template <class T, int N>
+void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors factors, bool relu,
+                  T* y, cudaStream_t stream) {
+  const Layout at = layout(shape, N);
+  const auto run = [&](auto* kernel) {
+    kernel<<<at.grid, at.block, 0, stream>>>(shape, x, residual, factors, y);
+  };
+  if (residual != nullptr) {
+    relu ? run(normalise<T, N, true, true>) : run(normalise<T, N, true, false>);
+  } else {
+    relu ? run(normalise<T, N, false, true>) : run(normalise<T, N, false, false>);
+  }
+}
+
+template <class T, int N>
+void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
+  const Layout at = layout(shape, N);
+  const auto sum = [&](auto* kernel) {
+    kernel<<<at.grid, at.block, at.shared_bytes, stream>>>(shape, tensors);
+  };
+  if (tensors.relu && tensors.y != nullptr) {
+    sum(sum_gradients<T, N, Mask::kFromOutput>);
+  } else if (tensors.relu) {
+    sum(sum_gradients<T, N, Mask::kFromInput>);
+  } else {
+    sum(sum_gradients<T, N, Mask::kNone>);
+  }
+  finish_gradients<T><<<warp_each(shape.channels), warps(), 0, stream>>>(
+      shape, tensors, static_cast<int>(at.grid.y));
+  // A residual's gradient is the masked one.
+  const bool is_masked = tensors.residual != nullptr || !tensors.relu;
+  const auto* gradient =
+      static_cast<const T*>(tensors.residual != nullptr ? tensors.residual : tensors.gradient);
+  if (is_masked) {
+    input_gradient<T, N, false><<<at.grid, at.block, 0, stream>>>(shape, tensors, gradient);
+  } else {
+    input_gradient<T, N, true><<<at.grid, at.block, 0, stream>>>(shape, tensors, gradient);
+  }
+}
+
+}  // namespace
+
+int64_t norm_sums(NormShape shape) {
+  int64_t most = 0;
+  for (const int pack : {1, 2, 4, 8}) {
+    most = std::max<int64_t>(most, layout(shape, pack).grid.y);
+  }
+  return most * 2 * shape.channels;
+}
+
+cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
+                                   NormStatistics statistics, cudaStream_t stream) {
+  return with_type(shape.format, [&]<class T>() {
+    const auto* values = static_cast<const T*>(x);
+    packs<T>(shape, {x}) ? statistics_as<T, kPack<T>>(shape, values, sums, statistics, stream)
+                         : statistics_as<T, 1>(shape, values, sums, statistics, stream);
+  });
+}
+
+cudaError_t launch_normalise(NormShape shape, const void* x, const void* residual,
+                             NormFactors factors, bool relu, void* y, cudaStream_t stream) {
+  return with_type(shape.format, [&]<class T>() {
+    const auto* in = static_cast<const T*>(x);
+    const auto* add = static_cast<const T*>(residual);
+    auto* out = static_cast<T*>(y);
+    packs<T>(shape, {x, residual, y})
+        ? normalise_as<T, kPack<T>>(shape, in, add, factors, relu, out, stream)
+        : normalise_as<T, 1>(shape, in, add, factors, relu, out, stream);
+  });
+}
+
+cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors,
+                                 cudaStream_t stream) {
+  return with_type(shape.format, [&]<class T>() {
+    packs<T>(shape, {tensors.gradient, tensors.x, tensors.y, tensors.residual, tensors.x_gradient})
+        ? backward_as<T, kPack<T>>(shape, tensors, stream)
+        : backward_as<T, 1>(shape, tensors, stream);
+  });
+}
+
+}  // namespace brim::cuda

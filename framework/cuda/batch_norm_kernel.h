@@ -1,0 +1,61 @@
+// Launches of the kernels of brim::batch_norm and its kin, free of LibTorch so that nvcc compiles
+// them in seconds. Tensors lie as rows of channels, [N, H, W, C]; W is float, for double tensors
+// double. What is computed is in framework/nn/fused_batch_norm.h. No sum depends on the order in
+// which blocks run.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace brim::cuda {
+
+enum class NormFormat { kFloat, kBFloat16, kHalf, kDouble };
+
+struct NormShape {
+  int64_t rows = 0;  // N · H · W
+  int32_t channels = 0;
+  NormFormat format = NormFormat::kFloat;
+};
+
+/// Doubles of memory that the forward and the backward pass need for their sums.
+int64_t norm_sums(NormShape shape);
+
+/// [C] of W each, of device memory.
+struct NormStatistics {
+  void* mean;
+  void* inverse_std;
+  void* running_mean;  // both move towards the batch's by `momentum`; 0 leaves them alone
+  void* running_var;
+  double momentum, eps;
+};
+cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
+                                   NormStatistics statistics, cudaStream_t stream);
+
+/// Per-channel factors [C] of W: scale is weight / std.
+struct NormFactors {
+  const void* mean;
+  const void* scale;
+  const void* bias;
+};
+/// residual: null for none.
+cudaError_t launch_normalise(NormShape shape, const void* x, const void* residual,
+                             NormFactors factors, bool relu, void* y, cudaStream_t stream);
+
+struct NormBackward {
+  const void* gradient;
+  const void* x;
+  const void* y;  // not null: ReLU lets pass where it is positive
+  bool relu;      // with y null: where y made again from x is
+  NormFactors factors;
+  const void* inverse_std;
+  double* sums;
+  void* slopes;    // [2, C] of W, memory for the pass
+  void* residual;  // gradients out; null for none
+  void* weight;
+  void* bias;
+  void* x_gradient;
+};
+cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors, cudaStream_t stream);
+
+}  // namespace brim::cuda

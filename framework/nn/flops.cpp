@@ -1,0 +1,124 @@
+#include "framework/nn/flops.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+#include <string_view>
+
+#include "framework/base/error.h"
+
+namespace brim::nn {
+namespace {
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+using Count = int64_t (*)(Inputs);
+
+int64_t product(at::IntArrayRef sizes) {
+  int64_t result = 1;
+  for (const int64_t size : sizes) result *= size;
+  return result;
+}
+
+at::IntArrayRef sizes(Inputs inputs, size_t index) { return inputs[index].toTensor().sizes(); }
+
+/// [n, k] by [k, m]; with `first`, the index of the left factor.
+template <size_t first>
+int64_t count_mm(Inputs inputs) {
+  return 2 * product(sizes(inputs, first)) * sizes(inputs, first + 1)[1];
+}
+
+/// [b, n, k] by [b, k, m]
+template <size_t first>
+int64_t count_bmm(Inputs inputs) {
+  return 2 * product(sizes(inputs, first)) * sizes(inputs, first + 1)[2];
+}
+
+/// convolution(input [N, C, …], weight, bias, stride, padding, dilation, transposed, …)
+int64_t count_convolution(Inputs inputs) {
+  const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
+  const auto stride = inputs[3].toIntVector(), padding = inputs[4].toIntVector(),
+             dilation = inputs[5].toIntVector();
+  const bool is_transposed = inputs[6].toBool();
+  int64_t places = 1;  // where the kernel is laid
+  for (size_t d = 0; d + 2 < input.size(); ++d) {
+    const int64_t reach = dilation[d] * (weight[d + 2] - 1) + 1;
+    places *=
+        is_transposed ? input[d + 2] : (input[d + 2] + 2 * padding[d] - reach) / stride[d] + 1;
+  }
+  return 2 * input[0] * places * product(weight);
+}
+
+/// Both products of attention: query [b, h, s, e] by key [b, h, t, e], and that by value
+/// [b, h, t, v].
+int64_t count_attention(Inputs inputs) {
+  const at::IntArrayRef query = sizes(inputs, 0), key = sizes(inputs, 1), value = sizes(inputs, 2);
+  const int64_t scores = query[0] * query[1] * query[2] * key[2];
+  return 2 * scores * (query[3] + value[3]);
+}
+
+/// Operators that run products and call no other one of these.
+const std::map<std::string_view, Count>& counts() {
+  static const std::map<std::string_view, Count> all = {
+      {"aten::mm", count_mm<0>},
+      {"aten::addmm", count_mm<1>},
+      {"aten::bmm", count_bmm<0>},
+      {"aten::baddbmm", count_bmm<1>},
+      {"aten::convolution", count_convolution},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", count_attention},
+      {"aten::_scaled_dot_product_flash_attention", count_attention},
+      {"aten::_scaled_dot_product_efficient_attention", count_attention},
+      {"aten::_scaled_dot_product_cudnn_attention", count_attention},
+  };
+  return all;
+}
+
+/// RecordFunction's callbacks carry no state: the counts of this thread's counter.
+thread_local std::map<std::string, int64_t>* current = nullptr;
+
+std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
+  const auto found = counts().find(call.name());
+  if (found == counts().end() || current == nullptr) return nullptr;
+  constexpr size_t kPrefix = std::string_view("aten::").size();
+  (*current)[std::string(found->first.substr(kPrefix))] += found->second(call.inputs());
+  return nullptr;
+}
+
+}  // namespace
+
+class FlopCounter::Installed {
+ public:
+  Installed() {
+    if (current != nullptr) throw Error(Exit::kBug, "one FlopCounter runs in another");
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_operator)
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+    current = &by_operator;
+  }
+  ~Installed() {
+    current = nullptr;
+    at::removeCallback(handle_);
+  }
+  Installed(const Installed&) = delete;
+  Installed& operator=(const Installed&) = delete;
+
+  std::map<std::string, int64_t> by_operator;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+FlopCounter::FlopCounter() : installed_(std::make_unique<Installed>()) {}
+FlopCounter::~FlopCounter() = default;
+
+const std::map<std::string, int64_t>& FlopCounter::by_operator() const {
+  return installed_->by_operator;
+}
+
+int64_t FlopCounter::total() const {
+  int64_t sum = 0;
+  for (const auto& [name, flops] : by_operator()) sum += flops;
+  return sum;
+}
+
+}  // namespace brim::nn

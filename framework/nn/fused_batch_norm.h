@@ -1,0 +1,39 @@
+// Batch normalisation, the residual that is added to it and ReLU, in the fewest passes over memory:
+// forward reads x twice and writes once, backward reads x and the gradient twice and writes once.
+// Kept for backward are x, two numbers a channel and, with a residual, the result, which the next
+// layer keeps anyway. Statistics are summed in float64 about a value of the channel's own, in an
+// order that does not depend on the number of threads.
+//
+// Defined here are three operators, brim::batch_norm, brim::batch_norm_backward and
+// brim::batch_norm_inference, with their CPU kernels; framework/cuda/ adds the CUDA kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace brim::nn {
+
+/// Per-channel parameters and running statistics, [C] each.
+struct BatchNormState {
+  at::Tensor weight, bias;
+  at::Tensor running_mean, running_var;
+  double eps = 1e-5;
+};
+
+/// Whether there is a fused form for x [N, C, H, W]: it lies in memory as [N, H, W, C], it is not
+/// empty, and its format is float32, bfloat16 (CUDA: float16 too) with float32 parameters, or
+/// float64 with float64 ones. A residual must be like x.
+bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
+                          const BatchNormState& state);
+
+/// max(0, norm(x) + residual), without the ReLU where relu is false; the residual may be undefined.
+/// Normalises by the batch's statistics and moves the running ones by `momentum` towards them, the
+/// variance unbiased; momentum 0 leaves them alone. More than one value a channel is needed. The
+/// gradient has no gradient of its own.
+at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
+                            const BatchNormState& state, double momentum, bool relu);
+
+/// The same by the running statistics; knows no gradient.
+at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
+                                      const BatchNormState& state, bool relu);
+
+}  // namespace brim::nn

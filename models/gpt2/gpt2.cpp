@@ -1,0 +1,297 @@
+#include "models/gpt2/gpt2.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/nn/block.h"
+
+namespace brim::models {
+namespace {
+
+constexpr double kInitialStd = 0.02;
+constexpr double kNormEpsilon = 1e-5;
+constexpr const char* kEmbedding = "transformer.wte.weight";
+
+/// What attention may look at, beyond the tokens before: bool [N, 1, T, T], or undefined where
+/// those are all right. The model sets it before its blocks run; a block that is recomputed in
+/// backward finds it as it was, since no other forward pass has come between.
+using Mask = std::shared_ptr<at::Tensor>;
+
+at::Tensor fresh(at::IntArrayRef sizes, at::Device device) {
+  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).device(device));
+}
+
+/// Hugging Face's Conv1D: x · weight + bias, with the weight as [inputs, outputs].
+class Conv1D : public torch::nn::Module {
+ public:
+  Conv1D(int64_t inputs, int64_t outputs, double std, at::Device device) {
+    weight_ = register_parameter("weight", fresh({inputs, outputs}, device).normal_(0, std));
+    bias_ = register_parameter("bias", fresh({outputs}, device).zero_());
+  }
+  /// [N, T, inputs] to [N, T, outputs].
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor rows = at::addmm(bias_, x.flatten(0, 1), weight_);
+    return rows.view({x.size(0), x.size(1), rows.size(1)});
+  }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(int64_t width, at::Device device) {
+    weight_ = register_parameter("weight", fresh({width}, device).fill_(1));
+    bias_ = register_parameter("bias", fresh({width}, device).zero_());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kNormEpsilon);
+  }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t count, int64_t width, at::Device device) {
+    weight_ = register_parameter("weight", fresh({count, width}, device).normal_(0, kInitialStd));
+  }
+  at::Tensor forward(const at::Tensor& ids) { return at::embedding(weight_, ids); }
+  const at::Tensor& weight() const { return weight_; }
+
+ private:
+  at::Tensor weight_;
+};
+
+class Attention : public torch::nn::Module {
+ public:
+  Attention(const GptArchitecture& arch, double residual_std, double dropout, Mask mask,
+            at::Device device)
+      : heads_(arch.heads), dropout_(dropout), mask_(std::move(mask)) {
+    const int64_t width = arch.width;
+    c_attn_ =
+        register_module("c_attn", std::make_shared<Conv1D>(width, 3 * width, kInitialStd, device));
+    c_proj_ =
+        register_module("c_proj", std::make_shared<Conv1D>(width, width, residual_std, device));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const auto parts = c_attn_->forward(x).split(x.size(2), 2);
+    const auto heads = [&](const at::Tensor& part) {  // [N, heads, T, width / heads]
+      return part.unflatten(2, {heads_, -1}).transpose(1, 2);
+    };
+    const bool is_masked = mask_->defined();
+    const at::Tensor seen = at::scaled_dot_product_attention(
+        heads(parts[0]), heads(parts[1]), heads(parts[2]),
+        is_masked ? std::optional(*mask_) : std::nullopt, is_training() ? dropout_ : 0.0,
+        /*is_causal=*/!is_masked);
+    return c_proj_->forward(seen.transpose(1, 2).flatten(2));
+  }
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  Mask mask_;
+  std::shared_ptr<Conv1D> c_attn_, c_proj_;
+};
+
+class FeedForward : public torch::nn::Module {
+ public:
+  FeedForward(int64_t width, double residual_std, at::Device device) {
+    c_fc_ =
+        register_module("c_fc", std::make_shared<Conv1D>(width, 4 * width, kInitialStd, device));
+    c_proj_ =
+        register_module("c_proj", std::make_shared<Conv1D>(4 * width, width, residual_std, device));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh"));
+  }
+
+ private:
+  std::shared_ptr<Conv1D> c_fc_, c_proj_;
+};
+
+class GptBlock : public nn::Block {
+ public:
+  GptBlock(const GptArchitecture& arch, double dropout, const Mask& mask, at::Device device)
+      : dropout_(dropout) {
+    // Both branches of every layer add to one sum: their outputs begin that much smaller.
+    const double std = kInitialStd / std::sqrt(2.0 * static_cast<double>(arch.layers));
+    ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(arch.width, device));
+    attn_ = register_module("attn", std::make_shared<Attention>(arch, std, dropout, mask, device));
+    ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(arch.width, device));
+    mlp_ = register_module("mlp", std::make_shared<FeedForward>(arch.width, std, device));
+  }
+
+  at::Tensor forward(const at::Tensor& x) override {
+    const at::Tensor attended = x + dropped(attn_->forward(ln_1_->forward(x)));
+    return attended + dropped(mlp_->forward(ln_2_->forward(attended)));
+  }
+
+ private:
+  at::Tensor dropped(const at::Tensor& branch) const {
+    return dropout_ > 0 ? at::dropout(branch, dropout_, is_training()) : branch;
+  }
+
+  double dropout_;
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<Attention> attn_;
+  std::shared_ptr<FeedForward> mlp_;
+};
+
+/// h: the blocks, named 0, 1, ….
+class Blocks : public torch::nn::Module {
+ public:
+  Blocks(const GptArchitecture& arch, double dropout, const Mask& mask, at::Device device) {
+    for (int64_t i = 0; i < arch.layers; ++i) {
+      blocks_.push_back(register_module(std::to_string(i),
+                                        std::make_shared<GptBlock>(arch, dropout, mask, device)));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& block : blocks_) x = block->run(x);
+    return x;
+  }
+
+ private:
+  std::vector<std::shared_ptr<GptBlock>> blocks_;
+};
+
+class Transformer : public torch::nn::Module {
+ public:
+  Transformer(const GptArchitecture& arch, int64_t vocabulary, double dropout, at::Device device)
+      : dropout_(dropout) {
+    wte_ = register_module("wte", std::make_shared<Embedding>(vocabulary, arch.width, device));
+    wpe_ = register_module("wpe", std::make_shared<Embedding>(arch.context, arch.width, device));
+    h_ = register_module("h", std::make_shared<Blocks>(arch, dropout, mask_, device));
+    ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(arch.width, device));
+  }
+
+  /// Tokens, or tokens, positions and segments, to what the output layer sees [N, T, width].
+  at::Tensor forward(const at::Tensor& inputs) {
+    at::Tensor tokens = inputs, positions;
+    *mask_ = at::Tensor();
+    if (inputs.dim() == 3) {
+      tokens = inputs.select(1, 0);
+      positions = inputs.select(1, 1);
+      const at::Tensor segments = inputs.select(1, 2);
+      const int64_t length = tokens.size(1);
+      const at::Tensor before =
+          at::ones({length, length}, inputs.options().dtype(at::kBool)).tril();
+      *mask_ = ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1);
+    } else {
+      positions = at::arange(tokens.size(1), tokens.options());
+    }
+    at::Tensor x = wte_->forward(tokens) + wpe_->forward(positions);
+    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
+    return ln_f_->forward(h_->forward(x));
+  }
+  const at::Tensor& embedding() const { return wte_->weight(); }
+
+ private:
+  double dropout_;
+  Mask mask_ = std::make_shared<at::Tensor>();
+  std::shared_ptr<Embedding> wte_, wpe_;
+  std::shared_ptr<Blocks> h_;
+  std::shared_ptr<LayerNorm> ln_f_;
+};
+
+class Gpt : public nn::Model {
+ public:
+  /// Rows of the embedding from `vocabulary` on are padding: nothing is ever said about them.
+  Gpt(const GptArchitecture& arch, int64_t vocabulary, int64_t padded, double dropout,
+      at::Device device)
+      : vocabulary_(vocabulary) {
+    transformer_ = register_module("transformer",
+                                   std::make_shared<Transformer>(arch, padded, dropout, device));
+  }
+
+  at::Tensor forward(const at::Tensor& inputs) override {
+    const at::Tensor logits = at::linear(transformer_->forward(inputs), transformer_->embedding());
+    return logits.size(2) == vocabulary_ ? logits : logits.narrow(2, 0, vocabulary_);
+  }
+
+  /// transformers' older files hold attention's causal masks, and some the output layer, which is
+  /// the embedding. Its rows may be as many as the vocabulary, or padded as here.
+  void adapt_weights(std::map<std::string, at::Tensor>& theirs) const override {
+    std::erase_if(theirs, [](const auto& item) {
+      return item.first.ends_with(".attn.masked_bias") ||
+             (item.first.ends_with(".attn.bias") && item.second.dim() == 4);
+    });
+    const auto embedding = theirs.find(kEmbedding);
+    if (embedding == theirs.end()) return;
+    const auto head = theirs.find("lm_head.weight");
+    if (head != theirs.end()) {
+      if (!head->second.equal(embedding->second)) {
+        throw Error(Exit::kCheckpoint,
+                    "lm_head.weight differs from {}: expected a GPT-2 whose output layer is tied "
+                    "to its embedding",
+                    kEmbedding);
+      }
+      theirs.erase(head);
+    }
+    const at::Tensor& ours = transformer_->embedding();
+    at::Tensor& rows = embedding->second;
+    if (rows.dim() != 2 || rows.size(0) != vocabulary_ || rows.size(1) != ours.size(1)) return;
+    if (ours.size(0) > vocabulary_) {
+      rows = at::constant_pad_nd(rows, {0, 0, 0, ours.size(0) - vocabulary_});
+    }
+  }
+
+ private:
+  int64_t vocabulary_;
+  std::shared_ptr<Transformer> transformer_;
+};
+
+}  // namespace
+
+void GptConfig::fields(recipe::Fields& f) {
+  f.value("dropout", dropout, "probability of dropping an embedding, a branch's output or a look",
+          recipe::between_open_high(0, 1));
+  f.value("pad_vocabulary_to", pad_vocabulary_to,
+          "the embedding has rows up to a multiple of this, as 64 or 128 is fast on GPUs",
+          recipe::between(1, 65536));
+}
+
+std::shared_ptr<nn::Model> GptConfig::build_on(at::Device device,
+                                               const nn::ModelShape& shape) const {
+  const GptArchitecture arch = architecture(shape);
+  if (shape.length > arch.context) {
+    throw Error(Exit::kRecipe,
+                "this model takes at most {} tokens at a time; the data's rows have {}. Lower "
+                "data.length, or choose another model",
+                arch.context, shape.length);
+  }
+  const int64_t pad = pad_vocabulary_to;
+  const int64_t padded = (shape.vocabulary + pad - 1) / pad * pad;
+  return std::make_shared<Gpt>(arch, shape.vocabulary, padded, dropout, device);
+}
+
+/// transformers writes them with or without "transformer.", by the class that was saved.
+std::vector<nn::WeightNames> GptConfig::weight_names() const {
+  return {{.package = "hf", .rules = {}}, {.package = "hf", .rules = {{"transformer.*", "*"}}}};
+}
+
+void SmallGptConfig::fields(recipe::Fields& f) {
+  f.value("layers", layers, "blocks of attention and feed-forward", recipe::between(1, 1024));
+  f.value("heads", heads, "of attention in each block; they divide the width",
+          recipe::between(1, 1024));
+  f.value("width", width, "values for each token between the blocks", recipe::between(1, 65536));
+  GptConfig::fields(f);
+}
+
+GptArchitecture SmallGptConfig::architecture(const nn::ModelShape& shape) const {
+  if (width % heads != 0) {
+    throw Error(Exit::kRecipe,
+                "[model]: expected 'heads' to divide 'width', found {} heads for a width of {}",
+                heads, width);
+  }
+  return {.layers = layers, .heads = heads, .width = width, .context = shape.length};
+}
+
+}  // namespace brim::models

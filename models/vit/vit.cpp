@@ -1,0 +1,229 @@
+// The order in which modules are made and initialised decides which random numbers each weight
+// gets; it follows torchvision/models/vision_transformer.py.
+#include "models/vit/vit.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cmath>
+
+#include "framework/base/error.h"
+#include "framework/nn/block.h"
+#include "framework/nn/init.h"
+#include "framework/nn/linear.h"
+
+namespace brim::models {
+namespace {
+
+using torch::nn::LayerNorm;
+using torch::nn::Linear;
+
+struct Dropouts {
+  double features = 0.0;
+  double attention = 0.0;
+};
+
+LayerNorm layer_norm(int64_t width) {
+  return LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-6));
+}
+
+/// Self-attention: [N, L, width] to the same shape.
+class Attention : public torch::nn::Module {
+ public:
+  Attention(int64_t width, int64_t heads, double dropout) : heads_(heads), dropout_(dropout) {
+    in_weight_ = register_parameter("in_proj_weight", at::empty({3 * width, width}));
+    in_bias_ = register_parameter("in_proj_bias", at::zeros({3 * width}));
+    out_ = register_module("out_proj", Linear(width, width));
+    torch::nn::init::xavier_uniform_(in_weight_);
+    torch::nn::init::zeros_(out_->bias);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t n = x.size(0), length = x.size(1), width = x.size(2);
+    const auto qkv = at::linear(x, in_weight_, in_bias_)
+                         .view({n, length, 3, heads_, width / heads_})
+                         .permute({2, 0, 3, 1, 4})  // [3, N, heads, L, width / heads]
+                         .unbind();
+    const at::Tensor seen = at::scaled_dot_product_attention(
+        qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, is_training() ? dropout_ : 0.0);
+    return nn::apply(out_, seen.transpose(1, 2).reshape({n, length, width}));
+  }
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  at::Tensor in_weight_, in_bias_;
+  Linear out_{nullptr};
+};
+
+/// Two fully connected layers; named 0 and 3, as what lies between has no weights.
+class FeedForward : public torch::nn::Module {
+ public:
+  FeedForward(int64_t width, int64_t hidden, double dropout) : dropout_(dropout) {
+    in_ = register_module("0", Linear(width, hidden));
+    out_ = register_module("3", Linear(hidden, width));
+    for (const Linear& layer : {in_, out_}) {
+      torch::nn::init::xavier_uniform_(layer->weight);
+      torch::nn::init::normal_(layer->bias, 0.0, 1e-6);
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = at::dropout(at::gelu(nn::apply(in_, x)), dropout_, is_training());
+    return at::dropout(nn::apply(out_, hidden), dropout_, is_training());
+  }
+
+ private:
+  double dropout_;
+  Linear in_{nullptr}, out_{nullptr};
+};
+
+class EncoderBlock : public nn::Block {
+ public:
+  EncoderBlock(const VitKind& kind, const Dropouts& dropouts) : dropout_(dropouts.features) {
+    ln_1_ = register_module("ln_1", layer_norm(kind.width));
+    attention_ = register_module(
+        "self_attention", std::make_shared<Attention>(kind.width, kind.heads, dropouts.attention));
+    ln_2_ = register_module("ln_2", layer_norm(kind.width));
+    mlp_ = register_module(
+        "mlp", std::make_shared<FeedForward>(kind.width, kind.hidden(), dropouts.features));
+  }
+
+  at::Tensor forward(const at::Tensor& x) override {
+    const at::Tensor seen = attention_->forward(ln_1_->forward(x));
+    const at::Tensor sum = x + at::dropout(seen, dropout_, is_training());
+    return sum + mlp_->forward(ln_2_->forward(sum));
+  }
+
+ private:
+  double dropout_;
+  LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
+  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<FeedForward> mlp_;
+};
+
+/// Blocks named encoder_layer_0, encoder_layer_1, …
+class Blocks : public torch::nn::Module {
+ public:
+  Blocks(const VitKind& kind, const Dropouts& dropouts) {
+    for (int64_t i = 0; i < kind.blocks; ++i) {
+      blocks_.push_back(register_module("encoder_layer_" + std::to_string(i),
+                                        std::make_shared<EncoderBlock>(kind, dropouts)));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& block : blocks_) x = block->run(x);
+    return x;
+  }
+
+ private:
+  std::vector<std::shared_ptr<EncoderBlock>> blocks_;
+};
+
+/// [N, L, width] to the same shape.
+class Encoder : public torch::nn::Module {
+ public:
+  Encoder(const VitKind& kind, int64_t length, const Dropouts& dropouts)
+      : dropout_(dropouts.features) {
+    positions_ =
+        register_parameter("pos_embedding", at::empty({1, length, kind.width}).normal_(0.0, 0.02));
+    blocks_ = register_module("layers", std::make_shared<Blocks>(kind, dropouts));
+    ln_ = register_module("ln", layer_norm(kind.width));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return ln_->forward(blocks_->forward(at::dropout(x + positions_, dropout_, is_training())));
+  }
+
+ private:
+  double dropout_;
+  at::Tensor positions_;
+  std::shared_ptr<Blocks> blocks_;
+  LayerNorm ln_{nullptr};
+};
+
+class Heads : public torch::nn::Module {
+ public:
+  Heads(int64_t width, int64_t classes) { head_ = register_module("head", Linear(width, classes)); }
+  Linear& head() { return head_; }
+
+ private:
+  Linear head_{nullptr};
+};
+
+class VisionTransformer : public nn::Model {
+ public:
+  VisionTransformer(const VitKind& kind, const nn::ModelShape& shape, const Dropouts& dropouts) {
+    const int64_t patches = (shape.height / kind.patch) * (shape.width / kind.patch);
+    class_token_ = register_parameter("class_token", at::zeros({1, 1, kind.width}));
+    patches_ = register_module(
+        "conv_proj",
+        torch::nn::Conv2d(
+            torch::nn::Conv2dOptions(shape.channels, kind.width, kind.patch).stride(kind.patch)));
+    encoder_ = register_module("encoder", std::make_shared<Encoder>(kind, patches + 1, dropouts));
+    heads_ = register_module("heads", std::make_shared<Heads>(kind.width, shape.classes));
+    const auto inputs = static_cast<double>(shape.channels * kind.patch * kind.patch);
+    nn::truncated_normal_(patches_->weight, std::sqrt(1.0 / inputs));
+    torch::nn::init::zeros_(patches_->bias);
+    torch::nn::init::zeros_(heads_->head()->weight);
+    torch::nn::init::zeros_(heads_->head()->bias);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    const at::Tensor patches = patches_->forward(images).flatten(2).transpose(1, 2);
+    const at::Tensor token = class_token_.expand({images.size(0), 1, patches.size(2)});
+    const at::Tensor x = encoder_->forward(at::cat({token, patches}, 1));
+    return nn::apply(heads_->head(), x.select(1, 0));
+  }
+
+ private:
+  at::Tensor class_token_;
+  torch::nn::Conv2d patches_{nullptr};
+  std::shared_ptr<Encoder> encoder_;
+  std::shared_ptr<Heads> heads_;
+};
+
+std::vector<nn::NameRule> timm_rules() {
+  const std::string ours = "encoder.layers.encoder_layer_#.", theirs = "blocks.#.";
+  return {{"class_token", "cls_token"},
+          {"encoder.pos_embedding", "pos_embed"},
+          {"conv_proj.*", "patch_embed.proj.*"},
+          {ours + "ln_1.*", theirs + "norm1.*"},
+          {ours + "self_attention.in_proj_weight", theirs + "attn.qkv.weight"},
+          {ours + "self_attention.in_proj_bias", theirs + "attn.qkv.bias"},
+          {ours + "self_attention.out_proj.*", theirs + "attn.proj.*"},
+          {ours + "ln_2.*", theirs + "norm2.*"},
+          {ours + "mlp.0.*", theirs + "mlp.fc1.*"},
+          {ours + "mlp.3.*", theirs + "mlp.fc2.*"},
+          {"encoder.ln.*", "norm.*"},
+          {"heads.head.*", "head.*"}};
+}
+
+}  // namespace
+
+void VitConfig::fields(recipe::Fields& f) {
+  f.value("dropout", dropout,
+          "probability of dropping a feature after the embedding, attention and each fully "
+          "connected layer",
+          recipe::between_open_high(0, 1));
+  f.value("attention_dropout", attention_dropout, "probability of dropping an attention weight",
+          recipe::between_open_high(0, 1));
+}
+
+std::shared_ptr<nn::Model> VitConfig::build(const nn::ModelShape& shape) const {
+  nn::require_shape(kind_.name, shape, kind_.patch);
+  if (shape.height % kind_.patch != 0 || shape.width % kind_.patch != 0) {
+    throw Error(Exit::kRecipe,
+                "model {0} cuts images into patches of {2}x{2} pixels: expected sides that are "
+                "multiples of {2}, found {1}; choose another image size",
+                kind_.name, fmt::format("{}x{}", shape.height, shape.width), kind_.patch);
+  }
+  return std::make_shared<VisionTransformer>(kind_, shape, Dropouts{dropout, attention_dropout});
+}
+
+std::vector<nn::WeightNames> VitConfig::weight_names() const {
+  return {{"torchvision", {}}, {"timm", timm_rules()}};
+}
+
+}  // namespace brim::models

@@ -1,0 +1,158 @@
+"""Our GPT-2 against transformers': same weights, same batches, same numbers.
+
+token_parity_tool (beside this file) runs ours; see there for the tasks.
+"""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel
+
+TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "token_parity_tool"
+VOCABULARY = 97
+LENGTH = 24
+SMALL = {"name": "gpt", "layers": 3, "heads": 4, "width": 32}
+SIZES = {"gpt2": (12, 12, 768), "gpt2_medium": (24, 16, 1024), "gpt2_large": (36, 20, 1280),
+         "gpt2_xl": (48, 25, 1600)}
+
+
+def run_tool(folder, model, **job):
+    """Runs token_parity_tool in `folder`; what it wrote, by name."""
+    job = {"output": str(folder / "output.safetensors")} | job
+    lines = [f"{key} = {json.dumps(value)}" for key, value in job.items()] + ["[model]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in model.items()]
+    (folder / "job.toml").write_text("\n".join(lines) + "\n")
+    done = subprocess.run([TOOL, folder / "job.toml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return load_file(folder / "output.safetensors")
+
+
+def config(layers, heads, width, vocabulary, context):
+    return GPT2Config(n_layer=layers, n_head=heads, n_embd=width, vocab_size=vocabulary,
+                      n_positions=context, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+
+
+def small(dtype=torch.float32):
+    """A small GPT-2 whose biases and norms are as after some training."""
+    torch.manual_seed(5)
+    model = GPT2LMHeadModel(config(3, 4, 32, VOCABULARY, LENGTH))
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, 1.0 if ".ln_" in name and "weight" in name else 0, 0.2)
+    return model.to(dtype).eval()
+
+
+def batches(folder, count, vocabulary=VOCABULARY, length=LENGTH):
+    generator = torch.Generator().manual_seed(9)
+    rows = torch.randint(vocabulary, (count, 3, length + 1), generator=generator)
+    tokens, labels = rows[:, :, :-1].contiguous(), rows[:, :, 1:].contiguous()
+    labels[:, 1, 5:] = -100  # what is left of a row has nothing to predict
+    save_file({"tokens": tokens, "labels": labels}, folder / "input.safetensors")
+    return tokens, labels
+
+
+def save_weights(folder, model, prefix=True, head=False, masks=False):
+    """As transformers writes them: GPT2LMHeadModel's names, or those of older files."""
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and not head:
+            continue
+        weights[name if prefix else name.removeprefix("transformer.")] = tensor.clone()
+    if masks:
+        start = "transformer." if prefix else ""
+        for layer in range(3):
+            weights[f"{start}h.{layer}.attn.bias"] = torch.ones(LENGTH, LENGTH).tril()[None, None]
+            weights[f"{start}h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(weights, folder / "weights.safetensors")
+
+
+def job_of(folder, **more):
+    return {"input": str(folder / "input.safetensors"), "vocabulary": VOCABULARY,
+            "weights": str(folder / "weights.safetensors"), "length": LENGTH} | more
+
+
+def loss_of(model, tokens, labels):
+    logits = model(tokens).logits
+    return cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+@pytest.mark.parametrize("how", [{}, {"prefix": False, "masks": True},
+                                 {"head": True, "masks": True}])
+def test_logits(tmp_path, how):
+    model = small()
+    tokens, _ = batches(tmp_path, 2)
+    save_weights(tmp_path, model, **how)
+    ours = run_tool(tmp_path, SMALL, task="logits", **job_of(tmp_path))["logits"]
+    with torch.no_grad():
+        theirs = torch.stack([model(batch).logits for batch in tokens])
+    assert (ours - theirs).abs().max().item() <= 1e-4
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_a_padded_vocabulary_says_the_same(tmp_path):
+    model = small()
+    tokens, _ = batches(tmp_path, 1)
+    save_weights(tmp_path, model)
+    ours = run_tool(tmp_path, SMALL | {"pad_vocabulary_to": 64}, task="logits",
+                    **job_of(tmp_path))["logits"]
+    with torch.no_grad():
+        theirs = model(tokens[0]).logits
+    assert ours.shape[-1] == VOCABULARY
+    assert (ours[0] - theirs).abs().max().item() <= 1e-4
+
+
+def test_first_gradients(tmp_path):
+    model = small()
+    tokens, labels = batches(tmp_path, 1)
+    save_weights(tmp_path, model)
+    ours = run_tool(tmp_path, SMALL, task="gradients", **job_of(tmp_path))
+    loss_of(model, tokens[0], labels[0]).backward()
+    theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == theirs.keys()
+    for name, gradient in theirs.items():
+        error = torch.linalg.vector_norm(ours[name] - gradient)
+        assert error <= 1e-4 * torch.linalg.vector_norm(gradient), name
+
+
+def test_twenty_steps_in_float64(tmp_path):
+    model = small()
+    tokens, labels = batches(tmp_path, 3)
+    save_weights(tmp_path, model)
+    ours = run_tool(tmp_path, SMALL, task="train", steps=20, learning_rate=0.1, in_double=True,
+                    **job_of(tmp_path))
+    model = model.double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(20):
+        optimizer.zero_grad()
+        loss_of(model, tokens[step % 3], labels[step % 3]).backward()
+        optimizer.step()
+    for name, parameter in model.named_parameters():
+        assert ours[name].dtype == torch.float64
+        assert (ours[name] - parameter).abs().max().item() <= 1e-9, name
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_names_and_shapes(tmp_path, name):
+    with torch.device("meta"):
+        theirs = GPT2LMHeadModel(config(*SIZES[name], 50257, 1024))
+    ours = run_tool(tmp_path, {"name": name}, task="names")
+    assert {key: tuple(sizes.tolist()) for key, sizes in ours.items()} == \
+        {key: tuple(parameter.shape) for key, parameter in theirs.named_parameters()}
+
+
+def test_the_124m_one(tmp_path):
+    torch.manual_seed(2)
+    model = GPT2LMHeadModel(config(*SIZES["gpt2"], 50257, 1024)).eval()
+    tokens, _ = batches(tmp_path, 1, vocabulary=50257, length=16)
+    save_weights(tmp_path, model)
+    ours = run_tool(tmp_path, {"name": "gpt2"}, task="logits",
+                    **job_of(tmp_path, vocabulary=50257, length=16))["logits"][0]
+    with torch.no_grad():
+        theirs = model(tokens[0]).logits
+    assert (ours - theirs).abs().max().item() <= 1e-4
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))

@@ -1,0 +1,152 @@
+"""Our vision models against torchvision's and timm's: weights that these packages saved, loaded here
+as a run loads them, give their numbers; and go back to the bit."""
+import functools
+
+import pytest
+import timm
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch.nn.functional import cross_entropy
+
+from parity import as_used, run_tool, worst
+
+CLASSES = 10
+SMALL_VIT = {"torchvision": functools.partial(torchvision.models.VisionTransformer, image_size=32, patch_size=4,
+                                              num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=256),
+             "timm": functools.partial(timm.models.VisionTransformer, img_size=32, patch_size=4, embed_dim=64,
+                                       depth=4, num_heads=4)}
+
+# Our name, the package's, and the side of its images.
+MODELS = [("small_vit", "torchvision", SMALL_VIT["torchvision"], 32),
+          ("small_vit", "timm", SMALL_VIT["timm"], 32)]
+for ours, theirs in [
+        *((name, name) for name in ("resnet34", "resnet101", "resnet152", "wide_resnet50_2", "wide_resnet101_2",
+                                    "resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d", "convnext_tiny",
+                                    "convnext_small", "convnext_base")),
+        ("vit_b16", "vit_b_16"), ("vit_l16", "vit_l_16")]:
+    MODELS.append((ours, "torchvision", getattr(torchvision.models, theirs), 224))
+for ours, theirs in [
+        ("resnet50", "resnet50"), ("wide_resnet50_2", "wide_resnet50_2"), ("resnext50_32x4d", "resnext50_32x4d"),
+        ("convnext_tiny", "convnext_tiny"), ("convnext_small", "convnext_small"),
+        ("convnext_base", "convnext_base"), ("vit_s16", "vit_small_patch16_224"),
+        ("vit_b16", "vit_base_patch16_224"), ("vit_l16", "vit_large_patch16_224")]:
+    MODELS.append((ours, "timm", functools.partial(timm.create_model, theirs), 224))
+INCEPTION = functools.partial(torchvision.models.inception_v3, init_weights=True)
+MODELS += [({"name": "inception_v3"}, "torchvision", functools.partial(INCEPTION, aux_logits=True), 299),
+           ({"name": "inception_v3", "auxiliary": False}, "timm",
+            functools.partial(timm.create_model, "inception_v3"), 299)]
+
+
+def name_of(model):
+    return model["name"] if isinstance(model, dict) else model
+
+
+def inputs(count, batch, size, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(7)
+    images = torch.randn(count, batch, 3, size, size, generator=generator).to(dtype)
+    return images, torch.randint(CLASSES, (count, batch), generator=generator)
+
+
+@pytest.mark.parametrize("ours, package, make, size", MODELS,
+                         ids=[f"{package}-{name_of(ours)}" for ours, package, _, _ in MODELS])
+def test_logits_and_the_way_back(tmp_path, ours, package, make, size):
+    torch.manual_seed(3)
+    model = as_used(make(num_classes=CLASSES)).eval()
+    file = tmp_path / "weights.safetensors"
+    save_file(model.state_dict(), file)
+    images, _ = inputs(1, 2, size)
+    given = {"model": ours, "pretrained": str(file)}
+    found = run_tool(tmp_path, images, task="logits", **given)["logits"][0]
+    with torch.no_grad():
+        expected = model(images[0])
+    assert ((found - expected).abs().max() / expected.abs().max()).item() <= 1e-4
+    assert torch.equal(found.argmax(1), expected.argmax(1))
+    back = run_tool(tmp_path, images, task="weights", format=package, **given)
+    state = model.state_dict()
+    assert back.keys() == state.keys()
+    for name, tensor in state.items():
+        assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor), name
+
+
+SEEDED = [("small_vit", SMALL_VIT["torchvision"], 32), ("vit_b16", torchvision.models.vit_b_16, 224),
+          ("convnext_tiny", torchvision.models.convnext_tiny, 64), ("inception_v3", INCEPTION, 299)]
+
+
+@pytest.mark.parametrize("ours, make, size", SEEDED, ids=[name for name, _, _ in SEEDED])
+def test_equal_seeds_give_equal_weights(tmp_path, ours, make, size):
+    torch.manual_seed(11)
+    theirs = make(num_classes=CLASSES).state_dict()
+    found = run_tool(tmp_path, inputs(1, 1, size)[0], task="weights", seed=11, model=ours)
+    assert found.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
+
+
+# Dropout and stochastic depth off. Inception's auxiliary head needs images of full size.
+TRAINED = {
+    "small_vit": ("small_vit", SMALL_VIT["torchvision"], 32),
+    "convnext": ({"name": "convnext_tiny", "stochastic_depth": 0.0},
+                 functools.partial(torchvision.models.convnext_tiny, stochastic_depth_prob=0.0), 64),
+    "inception": ({"name": "inception_v3", "dropout": 0.0},
+                  functools.partial(INCEPTION, aux_logits=True, dropout=0.0), 299),
+    "small_inception": ({"name": "inception_v3", "auxiliary": False, "dropout": 0.0},
+                        functools.partial(INCEPTION, aux_logits=False, dropout=0.0), 96),
+    "resnext": ("resnext50_32x4d", torchvision.models.resnext50_32x4d, 32),
+}
+
+
+def loss_of(model, images, labels):
+    found = model(images)
+    if isinstance(found, torch.Tensor):
+        return cross_entropy(found, labels)
+    return cross_entropy(found.logits, labels) + 0.4 * cross_entropy(found.aux_logits, labels)
+
+
+@pytest.mark.parametrize("name", ["small_vit", "convnext", "inception"])
+def test_first_gradients(tmp_path, name):
+    ours, make, size = TRAINED[name]
+    torch.manual_seed(3)
+    model = as_used(make(num_classes=CLASSES))
+    images, labels = inputs(1, 4, size)
+    found = run_tool(tmp_path, images, labels, model.state_dict(), ours, task="gradients")
+    loss_of(model, images[0], labels[0]).backward()
+    error, tensor = worst(found, {key: parameter.grad for key, parameter in model.named_parameters()})
+    assert error <= 1e-4, tensor
+
+
+@pytest.mark.parametrize("name, size", [("small_vit", 32), ("convnext", 32), ("small_inception", 96),
+                                        ("resnext", 32)])
+def test_twenty_steps_in_float64(tmp_path, name, size):
+    """Running means and variances are compared too, and how often they were updated."""
+    ours, make, _ = TRAINED[name]
+    torch.manual_seed(3)
+    model = as_used(make(num_classes=CLASSES)).double()
+    images, labels = inputs(4, 4, size, torch.float64)
+    found = run_tool(tmp_path, images, labels, model.state_dict(), ours, {"name": "sgd", "momentum": 0.9},
+                     task="train", steps=20, learning_rate=0.01, weight_decay=1e-4)
+    steps = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    losses = []
+    for step in range(20):
+        steps.zero_grad()
+        loss = loss_of(model, images[step % 4], labels[step % 4])
+        loss.backward()
+        steps.step()
+        losses.append(loss.detach())
+    error, tensor = worst(found, model.state_dict() | {"losses": torch.stack(losses)})
+    assert error <= 1e-9, tensor
+    assert losses[-1] != losses[0]
+
+
+def test_stochastic_depth_drops_what_torchvisions_drops(tmp_path):
+    """From equal random numbers, in training."""
+    torch.manual_seed(3)
+    model = as_used(torchvision.models.convnext_tiny(stochastic_depth_prob=0.5, num_classes=CLASSES))
+    images, labels = inputs(1, 4, 32)
+    found = run_tool(tmp_path, images, labels, model.state_dict(), {"name": "convnext_tiny", "stochastic_depth": 0.5},
+                     task="gradients", seed=5)
+    torch.manual_seed(5)
+    torchvision.models.convnext_tiny(num_classes=CLASSES)  # the tool draws as many for weights it doesn't keep
+    loss_of(model, images[0], labels[0]).backward()
+    error, tensor = worst(found, {key: parameter.grad for key, parameter in model.named_parameters()})
+    assert error <= 1e-4, tensor
