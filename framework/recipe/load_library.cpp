@@ -40,17 +40,18 @@ Function symbol(void* library, const char* name, const std::string& file) {
       file, name);
 }
 
-/// Symbols are looked up late at first: of a library made for another Brim some may be missing, and
-/// its version says more.
 void load(const fs::path& path, const std::string& place) {
   const std::string file = fmt::format("{}: {}", place, path.string());
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) {
     throw Error(Exit::kRecipe, "{}: expected a shared library, found no such file", file);
   }
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string problem = library == nullptr ? why_not(path) : "";
+  // A library made for another Brim may ask for what this one lacks: its version says more.
+  if (library == nullptr) library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error(Exit::kRecipe, "{}: expected a shared library, but: {}", file, why_not(path));
+    throw Error(Exit::kRecipe, "{}: expected a shared library, but: {}", file, problem);
   }
   const std::string abi = symbol<const char* (*)()>(library, "brim_abi", file)();
   if (abi != BRIM_ABI) {
@@ -59,11 +60,11 @@ void load(const fs::path& path, const std::string& place) {
                 "again with the Brim that this program was installed with",
                 file, abi, BRIM_ABI);
   }
-  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+  if (!problem.empty()) {
     throw Error(Exit::kRecipe,
                 "{}: {}. Link it with brim::library; this program has only the parts of Brim that "
                 "it uses itself",
-                file, why_not(path));
+                file, problem);
   }
   symbol<void (*)()>(library, "brim_register", file)();
 }

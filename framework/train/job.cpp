@@ -166,6 +166,7 @@ size_t count_parts() {
   return recipe::registry<nn::ModelConfig>().names().size() +
          recipe::registry<data::SourceConfig>().names().size() +
          recipe::registry<data::SamplerConfig>().names().size() +
+         recipe::registry<TaskConfig>().names().size() +
          recipe::registry<optim::OptimizerConfig>().names().size() +
          recipe::registry<optim::ScheduleConfig>().names().size();
 }
@@ -173,27 +174,25 @@ size_t count_parts() {
 void load_own_parts(const recipe::Value& document) {
   const size_t before = count_parts();
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
-  throw Error(Exit::kRecipe,
-              "[model] library: expected a library that adds a part under a new name, found one that "
-              "adds none: its names are taken, or it was compiled with -fvisibility=hidden, which puts "
-              "its parts where nobody looks");
+  throw Error(
+      Exit::kRecipe,
+      "[model] library: expected a library that adds a part under a new name, found one that "
+      "adds none: its names are taken, or it was compiled with -fvisibility=hidden, which puts "
+      "its parts where nobody looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
 recipe::Value with_model_name(recipe::Value document) {
   auto* root = std::get_if<recipe::Table>(&document.data);
-  const auto section =
-      root == nullptr ? decltype(root->entries.begin()){} : root->entries.find("model");
-  if (root == nullptr || section == root->entries.end()) return document;
-  auto* model = std::get_if<recipe::Table>(&section->second.data);
-  if (model == nullptr) return document;
-  const auto file = model->entries.find("torchscript");
-  const auto name = model->entries.find("name");
-  if (file == model->entries.end()) return document;
-  if (name != model->entries.end() && name->second.layer >= file->second.layer) return document;
-  recipe::Value value = file->second;
-  value.data = std::string("torchscript");
-  model->entries.insert_or_assign("name", std::move(value));
+  if (root == nullptr || !root->entries.contains("model")) return document;
+  auto* model = std::get_if<recipe::Table>(&root->entries.find("model")->second.data);
+  if (model == nullptr || !model->entries.contains("torchscript")) return document;
+  recipe::Value name = model->entries.find("torchscript")->second;
+  name.data = std::string("torchscript");
+  const auto given = model->entries.find("name");
+  if (given == model->entries.end() || given->second.layer < name.layer) {
+    model->entries.insert_or_assign("name", std::move(name));
+  }
   return document;
 }
 

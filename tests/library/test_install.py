@@ -1,5 +1,6 @@
 """What cmake --install installs, seen from outside: its programs run, the examples are built with it,
-and their own model and dataset train by recipe."""
+and their own model, dataset and task train by recipe."""
+import json
 import shutil
 import subprocess
 
@@ -53,7 +54,7 @@ def refused(prefix, example, library):
 
 
 def shared_library(path, source, *options):
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, *options], input=source, text=True,
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-w", "-", "-o", path, *options], input=source, text=True,
                    check=True)
     return path
 
@@ -95,6 +96,15 @@ def test_a_dataset_of_ones_own(prefix, own_dataset, tmp_path):
     must_run(prefix / "bin/trainer", "--recipe", own_dataset / "recipe.toml", "--output", tmp_path / "run", *STEPS)
     falling = losses(tmp_path / "run")
     assert falling[-1] < 0.5 * falling[0]
+
+
+def test_a_task_of_ones_own(prefix, tmp_path):
+    task = built(prefix, "own_task")
+    must_run(prefix / "bin/trainer", "--recipe", task / "recipe.toml", "--output", tmp_path / "run", *STEPS)
+    falling = losses(tmp_path / "run")
+    assert falling[-1] < 0.5 * falling[0]
+    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["eval_top1"] > 50 and "eval_top5" not in last
 
 
 def test_the_trainer_from_code(prefix, tmp_path):

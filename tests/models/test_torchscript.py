@@ -121,6 +121,11 @@ def test_it_learns_and_comes_back(net, tmp_path):
     assert done.returncode == 0, done.stderr
     model.load_state_dict(load_file(tmp_path / "net.safetensors"), strict=True)
     assert model.body[1].num_batches_tracked == 20 and torch.equal(model.order, torch.tensor([2, 0, 1]))
+    script = tmp_path / "trained.pt"
+    done = trainer("export", latest_checkpoint(tmp_path / "run"), "--output", script, "--format", "torchscript")
+    assert done.returncode == 0, done.stderr
+    images = torch.randn(4, 3, 16, 16)
+    assert torch.equal(torch.jit.load(script).eval()(images), model.eval()(images))
     done = trainer("eval", tmp_path / "run", "--json")
     assert done.returncode == 0 and '"samples":64' in done.stdout, done.stderr
 
