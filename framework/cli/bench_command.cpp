@@ -13,6 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/cli/bench_flops.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -127,7 +128,8 @@ int bench_command(int argc, char** argv) {
     plan = plan_of_recipe(parsed);
   }
   const std::vector<fs::path> paths = outputs(parsed);
-  const experiment::BenchResult result = experiment::run_bench(plan);
+  experiment::BenchResult result = experiment::run_bench(plan);
+  add_model_figures(result);
 
   nlohmann::json json = experiment::to_json(result);
   const std::string text = json.dump() + "\n";

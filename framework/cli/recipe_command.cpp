@@ -12,6 +12,7 @@
 #include "framework/cli/options.h"
 #include "framework/recipe/read.h"
 #include "framework/train/job.h"
+#include "framework/train/model_summary.h"
 
 namespace brim::cli {
 namespace {
@@ -20,6 +21,9 @@ constexpr const char* kUsage =
     "usage: trainer recipe check --recipe FILE [--json]   is it valid? every problem with its "
     "place\n"
     "       trainer recipe show --recipe FILE             the resolved recipe, all keys\n"
+    "       trainer recipe show --recipe FILE --summary [--json]\n"
+    "                                                     its model: parameters, operations and\n"
+    "                                                     activation memory of a sample\n"
     "       trainer recipe schema                         JSON Schema for editors\n"
     "       trainer recipe reference                      every key, as Markdown\n";
 
@@ -48,6 +52,31 @@ int check(const cxxopts::ParseResult& options) {
   return 0;
 }
 
+int show(const cxxopts::ParseResult& options) {
+  train::JobConfig job = train::read_job(load_document(options));
+  if (options.count("summary") == 0) {
+    fmt::print("{}", recipe::print(job));
+    return 0;
+  }
+  const train::ModelSummary summary = train::summarise(job);
+  if (options.count("json") == 0) {
+    fmt::print("{}", train::to_text(summary));
+    return 0;
+  }
+  nlohmann::json modules = nlohmann::json::array();
+  for (const auto& module : summary.modules) {
+    modules.push_back({{"module", module.module}, {"activation_bytes", module.bytes}});
+  }
+  fmt::print("{}\n", nlohmann::json{{"parameters", summary.parameters},
+                                    {"trained_parameters", summary.trained_parameters},
+                                    {"forward_flops", summary.forward_flops},
+                                    {"training_flops", summary.training_flops()},
+                                    {"activation_bytes", summary.activation_bytes},
+                                    {"modules", std::move(modules)}}
+                         .dump());
+  return 0;
+}
+
 }  // namespace
 
 int recipe_command(int argc, char** argv) {
@@ -55,7 +84,8 @@ int recipe_command(int argc, char** argv) {
   cxxopts::Options options("trainer recipe " + action,
                            "What a recipe says, and what recipes may say.");
   add_job_options(options);
-  options.add_options()("json", "print JSON (check)")("h,help", "show this help");
+  options.add_options()("json", "print JSON (check, show --summary)")(
+      "summary", "print what the model is and takes instead (show)")("h,help", "show this help");
   const bool has_action = !action.empty();
   const auto parsed = parse_options(options, argc - has_action, argv + has_action);
   if (parsed.count("help") != 0) {
@@ -63,11 +93,7 @@ int recipe_command(int argc, char** argv) {
     return 0;
   }
   if (action == "check") return check(parsed);
-  if (action == "show") {
-    train::JobConfig job = train::read_job(load_document(parsed));
-    fmt::print("{}", recipe::print(job));
-    return 0;
-  }
+  if (action == "show") return show(parsed);
   train::JobConfig job;
   if (action == "schema") {
     fmt::print("{}\n", recipe::json_schema(job));

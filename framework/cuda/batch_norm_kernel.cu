@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "framework/cuda/batch_norm_kernel.h"
 
@@ -339,21 +340,26 @@ bool packs(NormShape shape, std::initializer_list<const void*> tensors) {
   return true;
 }
 
-/// f.template operator()<T>() for the format's type.
+template <class T>
+struct Tag {
+  using type = T;
+};
+
+/// f(Tag<T>) for the format's type.
 template <class F>
 cudaError_t with_type(NormFormat format, const F& f) {
   switch (format) {
     case NormFormat::kFloat:
-      f.template operator()<float>();
+      f(Tag<float>());
       break;
     case NormFormat::kBFloat16:
-      f.template operator()<__nv_bfloat16>();
+      f(Tag<__nv_bfloat16>());
       break;
     case NormFormat::kHalf:
-      f.template operator()<__half>();
+      f(Tag<__half>());
       break;
     case NormFormat::kDouble:
-      f.template operator()<double>();
+      f(Tag<double>());
       break;
   }
   return cudaGetLastError();
@@ -421,7 +427,8 @@ int64_t norm_sums(NormShape shape) {
 
 cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
                                    NormStatistics statistics, cudaStream_t stream) {
-  return with_type(shape.format, [&]<class T>() {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
     const auto* values = static_cast<const T*>(x);
     packs<T>(shape, {x}) ? statistics_as<T, kPack<T>>(shape, values, sums, statistics, stream)
                          : statistics_as<T, 1>(shape, values, sums, statistics, stream);
@@ -430,7 +437,8 @@ cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
 
 cudaError_t launch_normalise(NormShape shape, const void* x, const void* residual,
                              NormFactors factors, bool relu, void* y, cudaStream_t stream) {
-  return with_type(shape.format, [&]<class T>() {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
     const auto* in = static_cast<const T*>(x);
     const auto* add = static_cast<const T*>(residual);
     auto* out = static_cast<T*>(y);
@@ -442,7 +450,8 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
 
 cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors,
                                  cudaStream_t stream) {
-  return with_type(shape.format, [&]<class T>() {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
     packs<T>(shape, {tensors.gradient, tensors.x, tensors.y, tensors.residual, tensors.x_gradient})
         ? backward_as<T, kPack<T>>(shape, tensors, stream)
         : backward_as<T, 1>(shape, tensors, stream);

@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include <string_view>
+#include <vector>
 
 #include "framework/base/error.h"
 
@@ -34,17 +35,21 @@ int64_t count_bmm(Inputs inputs) {
   return 2 * product(sizes(inputs, first)) * sizes(inputs, first + 1)[2];
 }
 
+/// What a list of the convolution's says of a dimension: a single number counts for all.
+int64_t of_dimension(const c10::IValue& list, size_t dimension) {
+  const std::vector<int64_t> values = list.toIntVector();
+  return values.size() == 1 ? values[0] : values.at(dimension);
+}
+
 /// convolution(input [N, C, …], weight, bias, stride, padding, dilation, transposed, …)
 int64_t count_convolution(Inputs inputs) {
   const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
-  const auto stride = inputs[3].toIntVector(), padding = inputs[4].toIntVector(),
-             dilation = inputs[5].toIntVector();
   const bool is_transposed = inputs[6].toBool();
   int64_t places = 1;  // where the kernel is laid
   for (size_t d = 0; d + 2 < input.size(); ++d) {
-    const int64_t reach = dilation[d] * (weight[d + 2] - 1) + 1;
-    places *=
-        is_transposed ? input[d + 2] : (input[d + 2] + 2 * padding[d] - reach) / stride[d] + 1;
+    const int64_t padded = input[d + 2] + 2 * of_dimension(inputs[4], d);
+    const int64_t reach = of_dimension(inputs[5], d) * (weight[d + 2] - 1) + 1;
+    places *= is_transposed ? input[d + 2] : (padded - reach) / of_dimension(inputs[3], d) + 1;
   }
   return 2 * input[0] * places * product(weight);
 }

@@ -19,6 +19,9 @@ constexpr double kNoisy = 0.05;         // coefficient of variation
 constexpr double kBusyOthers = 0.1;     // cores
 constexpr double kWorthShowing = 0.01;  // share of the step
 
+/// Null for what is not known.
+json known(double value) { return value > 0 ? json(value) : json(); }
+
 using Row = std::array<std::string, 7>;
 
 Row row_of(const BenchVariant& variant, double first) {
@@ -80,6 +83,17 @@ std::string energy(const Summary& summary, const json& ranks) {
   if (ranks != 1) return fmt::format("; {:.0f} W on the first GPU", summary.power_w);
   return fmt::format("; {:.0f} W, {:.3g} J a sample", summary.power_w,
                      summary.power_w / summary.samples_per_s);
+}
+
+/// "; 393 GFLOP a step, 0.31 TFLOP/s, 62 % of 0.5 TFLOP/s (…)"
+std::string utilization(const Summary& summary) {
+  if (!(summary.flops_per_step > 0)) return "";
+  const double per_s = summary.flops_per_s();
+  std::string text = fmt::format("; {:.4g} GFLOP a step, {:.3g} TFLOP/s",
+                                 1e-9 * summary.flops_per_step, 1e-12 * per_s);
+  if (!(summary.peak_flops > 0)) return text;
+  return text + fmt::format(", {:.1f} % of {:.3g} TFLOP/s ({})", 100 * per_s / summary.peak_flops,
+                            1e-12 * summary.peak_flops, summary.peak_source);
 }
 
 double worst_condition(const BenchResult& result, const char* name) {
@@ -167,6 +181,12 @@ Summary summary_of(const BenchVariant& variant) {
   summary.step_p95_s = quantile(steps, 0.95);
   summary.first_step_s = median(starts);
   if (!watts.empty()) summary.power_w = median(watts);
+  if (variant.job.is_object()) {
+    summary.flops_per_step =
+        variant.job.value("flops_per_sample", 0.0) * variant.runs[0].samples_per_step;
+    summary.peak_flops = variant.job.value("peak_flops", 0.0);
+    summary.peak_source = variant.job.value("peak_source", std::string());
+  }
   for (const auto& [phase, seconds] : phases) summary.phases_s[phase] = median(seconds);
   return summary;
 }
@@ -184,7 +204,13 @@ json to_json(const Summary& summary) {
           {"phases_s", summary.phases_s},
           {"peak_bytes", summary.peak_bytes},
           {"resident_peak_bytes", summary.resident_peak_bytes},
-          {"power_w", summary.power_w > 0 ? json(summary.power_w) : json()}};
+          {"power_w", known(summary.power_w)},
+          {"flops_per_step", known(summary.flops_per_step)},
+          {"tflops_per_s", known(1e-12 * summary.flops_per_s())},
+          {"peak_tflops_per_s", known(1e-12 * summary.peak_flops)},
+          {"peak_source", summary.peak_source},
+          {"model_flops_utilization",
+           known(summary.peak_flops > 0 ? summary.flops_per_s() / summary.peak_flops : 0)}};
 }
 
 std::string report(const BenchResult& result) {
@@ -197,6 +223,7 @@ std::string report(const BenchResult& result) {
   for (const BenchVariant& variant : result.variants) {
     const Summary summary = summary_of(variant);
     text += fmt::format("{}: {}", variant.name, shares(summary.phases_s));
+    text += utilization(summary);
     text += energy(summary, result.environment.value("ranks", json()));
     text += "\n";
   }

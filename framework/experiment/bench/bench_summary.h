@@ -22,6 +22,11 @@ struct Summary {
   int64_t peak_bytes = 0;                  // the largest of the runs
   int64_t resident_peak_bytes = 0;
   double power_w = 0.0;  // of the first rank's GPU, median of the runs that know it; 0: none does
+  double flops_per_step = 0.0;   // of the model, forward and backward; 0: not known
+  double peak_flops = 0.0;       // a second, of all devices together; 0: not known
+  std::string peak_source = {};  // "data sheet of NVIDIA H200"
+
+  double flops_per_s() const { return step_p50_s > 0 ? flops_per_step / step_p50_s : 0; }
 };
 
 /// Of a variant with at least one run.

@@ -1,0 +1,108 @@
+"""What trainer recipe show --summary and trainer bench say of a model, against PyTorch's own counter."""
+import json
+
+import pytest
+import torch
+import torchvision
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainer import trainer
+
+RECIPE = """
+[model]
+name = "{name}"
+[data]
+kind = "synthetic"
+height = {size}
+width = {size}
+classes = 10
+samples = 64
+eval_samples = 0
+[batch]
+global = 2
+[optimizer]
+name = "sgd"
+[train]
+steps = 2
+"""
+
+
+def recipe(folder, name="resnet18", size=64):
+    path = folder / "job.toml"
+    path.write_text(RECIPE.format(name=name, size=size))
+    return path
+
+
+def summary(path, *words):
+    done = trainer("recipe", "show", "--recipe", path, "--summary", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_counts_what_pytorch_counts(tmp_path, name):
+    model = getattr(torchvision.models, name)(num_classes=10)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(torch.randn(2, 3, 64, 64))
+    found = summary(recipe(tmp_path, name))
+    assert found["forward_flops"] == counter.get_total_flops() // 2
+    assert found["training_flops"] == 3 * found["forward_flops"]
+    assert found["parameters"] == sum(p.numel() for p in model.parameters())
+    assert found["trained_parameters"] == found["parameters"]
+
+
+def test_frozen_parameters_are_not_trained(tmp_path):
+    path = recipe(tmp_path)
+    found = summary(path, "--set", 'model.freeze=["layer*"]')
+    assert 0 < found["trained_parameters"] < found["parameters"] / 10
+
+
+def test_recompute_and_a_smaller_image_keep_less(tmp_path):
+    path = recipe(tmp_path)
+    words = ["--set", "precision.mode=fp32"]
+    whole = summary(path, *words)
+    assert sum(module["activation_bytes"] for module in whole["modules"]) == whole["activation_bytes"]
+    # conv1's and bn1's results alone: 64 channels of 32×32 in float32, each kept.
+    assert whole["activation_bytes"] > 2 * 64 * 32 * 32 * 4
+    blocks = summary(path, *words, "--set", 'train.recompute=["layer*"]')
+    assert blocks["activation_bytes"] < 0.8 * whole["activation_bytes"]
+    assert blocks["forward_flops"] == whole["forward_flops"]
+    small = summary(recipe(tmp_path, size=32), *words)
+    assert small["activation_bytes"] < 0.5 * whole["activation_bytes"]
+
+
+def test_the_summary_is_readable(tmp_path):
+    done = trainer("recipe", "show", "--recipe", recipe(tmp_path), "--summary")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("parameters:  11,181,642 (11,181,642 trained)\n")
+    assert "GFLOP a sample" in done.stdout and "layer1.0.conv1" in done.stdout
+
+
+def test_bench_tells_utilization(tmp_path):
+    out = tmp_path / "bench.json"
+    done = trainer("bench", "--recipe", recipe(tmp_path), "--set", "precision.mode=fp32", "--repeats", 1,
+                   "--steps", 2, "--out", out, "--sweep", "precision.fused=true,false")
+    assert done.returncode == 0, done.stderr
+    per_sample = summary(tmp_path / "job.toml")["training_flops"]
+    for variant in json.loads(out.read_text())["variants"]:
+        found = variant["summary"]
+        assert found["flops_per_step"] == 2 * per_sample
+        assert found["tflops_per_s"] == pytest.approx(1e-12 * found["flops_per_step"] / found["step_p50_s"])
+        assert found["model_flops_utilization"] == pytest.approx(
+            found["tflops_per_s"] / found["peak_tflops_per_s"])
+        assert found["peak_source"] == "measured: products of 2048×2048 matrices in fp32"
+    assert "GFLOP a step" in done.stdout and "TFLOP/s (measured" in done.stdout
+
+
+def test_fused_is_recorded_and_learns_the_same(tmp_path):
+    losses = {}
+    for fused in ("true", "false"):
+        folder = tmp_path / fused
+        done = trainer("--recipe", recipe(tmp_path), "--set", "precision.mode=fp64", "--set",
+                       f"precision.fused={fused}", "--set", "telemetry.every_steps=1", "--output", folder)
+        assert done.returncode == 0, done.stderr
+        assert f"fused = {fused}" in (folder / "recipe.toml").read_text()
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        losses[fused] = [line["loss"] for line in lines if "loss" in line]
+    assert len(losses["true"]) == 2
+    assert losses["true"] == pytest.approx(losses["false"], rel=1e-5)
