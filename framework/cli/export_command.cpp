@@ -1,5 +1,5 @@
 // trainer export: a checkpoint's weights as one safetensors file, with the model's own names or
-// those that another package gives them.
+// those that another package gives them; or as a TorchScript file where the run trained one.
 
 #include <fmt/format.h>
 
@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/units.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/nn/torchscript.h"
 #include "framework/recipe/document.h"
 #include "framework/train/job.h"
 #include "framework/train/renamed_weights.h"
@@ -48,7 +50,8 @@ constexpr std::array<std::string_view, 3> kFormats = {"torchvision", "timm", "hf
 checkpoint::TensorMap named_for(const std::string& package, const train::SavedRun& saved,
                                 const checkpoint::TensorMap& weights) {
   if (std::ranges::find(kFormats, package) == kFormats.end()) {
-    throw Error(Exit::kRecipe, "--format {}: expected torchvision, timm or hf", package);
+    throw Error(Exit::kRecipe, "--format {}: expected torchvision, timm, hf or torchscript",
+                package);
   }
   const train::JobConfig job = train::read_job(recipe::load(saved.recipe.string(), {}));
   for (const nn::WeightNames& names : job.model.model->weight_names()) {
@@ -58,6 +61,20 @@ checkpoint::TensorMap named_for(const std::string& package, const train::SavedRu
               "--format {}: that package has no {}; leave --format out for the names that "
               "model.pretrained takes",
               package, job.model.model.selected());
+}
+
+/// The module that the run began with, as torch.jit.save() would write it, with these weights.
+void save_torchscript(const std::filesystem::path& output, const train::SavedRun& saved,
+                      const checkpoint::TensorMap& weights) {
+  const train::JobConfig job = train::read_job(recipe::load(saved.recipe.string(), {}));
+  const auto* model = dynamic_cast<const nn::TorchScriptConfig*>(&*job.model.model);
+  if (model == nullptr) {
+    throw Error(Exit::kRecipe,
+                "--format torchscript: expected a run with model.torchscript, found model {}; "
+                "LibTorch makes no script of a C++ model",
+                job.model.model.selected());
+  }
+  write_file(output, nn::with_weights(model->file, weights));
 }
 
 }  // namespace
@@ -70,7 +87,9 @@ int export_command(int argc, char** argv) {
   options.add_options()("from", "a run's folder, whose best checkpoint counts, or a checkpoint's",
                         cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
       "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
-      "format", "whose names the weights get: torchvision, timm or hf; not given: the model's own",
+      "format",
+      "whose names the weights get: torchvision, timm or hf; not given: the model's own; "
+      "torchscript: a scripted model with its new weights, for torch.jit.load()",
       cxxopts::value<std::string>(),
       "PACKAGE")("last", "the last step's weights where the run kept a moving average")(
       "h,help", "show this help");
@@ -87,12 +106,16 @@ int export_command(int argc, char** argv) {
                 output.string());
   }
   auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
-  if (parsed.count("format") != 0) {
-    weights = named_for(parsed["format"].as<std::string>(), saved, weights);
-  }
+  const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
+  const bool is_script = format == "torchscript";
+  if (!format.empty() && !is_script) weights = named_for(format, saved, weights);
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
-  checkpoint::save_tensors(output, weights, {{"format", "pt"}});
+  if (is_script) {
+    save_torchscript(output, saved, weights);
+  } else {
+    checkpoint::save_tensors(output, weights, {{"format", "pt"}});
+  }
   fmt::print("{}: {} tensors, {}, of {}\n", output.string(), weights.size(), format_bytes(bytes),
              saved.checkpoint.string());
   return 0;

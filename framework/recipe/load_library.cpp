@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <set>
 #include <string>
 #include <system_error>
 
@@ -41,17 +40,18 @@ Function symbol(void* library, const char* name, const std::string& file) {
       file, name);
 }
 
-/// Symbols are looked up late at first: of a library made for another Brim some may be missing, and
-/// its version says more.
 void load(const fs::path& path, const std::string& place) {
   const std::string file = fmt::format("{}: {}", place, path.string());
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) {
     throw Error(Exit::kRecipe, "{}: expected a shared library, found no such file", file);
   }
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string problem = library == nullptr ? why_not(path) : "";
+  // A library made for another Brim may ask for what this one lacks: its version says more.
+  if (library == nullptr) library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error(Exit::kRecipe, "{}: expected a shared library, but: {}", file, why_not(path));
+    throw Error(Exit::kRecipe, "{}: expected a shared library, but: {}", file, problem);
   }
   const std::string abi = symbol<const char* (*)()>(library, "brim_abi", file)();
   if (abi != BRIM_ABI) {
@@ -60,13 +60,19 @@ void load(const fs::path& path, const std::string& place) {
                 "again with the Brim that this program was installed with",
                 file, abi, BRIM_ABI);
   }
-  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+  if (!problem.empty()) {
     throw Error(Exit::kRecipe,
                 "{}: {}. Link it with brim::library; this program has only the parts of Brim that "
                 "it uses itself",
-                file, why_not(path));
+                file, problem);
   }
   symbol<void (*)()>(library, "brim_register", file)();
+}
+
+/// Its parts are in the registries, which are the process's too.
+fs::path& the_library() {
+  static fs::path path;
+  return path;
 }
 
 }  // namespace
@@ -75,11 +81,18 @@ bool load_library(const Value& document, std::string_view section, std::string_v
   const Value* value = entry(entry(&document, section), key);
   const auto* name = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
   if (name == nullptr || name->empty()) return false;  // reading the recipe says what is wrong
-  static std::set<fs::path> loaded;
   const fs::path path = resolve(*name, value->folder);
-  if (loaded.contains(path)) return false;
-  load(path, fmt::format("{}: [{}] {}", value->location.text(), section, key));
-  return loaded.insert(path).second;
+  if (path == the_library()) return false;
+  const std::string place = fmt::format("{}: [{}] {}", value->location.text(), section, key);
+  if (!the_library().empty()) {
+    throw Error(Exit::kRecipe, "{}: {}: expected {}, which this process has loaded already", place,
+                path.string(), the_library().string());
+  }
+  load(path, place);
+  the_library() = path;
+  return true;
 }
+
+const fs::path& loaded_library() { return the_library(); }
 
 }  // namespace brim::recipe

@@ -1,6 +1,7 @@
 // The shared library of parts that a recipe names (recipe/library.h).
 #pragma once
 
+#include <filesystem>
 #include <string_view>
 
 #include "framework/recipe/document.h"
@@ -8,9 +9,12 @@
 namespace brim::recipe {
 
 /// Loads what the path [section] key of the recipe names and lets it register its parts; nothing
-/// where the recipe has no such key. A library is loaded once and stays; whether it was now. Throws
-/// Error(kRecipe) with the place in the recipe where there is no such file, it doesn't load, or it
-/// was compiled with the headers of another Brim or LibTorch.
+/// where the recipe has no such key. True where that was now: a library stays, and a process has
+/// one. Throws Error(kRecipe) with the place in the recipe where there is no such file, it doesn't
+/// load, it was compiled with the headers of another Brim or LibTorch, or there is one already.
 bool load_library(const Value& document, std::string_view section, std::string_view key);
+
+/// The library of this process; empty where none is loaded.
+const std::filesystem::path& loaded_library();
 
 }  // namespace brim::recipe

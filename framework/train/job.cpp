@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/prometheus.h"
 
@@ -23,6 +24,10 @@ void RunConfig::fields(recipe::Fields& f) {
 }
 
 void ModelSection::fields(recipe::Fields& f) {
+  std::filesystem::path library = recipe::loaded_library();  // read_job() has seen to it
+  f.value("library", library,
+          "shared library with parts of your own, loaded before their names are looked up; it is a "
+          "program: name only one that you trust");
   f.part("name", model, "which model to train");
   f.value("pretrained", pretrained,
           "safetensors file of weights to start from; a last layer for other classes starts anew");
@@ -157,21 +162,37 @@ double peak_learning_rate(const JobConfig& job) {
 
 namespace {
 
+size_t count_parts() {
+  return recipe::registry<nn::ModelConfig>().names().size() +
+         recipe::registry<data::SourceConfig>().names().size() +
+         recipe::registry<data::SamplerConfig>().names().size() +
+         recipe::registry<TaskConfig>().names().size() +
+         recipe::registry<optim::OptimizerConfig>().names().size() +
+         recipe::registry<optim::ScheduleConfig>().names().size();
+}
+
+void load_own_parts(const recipe::Value& document) {
+  const size_t before = count_parts();
+  if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
+  throw Error(
+      Exit::kRecipe,
+      "[model] library: expected a library that adds a part under a new name, found one that "
+      "adds none: its names are taken, or it was compiled with -fvisibility=hidden, which puts "
+      "its parts where nobody looks");
+}
+
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
 recipe::Value with_model_name(recipe::Value document) {
   auto* root = std::get_if<recipe::Table>(&document.data);
-  const auto section =
-      root == nullptr ? decltype(root->entries.begin()){} : root->entries.find("model");
-  if (root == nullptr || section == root->entries.end()) return document;
-  auto* model = std::get_if<recipe::Table>(&section->second.data);
-  if (model == nullptr) return document;
-  const auto file = model->entries.find("torchscript");
-  const auto name = model->entries.find("name");
-  if (file == model->entries.end()) return document;
-  if (name != model->entries.end() && name->second.layer >= file->second.layer) return document;
-  recipe::Value value = file->second;
-  value.data = std::string("torchscript");
-  model->entries.insert_or_assign("name", std::move(value));
+  if (root == nullptr || !root->entries.contains("model")) return document;
+  auto* model = std::get_if<recipe::Table>(&root->entries.find("model")->second.data);
+  if (model == nullptr || !model->entries.contains("torchscript")) return document;
+  recipe::Value name = model->entries.find("torchscript")->second;
+  name.data = std::string("torchscript");
+  const auto given = model->entries.find("name");
+  if (given == model->entries.end() || given->second.layer < name.layer) {
+    model->entries.insert_or_assign("name", std::move(name));
+  }
   return document;
 }
 
@@ -200,6 +221,7 @@ void check_batch(const JobConfig& job) {
 }  // namespace
 
 JobConfig read_job(const recipe::Value& document) {
+  load_own_parts(document);
   JobConfig job;
   recipe::read(with_model_name(document), job);
   job.data.check();

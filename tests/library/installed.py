@@ -7,7 +7,7 @@ import subprocess
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["BRIM_BIN_DIR"]).parent
-LIMIT_S = 600  # only to catch a hang
+LIMIT_S = 1200  # only to catch a hang
 
 
 def run(*command, cwd=None, **env):

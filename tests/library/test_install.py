@@ -1,6 +1,8 @@
 """What cmake --install installs, seen from outside: its programs run, the examples are built with it,
-and their own model trains by recipe."""
+and their own model, dataset and task train by recipe."""
+import json
 import shutil
+import subprocess
 
 import pytest
 from safetensors.numpy import load_file
@@ -22,12 +24,39 @@ def own_model(prefix):
     return built(prefix, "own_model")
 
 
+@pytest.fixture(scope="module")
+def own_dataset(prefix):
+    return built(prefix, "own_dataset")
+
+
 def built(prefix, example):
     """A copy of the example, built in its folder build/ as its recipe expects."""
     folder = prefix / "examples" / example
     shutil.copytree(SOURCE / "examples" / example, folder)
     build(folder, folder / "build", prefix)
     return folder
+
+
+def linked_recipe(own_model):
+    """The example's recipe without its library, which the program has inside."""
+    lines = (own_model / "recipe.toml").read_text().splitlines(keepends=True)
+    recipe = own_model / "linked.toml"
+    recipe.write_text("".join(line for line in lines if not line.startswith("library")))
+    return recipe
+
+
+def refused(prefix, example, library):
+    done = run(prefix / "bin/trainer", "recipe", "check", "--recipe", example / "recipe.toml",
+               "--set", f"model.library={library}")
+    assert done.returncode == 2, done.stderr
+    assert f"{library}: " in done.stderr and "[model] library" in done.stderr, done.stderr
+    return done.stderr
+
+
+def shared_library(path, source, *options):
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-w", "-", "-o", path, *options], input=source, text=True,
+                   check=True)
+    return path
 
 
 def test_installed_programs_find_their_recipes(prefix, tmp_path):
@@ -38,22 +67,44 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
     assert "usage: trainrun" in must_run(prefix / "bin/trainrun", "--help").stdout
 
 
-def test_a_model_of_ones_own_linked_into_a_trainer(own_model, tmp_path):
-    trainer, recipe = own_model / "build/own_trainer", own_model / "recipe.toml"
-    must_run(trainer, "--recipe", recipe, "--output", tmp_path / "run", *STEPS)
-    falling = losses(tmp_path / "run")
-    assert len(falling) == 20 and falling[-1] < 0.8 * falling[0]
-    must_run(trainer, "eval", tmp_path / "run", cwd=tmp_path)
+def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, tmp_path):
+    recipe = own_model / "recipe.toml"
+    must_run(prefix / "bin/trainer", "--recipe", recipe, "--output", tmp_path / "loaded", *STEPS)
+    must_run(own_model / "build/own_trainer", "--recipe", linked_recipe(own_model), "--output", tmp_path / "linked",
+             *STEPS)
+    loaded, linked = losses(tmp_path / "loaded"), losses(tmp_path / "linked")
+    assert len(loaded) == 20 and loaded[-1] < 0.8 * loaded[0]
+    assert loaded == linked
+
+    # A run's folder knows where its library is.
+    must_run(prefix / "bin/trainer", "eval", tmp_path / "loaded", cwd=tmp_path)
     weights = tmp_path / "weights.safetensors"
-    must_run(trainer, "export", tmp_path / "run", "--output", weights)
+    must_run(prefix / "bin/trainer", "export", tmp_path / "loaded", "--output", weights)
     shapes = {name: tensor.shape for name, tensor in load_file(weights).items()}
     assert shapes == {"conv.weight": (16, 3, 3, 3), "conv.bias": (16,), "head.weight": (10, 256), "head.bias": (10,)}
 
 
-def test_its_ranks(own_model, tmp_path):
-    must_run(own_model / "build/own_trainer", "--recipe", own_model / "recipe.toml", "--devices", "cpu,cpu",
-             "--output", tmp_path / "run", *STEPS, "--set", "train.steps=3")
-    assert len(losses(tmp_path / "run")) == 3
+def test_ranks_of_a_library_and_of_a_linked_program(prefix, own_model, tmp_path):
+    for name, program, recipe in (("loaded", prefix / "bin/trainer", own_model / "recipe.toml"),
+                                  ("linked", own_model / "build/own_trainer", linked_recipe(own_model))):
+        must_run(program, "--recipe", recipe, "--devices", "cpu,cpu", "--output", tmp_path / name, *STEPS,
+                 "--set", "train.steps=3")
+        assert len(losses(tmp_path / name)) == 3
+
+
+def test_a_dataset_of_ones_own(prefix, own_dataset, tmp_path):
+    must_run(prefix / "bin/trainer", "--recipe", own_dataset / "recipe.toml", "--output", tmp_path / "run", *STEPS)
+    falling = losses(tmp_path / "run")
+    assert falling[-1] < 0.5 * falling[0]
+
+
+def test_a_task_of_ones_own(prefix, tmp_path):
+    task = built(prefix, "own_task")
+    must_run(prefix / "bin/trainer", "--recipe", task / "recipe.toml", "--output", tmp_path / "run", *STEPS)
+    falling = losses(tmp_path / "run")
+    assert falling[-1] < 0.5 * falling[0]
+    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["eval_top1"] > 50 and "eval_top5" not in last
 
 
 def test_the_trainer_from_code(prefix, tmp_path):
@@ -65,6 +116,30 @@ def test_the_trainer_from_code(prefix, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["weights.safetensors"]  # no run's folder
 
 
-def test_a_wrong_key_is_the_recipes_matter(own_model):
-    done = run(own_model / "build/own_trainer", "--recipe", own_model / "recipe.toml", "--set", "model.width=0")
+def test_a_wrong_shape_is_the_recipes_matter(prefix, own_model):
+    done = run(prefix / "bin/trainer", "--recipe", own_model / "recipe.toml", "--set", "model.width=0")
     assert done.returncode == 2 and "'width' in [model]: expected an integer at least 1" in done.stderr
+
+
+def test_libraries_that_are_none_are_refused(prefix, own_dataset, tmp_path):
+    assert "no such file" in refused(prefix, own_dataset, tmp_path / "absent.so")
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    assert "expected a shared library" in refused(prefix, own_dataset, text)
+    other = shared_library(tmp_path / "other.so", "int x;")
+    assert "without brim_abi()" in refused(prefix, own_dataset, other)
+    old = shared_library(tmp_path / "old.so", 'const char* brim_abi(void) { return "Brim 0.0.1"; }')
+    assert "the headers of Brim 0.0.1, but this program is Brim " in refused(prefix, own_dataset, old)
+
+
+def test_a_library_of_this_brim_can_still_be_wrong(prefix, own_dataset, tmp_path):
+    abi = (prefix / "include/brim/framework/recipe/abi.h").read_text()
+    begin = abi + "const char* brim_abi(void) { return BRIM_ABI; } "
+    half = shared_library(tmp_path / "half.so", begin)
+    assert "without brim_register()" in refused(prefix, own_dataset, half)
+    lacking = shared_library(tmp_path / "lacking.so", begin + "void nowhere(); void brim_register() { nowhere(); }")
+    assert "undefined symbol: nowhere" in refused(prefix, own_dataset, lacking)
+    build(own_dataset, tmp_path / "hidden", prefix, "-DCMAKE_CXX_VISIBILITY_PRESET=hidden")
+    done = run(prefix / "bin/trainer", "recipe", "check", "--recipe", own_dataset / "recipe.toml",
+               "--set", f"model.library={tmp_path}/hidden/libown_dataset.so")
+    assert done.returncode == 2 and "expected a library that adds a part" in done.stderr

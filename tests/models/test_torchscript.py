@@ -117,10 +117,15 @@ def test_it_learns_and_comes_back(net, tmp_path):
     train(recipe, tmp_path / "run")
     falling = losses(tmp_path / "run")
     assert falling[-1] < 0.7 * falling[0]
-    done = trainer("export", tmp_path / "run", "--output", tmp_path / "net.safetensors")
+    done = trainer("export", latest_checkpoint(tmp_path / "run"), "--output", tmp_path / "net.safetensors")
     assert done.returncode == 0, done.stderr
     model.load_state_dict(load_file(tmp_path / "net.safetensors"), strict=True)
     assert model.body[1].num_batches_tracked == 20 and torch.equal(model.order, torch.tensor([2, 0, 1]))
+    script = tmp_path / "trained.pt"
+    done = trainer("export", latest_checkpoint(tmp_path / "run"), "--output", script, "--format", "torchscript")
+    assert done.returncode == 0, done.stderr
+    images = torch.randn(4, 3, 16, 16)
+    assert torch.equal(torch.jit.load(script).eval()(images), model.eval()(images))
     done = trainer("eval", tmp_path / "run", "--json")
     assert done.returncode == 0 and '"samples":64' in done.stdout, done.stderr
 
@@ -156,7 +161,7 @@ def test_a_resumed_run_is_the_whole_one(tmp_path):
 
 def test_memory_that_runs_out_is_known_as_such(net, tmp_path):
     """The interpreter hands the shortage on: the tuner and the step that is taken again live by it."""
-    large = sets(batch__global=40000, data__samples=40000, eval__enabled=False, device__memory_gib=0.3)
+    large = sets(batch__global=40000, data__samples=40000, device__memory_gib=0.3)
     done = trainer("--recipe", net[0], "--output", tmp_path / "run", *large, *sets(train__steps=1))
     assert done.returncode == 0 and "It is taken again from its start with 20000" in done.stderr, done.stderr
     done = trainer("tune", "--recipe", net[0], "--json", *large, *sets(batch__micro="auto"))
