@@ -177,7 +177,7 @@ class Runner {
   at::Tensor loss(const at::Tensor& images, const at::Tensor& labels) {
     const amp::Autocast autocast(at::kCPU, precision_);
     data::DeviceBatch batch;
-    batch.images = images;
+    batch.inputs = images;
     batch.labels = labels;
     return train::Classification(/*label_smoothing=*/0.0).loss(*model_, batch);
   }
