@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/predict.h"
+#include "framework/device/choice.h"
+#include "framework/distributed/group.h"
+#include "framework/train/state.h"
 
 namespace brim::cli {
 namespace {
@@ -40,6 +46,18 @@ cxxopts::Options predict_options() {
 }
 
 }  // namespace
+
+TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved)
+    : job(std::move(of)), device(device::choose_device(job.device)) {
+  if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
+  if (!job.batch.micro) job.batch.micro = *job.batch.global;
+  job.eval.enabled = false;
+  memory = device::memory_of(device, job.device);
+  parts = train::build_parts(job, device, distributed::Group::alone());
+  if (saved) train::restore(saved->checkpoint, job, parts);
+  if (parts.ema) averaged.emplace(*parts.ema);
+  parts.model->eval();
+}
 
 int predict_command(int argc, char** argv) {
   cxxopts::Options options = predict_options();

@@ -12,10 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/cli/predict.h"
 #include "framework/data/sources/picture_files.h"
-#include "framework/device/choice.h"
-#include "framework/distributed/group.h"
 #include "framework/train/inputs.h"
-#include "framework/train/state.h"
 
 namespace brim::cli {
 namespace {
@@ -42,17 +39,6 @@ void print_guesses(const std::string& file, const std::vector<Guess>& guesses, b
 }
 
 }  // namespace
-
-TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved)
-    : job(std::move(of)), device(device::choose_device(job.device)) {
-  if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
-  if (!job.batch.micro) job.batch.micro = *job.batch.global;
-  memory = device::memory_of(device, job.device);
-  parts = train::build_parts(job, device, distributed::Group::alone());
-  if (saved) train::restore(saved->checkpoint, job, parts);
-  if (parts.ema) averaged.emplace(*parts.ema);
-  parts.model->eval();
-}
 
 void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch) {
   if (options.count("in") == 0) {

@@ -12,6 +12,13 @@ at::Tensor rows(const at::Tensor& logits) { return logits.flatten(0, 1); }
 
 }  // namespace
 
+void LanguageModelingConfig::fields(recipe::Fields& f) {
+  f.value(
+      "prompt", prompt,
+      "text that the model goes on with after each evaluation, for people to read; empty: none");
+  f.value("prompt_tokens", prompt_tokens, "how far it goes on", recipe::between(1, 1 << 20));
+}
+
 at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& batch) const {
   const at::Tensor logits = model.forward(batch.inputs);
   if (batch.labels.numel() == 0) return logits.sum();

@@ -23,7 +23,10 @@ class LanguageModeling final : public Task {
 };
 
 struct LanguageModelingConfig final : TaskConfig {
-  void fields(recipe::Fields& /*f*/) override {}
+  std::string prompt;
+  int64_t prompt_tokens = 100;
+
+  void fields(recipe::Fields& f) override;
   bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kTokens; }
   std::unique_ptr<Task> build(const TaskOptions& options) const override {
     return std::make_unique<LanguageModeling>(options.label_smoothing);

@@ -109,7 +109,8 @@ void Recorder::count(const StepRecord& record) {
   state_.step = record.step;
   state_.step_s = sum(record.phase_s) - record.phase_s[static_cast<size_t>(Phase::kEvaluation)] -
                   record.phase_s[static_cast<size_t>(Phase::kCheckpoint)];
-  state_.samples_per_s = static_cast<double>(record.samples) / state_.step_s;
+  const int64_t counted = record.samples * std::max<int64_t>(1, tokens_per_sample_);
+  state_.samples_per_s = static_cast<double>(counted) / state_.step_s;
   state_.learning_rate = record.learning_rate;
   progress_.update(state_);
 }
@@ -140,6 +141,9 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
                          {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
                          {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
                          {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
+  if (tokens_per_sample_ > 0) {
+    json["tokens_per_s"] = samples_per_s * static_cast<double>(tokens_per_sample_);
+  }
   if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
   if (record.memory.peak_bytes > 0) json["memory"] = memory_figures(record.memory);
   if (auto ranks = telemetry::rank_figures(window.works); !ranks.is_null()) {
@@ -156,6 +160,16 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
   events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
   events_->add_scalar("speed/samples_per_s", record.step, samples_per_s);
+}
+
+void Recorder::count_tokens(int64_t tokens_per_sample) {
+  tokens_per_sample_ = tokens_per_sample;
+  state_.samples = "tokens";
+}
+
+void Recorder::sample(int64_t step, const std::string& text) {
+  metrics_.append({{"step", step}, {"text", text}});
+  progress_.note("text: " + text);
 }
 
 void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds) {

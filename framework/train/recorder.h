@@ -55,6 +55,11 @@ class Recorder {
   Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, Timeline& timeline,
            int64_t first_step, int64_t total_steps, int64_t steps_per_epoch);
 
+  /// From now on speed is told in tokens too, of which every sample has so many.
+  void count_tokens(int64_t tokens_per_sample);
+  /// What a language model wrote after an evaluation.
+  void sample(int64_t step, const std::string& text);
+
   /// Of each step, when the host is through with it.
   void step(const StepRecord& record);
   /// On a GPU: since `moment` the device has waited for other ranks. Null is none.
@@ -109,6 +114,7 @@ class Recorder {
   std::deque<PendingLine> pending_;
   std::vector<telemetry::RankWork> all_works_;
   int64_t skipped_steps_ = 0;
+  int64_t tokens_per_sample_ = 0;  // 0: samples are no tokens
 };
 
 }  // namespace brim::train

@@ -13,6 +13,7 @@
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
+#include "framework/train/sample_text.h"
 
 namespace brim::train {
 namespace {
@@ -48,6 +49,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, parts_.device, timeline_, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
+  if (parts_.input.kind() == nn::InputKind::kTokens) recorder_->count_tokens(parts_.input.length);
+  (void)SampleText(job);  // finds now what it would find after the first evaluation
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -325,6 +328,10 @@ bool Trainer::evaluate() {
   for (const auto& [name, value] : *metrics) {
     if (name == best_by.figure) figure = value;
     if (name == "top1") accuracy = value;
+  }
+  if (recorder_) {
+    const std::string text = SampleText(job_).write(parts_);
+    if (!text.empty()) recorder_->sample(progress_.step, text);
   }
   parts_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
   const bool is_best = !progress_.best || best_by.is_better(figure, *progress_.best);

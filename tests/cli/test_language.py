@@ -253,3 +253,11 @@ def test_predict_names_the_likeliest_classes(tmp_path):
     done = trainer("predict", "--devices", "cpu", "--run", run, files[0], "--set",
                    "device.memory_gib=0.0001")
     assert done.returncode == 5, done.stderr
+
+
+def test_what_it_writes_and_tokens_a_second_are_recorded(run):
+    lines = metrics(run)
+    written = [line["text"] for line in lines if "text" in line]
+    assert len(written) >= 2 and all(text.startswith("The trainer ") for text in written)
+    step = next(line for line in lines if "tokens_per_s" in line)
+    assert step["tokens_per_s"] == pytest.approx(64 * step["samples_per_s"])

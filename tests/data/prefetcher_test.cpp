@@ -56,5 +56,32 @@ TEST(DevicePrefetcherTest, TimeGoesToItsPhases) {
   EXPECT_GT(seconds[static_cast<size_t>(Phase::kCopy)], 0);
 }
 
+/// Rows of which sample i counts i + 1.
+class WeightedRows final : public TokenSamples {
+ public:
+  int64_t size() const override { return 7; }
+  TokenShape shape() const override { return {.length = 2, .vocabulary = 9}; }
+  std::string name(int64_t) const override { return "row"; }
+  int64_t weight(int64_t index) const override { return index + 1; }
+  bool is_weighted() const override { return true; }
+  int64_t read(int64_t, RandomStream*, std::span<uint8_t> bytes) const override {
+    std::ranges::fill(bytes, uint8_t{0});
+    return 0;
+  }
+};
+
+TEST(DevicePrefetcherTest, AStepsWeightsAreThoseOfAllItsSamples) {
+  const WeightedRows rows;
+  Timeline timeline;
+  const TokenInputs input{rows.shape(), at::kCPU};
+  // Rank 0 of 2: steps of 4 and 3 samples, micro-batches of one.
+  DevicePrefetcher inputs(rows, {.global_batch = 4, .micro_batch = 1, .world = 2, .epochs = 1},
+                          input, timeline);
+  std::vector<std::pair<int64_t, int64_t>> weights;
+  while (const auto* batch = inputs.next()) weights.emplace_back(batch->weight, batch->step_weight);
+  EXPECT_EQ(weights,
+            (std::vector<std::pair<int64_t, int64_t>>{{1, 10}, {2, 10}, {5, 18}, {6, 18}}));
+}
+
 }  // namespace
 }  // namespace brim::data

@@ -2,6 +2,7 @@
 #include "framework/data/to_device.h"
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
@@ -99,6 +100,48 @@ TEST(ToDeviceTest, MixedImagesShareTheirLabels) {
   const auto erased = draw_changes({.erase = 1}, 1, 0, 0, 3, shape);
   EXPECT_FALSE(
       to_device(three, shape, normalizer, true, at::kFloat, erased).partner_labels.defined());
+}
+
+/// Planes of one row as a batch.
+struct Row {
+  explicit Row(std::vector<int32_t> values, int64_t label = 0)
+      : ids(std::move(values)), labels{label} {
+    batch.count = 1;
+    batch.pixels = {reinterpret_cast<const uint8_t*>(ids.data()), ids.size() * sizeof(int32_t)};
+    batch.labels = labels;
+  }
+  std::vector<int32_t> ids;
+  std::vector<int64_t> labels;
+  Batch batch;
+};
+
+at::Tensor row(std::vector<int64_t> values) { return at::tensor(values, at::kLong).unsqueeze(0); }
+
+TEST(TokensToDeviceTest, AModelSeesAllButTheLastAndPredictsAllButTheFirst) {
+  const Row tokens({5, 3, 8, 1});
+  const DeviceBatch result =
+      tokens_to_device(tokens.batch, {.length = 3, .vocabulary = 9}, at::kCPU);
+  EXPECT_TRUE(result.inputs.equal(row({5, 3, 8})));
+  EXPECT_TRUE(result.labels.equal(row({3, 8, 1})));
+  EXPECT_FALSE(result.partner_labels.defined());
+}
+
+TEST(TokensToDeviceTest, NothingIsPredictedAcrossDocumentsOrInWhatIsLeft) {
+  const Row tokens({5, 3, 8, 1, 0, 0,    // tokens
+                    0, 1, 0, 1, 0, 0,    // positions
+                    1, 1, 2, 2, 0, 0});  // segments
+  const DeviceBatch result = tokens_to_device(
+      tokens.batch, {.length = 5, .vocabulary = 9, .has_documents = true}, at::kCPU);
+  EXPECT_TRUE(result.inputs[0].equal(
+      at::cat({row({5, 3, 8, 1, 0}), row({0, 1, 0, 1, 0}), row({1, 1, 2, 2, 0})})));
+  EXPECT_TRUE(result.labels.equal(row({3, kNoLabel, 1, kNoLabel, kNoLabel})));
+}
+
+TEST(TokensToDeviceTest, ARowThatCannotBeReadPredictsNothing) {
+  const Row tokens({0, 0, 0}, kNoLabel);
+  const DeviceBatch result =
+      tokens_to_device(tokens.batch, {.length = 2, .vocabulary = 9}, at::kCPU);
+  EXPECT_TRUE(result.labels.equal(row({kNoLabel, kNoLabel})));
 }
 
 }  // namespace
