@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 namespace brim::train {
 namespace {
@@ -27,11 +28,11 @@ class Table final : public nn::Model {
 };
 
 data::DeviceBatch batch() {
-  return {.inputs = at::tensor({0, 3, 1, 2, 4, 4}, at::kLong).view({2, 3}),
-          .labels = at::tensor({3, int64_t{data::kNoLabel}, 2, 4, int64_t{data::kNoLabel},
-                                int64_t{data::kNoLabel}},
-                               at::kLong)
-                        .view({2, 3})};
+  constexpr int64_t kNone = data::kNoLabel;
+  data::DeviceBatch result;
+  result.inputs = at::tensor(std::vector<int64_t>{0, 3, 1, 2, 4, 4}).view({2, 3});
+  result.labels = at::tensor(std::vector<int64_t>{3, kNone, 2, 4, kNone, kNone}).view({2, 3});
+  return result;
 }
 
 /// Of the three tokens that are predicted: 0 → 3, 1 → 2, 2 → 4.
@@ -52,8 +53,9 @@ TEST(LanguageModelingTest, WhereNothingIsPredictedLossAndGradientsAreZero) {
   const LanguageModeling task(0.0);
   data::DeviceBatch none = batch();
   none.labels.fill_(data::kNoLabel);
-  data::DeviceBatch empty = {.inputs = at::zeros({0, 3}, at::kLong),
-                             .labels = at::zeros({0, 3}, at::kLong)};
+  data::DeviceBatch empty;
+  empty.inputs = at::zeros({0, 3}, at::kLong);
+  empty.labels = at::zeros({0, 3}, at::kLong);
   for (const data::DeviceBatch& of : {none, empty}) {
     const at::Tensor loss = task.loss(model, of);
     EXPECT_EQ(loss.item<double>(), 0);
