@@ -26,7 +26,7 @@ LayerNorm layer_norm(int64_t channels) {
 }
 
 /// Over the channels of [N, C, H, W].
-at::Tensor normalize(LayerNorm& norm, const at::Tensor& x) {
+at::Tensor over_channels(LayerNorm& norm, const at::Tensor& x) {
   return norm->forward(x.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
 }
 
@@ -85,7 +85,7 @@ class Stem : public Step {
     conv_ = register_module("0", Conv2d(torch::nn::Conv2dOptions(channels, width, 4).stride(4)));
     norm_ = register_module("1", layer_norm(width));
   }
-  at::Tensor forward(at::Tensor x) override { return normalize(norm_, conv_->forward(x)); }
+  at::Tensor forward(at::Tensor x) override { return over_channels(norm_, conv_->forward(x)); }
 
  private:
   Conv2d conv_{nullptr};
@@ -99,7 +99,7 @@ class Downsample : public Step {
     norm_ = register_module("0", layer_norm(width));
     conv_ = register_module("1", Conv2d(torch::nn::Conv2dOptions(width, 2 * width, 2).stride(2)));
   }
-  at::Tensor forward(at::Tensor x) override { return conv_->forward(normalize(norm_, x)); }
+  at::Tensor forward(at::Tensor x) override { return conv_->forward(over_channels(norm_, x)); }
 
  private:
   LayerNorm norm_{nullptr};
@@ -162,7 +162,7 @@ class Classifier : public torch::nn::Module {
     linear_ = register_module("2", Linear(width, classes));
   }
   at::Tensor forward(const at::Tensor& x) {
-    return nn::apply(linear_, normalize(norm_, x).flatten(1));
+    return nn::apply(linear_, over_channels(norm_, x).flatten(1));
   }
 
  private:

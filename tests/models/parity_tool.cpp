@@ -22,7 +22,6 @@
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/recipe/read.h"
-#include "framework/train/classification.h"
 #include "framework/train/pretrained.h"
 #include "framework/train/renamed_weights.h"
 #include "models/register.h"
@@ -176,10 +175,12 @@ class Runner {
   }
   at::Tensor loss(const at::Tensor& images, const at::Tensor& labels) {
     const amp::Autocast autocast(at::kCPU, precision_);
-    data::DeviceBatch batch;
-    batch.inputs = images;
-    batch.labels = labels;
-    return train::Classification(/*label_smoothing=*/0.0).loss(*model_, batch);
+    at::Tensor loss;
+    for (const auto& [logits, weight] : model_->training_logits(images)) {
+      const at::Tensor part = at::cross_entropy_loss(logits, labels);
+      loss = loss.defined() ? loss + weight * part : part;
+    }
+    return loss;
   }
 
   const Job& job_;
