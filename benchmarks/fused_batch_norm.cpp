@@ -36,8 +36,8 @@ struct Work {
         residual.defined() ? norm->forward_add_relu(x, residual) : norm->forward_relu(x);
     y.backward(gradient);
     const double taken = seconds() - start;
-    x.mutable_grad() = {};
-    if (residual.defined()) residual.mutable_grad() = {};
+    x.mutable_grad() = at::Tensor();
+    if (residual.defined()) residual.mutable_grad() = at::Tensor();
     norm->zero_grad();
     return taken;
   }

@@ -4,14 +4,14 @@ namespace brim::nn {
 
 int64_t use_fused(torch::nn::Module& module, bool on) {
   int64_t count = 0;
-  const auto use = [&](torch::nn::Module* inside) {
-    auto* fusable = dynamic_cast<Fusable*>(inside);
-    if (fusable == nullptr) return;
-    fusable->use_fused(on);
-    ++count;
+  const auto set = [&](torch::nn::Module& one) {
+    if (auto* fusable = dynamic_cast<Fusable*>(&one)) {
+      fusable->use_fused(on);
+      ++count;
+    }
   };
-  use(&module);  // which need not be in a shared_ptr
-  for (const auto& inside : module.modules(/*include_self=*/false)) use(inside.get());
+  set(module);
+  for (const auto& inside : module.modules(/*include_self=*/false)) set(*inside);
   return count;
 }
 

@@ -56,12 +56,13 @@ def test_bad_recipe(name, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_tokens_have_no_task_yet(tmp_path):
+def test_tokens_are_no_images(tmp_path):
     (tmp_path / "train.bin").write_bytes(bytes(4096))
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "tokens"\n[data.train]\npath = "train.bin"\n'
                       '[optimizer]\nname = "sgd"\n')
-    refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2, 'kind = "tokens" has no task yet')
+    refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2,
+            'mlp takes images, but [data] kind = "tokens" gives token sequences')
     assert not (tmp_path / "run").exists()
 
 

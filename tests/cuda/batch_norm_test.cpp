@@ -2,6 +2,7 @@
 #include "framework/nn/batch_norm.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <vector>
 

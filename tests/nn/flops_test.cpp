@@ -20,16 +20,14 @@ TEST(FlopCounter, CountsConvolutionsOfAllKinds) {
   const FlopCounter counter;
   int64_t expected = 0;
   // Strided, padded and dilated: (9 + 2 - 5) / 2 + 1 = 4 places each way.
-  at::conv2d(at::rand({2, 6, 9, 9}), at::rand({8, 6, 3, 3}), at::Tensor(), at::IntArrayRef{2, 2},
-             at::IntArrayRef{1, 1}, at::IntArrayRef{2, 2});
+  at::conv2d(at::rand({2, 6, 9, 9}), at::rand({8, 6, 3, 3}), {}, 2, at::IntArrayRef{1}, 2);
   expected += 2 * 2 * (4 * 4) * 8 * 6 * 3 * 3;
   EXPECT_EQ(counter.total(), expected);
-  // A single number counts for both dimensions.
-  at::conv2d(at::rand({1, 6, 5, 5}), at::rand({12, 2, 3, 3}), at::Tensor(), at::IntArrayRef{1},
-             at::IntArrayRef{0}, at::IntArrayRef{1}, /*groups=*/3);
+  at::conv2d(at::rand({1, 6, 5, 5}), at::rand({12, 2, 3, 3}), {}, 1, at::IntArrayRef{0}, 1,
+             /*groups=*/3);
   expected += 2 * (3 * 3) * 12 * 2 * 3 * 3;
   EXPECT_EQ(counter.total(), expected);
-  at::conv_transpose2d(at::rand({1, 4, 5, 5}), at::rand({4, 3, 2, 2}), at::Tensor(), {2, 2});
+  at::conv_transpose2d(at::rand({1, 4, 5, 5}), at::rand({4, 3, 2, 2}), {}, 2);
   expected += 2 * (5 * 5) * 4 * 3 * 2 * 2;
   EXPECT_EQ(counter.total(), expected);
   at::conv1d(at::rand({3, 4, 10}), at::rand({5, 4, 3}), at::rand({5}));
