@@ -66,15 +66,14 @@ void WeightFiles::add_index(const std::filesystem::path& path) {
   const auto file_of = parse_weight_index(read_file(path, Exit::kCheckpoint, kLongestIndex), where);
   std::set<std::string> names;
   for (const auto& [tensor, file] : file_of) names.insert(file);
+  for (const std::string& name : names) {
+    if (std::filesystem::exists(path.parent_path() / name)) continue;
+    throw Error(Exit::kCheckpoint, "{}: the file {} is missing beside it", where, in_quotes(name));
+  }
   std::set<std::string> found;
   for (const std::string& name : names) {
-    const std::filesystem::path file = path.parent_path() / name;
-    if (!std::filesystem::exists(file)) {
-      throw Error(Exit::kCheckpoint, "{}: the file {} is missing beside it", where,
-                  in_quotes(name));
-    }
     const size_t before = tensors_.size();
-    add(file);
+    add(path.parent_path() / name);
     for (size_t i = before; i < tensors_.size(); ++i) {
       const std::string& tensor = tensors_[i].name;
       const auto expected = file_of.find(tensor);

@@ -93,7 +93,7 @@ def test_weights_come_and_go_with_a_packages_names(tmp_path, model, package):
 def test_formats_that_a_model_lacks_are_refused(tmp_path):
     recipe = recipe_of(tmp_path, "small_cnn")
     assert trainer("--recipe", recipe, "--output", tmp_path / "run").returncode == 0
-    for name, words in (("timm", "that package has no small_cnn"), ("onnx", "expected torchvision, timm or hf")):
+    for name, words in (("timm", "that package has no small_cnn"), ("onnx", "expected torchvision, timm, hf or torchscript")):
         done = trainer("export", tmp_path / "run", "--output", tmp_path / "w", "--format", name)
         assert done.returncode == 2 and words in done.stderr, done.stderr
     assert not (tmp_path / "w").exists()
