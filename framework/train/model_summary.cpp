@@ -73,7 +73,7 @@ ModelSummary summarise(JobConfig& job) {
     const amp::Autocast autocast(parts.device.type(), parts.precision);
     const ModuleMemory memory(*parts.model, parts.device);
     const at::Tensor loss = parts.task->loss(*parts.model, input->tensors);
-    summary.modules = memory.largest(parts.model->modules().size() + 1);
+    summary.modules = memory.held();  // while `loss` holds what backward needs
   }
   for (auto& module : summary.modules) {
     module.bytes /= kSamples;

@@ -56,11 +56,11 @@ class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
 
   std::vector<ModuleBytes> at_peak() const {
     const std::lock_guard lock(mutex_);
-    std::vector<ModuleBytes> result;
-    for (size_t i = 0; i < at_peak_.size(); ++i) {
-      if (at_peak_[i] > 0) result.push_back({names_[i], at_peak_[i]});
-    }
-    return result;
+    return by_size(at_peak_);
+  }
+  std::vector<ModuleBytes> now() const {
+    const std::lock_guard lock(mutex_);
+    return by_size(live_);
   }
 
  private:
@@ -68,6 +68,16 @@ class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
     size_t module;
     int64_t bytes;
   };
+
+  std::vector<ModuleBytes> by_size(const std::vector<int64_t>& bytes) const {
+    std::vector<ModuleBytes> result;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] > 0) result.push_back({names_[i], bytes[i]});
+    }
+    std::sort(result.begin(), result.end(),
+              [](const ModuleBytes& a, const ModuleBytes& b) { return a.bytes > b.bytes; });
+    return result;
+  }
 
   /// The parameter that `tensor` is, or is a view or a cast of.
   static const c10::TensorImpl* parameter_behind(const at::Tensor& tensor) {
@@ -143,10 +153,10 @@ ModuleMemory::~ModuleMemory() = default;
 
 std::vector<ModuleBytes> ModuleMemory::largest(size_t count) const {
   std::vector<ModuleBytes> result = observer_->at_peak();
-  std::sort(result.begin(), result.end(),
-            [](const ModuleBytes& a, const ModuleBytes& b) { return a.bytes > b.bytes; });
   if (result.size() > count) result.resize(count);
   return result;
 }
+
+std::vector<ModuleBytes> ModuleMemory::held() const { return observer_->now(); }
 
 }  // namespace brim::train

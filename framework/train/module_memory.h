@@ -27,6 +27,8 @@ class ModuleMemory {
 
   /// What modules held when all together held most, largest first, at most `count`.
   std::vector<telemetry::ModuleBytes> largest(size_t count) const;
+  /// What modules hold now, largest first.
+  std::vector<telemetry::ModuleBytes> held() const;
 
  private:
   class Observer;
