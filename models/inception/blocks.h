@@ -27,7 +27,7 @@ struct UnitOptions {
 class Unit : public torch::nn::Module {
  public:
   Unit(int64_t inputs, int64_t outputs, const UnitOptions& options);
-  at::Tensor forward(const at::Tensor& x) { return bn_->forward(conv_->forward(x)).relu_(); }
+  at::Tensor forward(const at::Tensor& x) { return bn_->forward_relu(conv_->forward(x)); }
 
  private:
   torch::nn::Conv2d conv_{nullptr};
