@@ -23,6 +23,11 @@ function(brim_install)
   get_property(links GLOBAL PROPERTY BRIM_LINKS)
   list(REMOVE_DUPLICATES links)
   list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  foreach(module IN LISTS modules)  # objects compiled apart, for one instruction set each
+    get_target_property(sources ${module} SOURCES)
+    list(FILTER sources INCLUDE REGEX "TARGET_OBJECTS")
+    list(APPEND objects ${sources})
+  endforeach()
   add_library(brim STATIC ${objects} $<FILTER:$<TARGET_OBJECTS:trainer>,EXCLUDE,/main\\.cpp>)
   set_target_properties(brim PROPERTIES LINKER_LANGUAGE CXX)
 
