@@ -12,7 +12,7 @@ DataShape shape_of(const JobConfig& job) {
           .sample_bytes = train->sample_bytes(),
           .samples = train->size(),
           .cache_bytes = job.data.source->cache_bytes(),
-          .has_evaluation = job.data.open_eval() != nullptr};
+          .has_evaluation = job.eval.enabled && job.data.open_eval() != nullptr};
 }
 
 ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)

@@ -225,6 +225,15 @@ def test_trainer_tune_prints_the_probes_and_trains_nothing(tmp_path):
     assert text.returncode == 0 and "samples/s" in text.stdout
 
 
+def test_a_job_without_evaluation_is_tuned_without(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    result = trainer("tune", "--recipe", recipe, "--json", "--fresh",
+                     *sets(device__memory_gib=0.4, eval__enabled=False), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["micro"] > 8
+
+
 RULES = [("linear", 0.01 * 4), ("sqrt", 0.01 * 2), ("none", 0.01)]
 
 
