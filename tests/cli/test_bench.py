@@ -88,7 +88,9 @@ def test_a_replay_needs_nothing_but_its_file(bench, tmp_path):
     assert done.returncode == 0, done.stderr
     again = json.loads((tmp_path / "G.json").read_text())["variants"]
     assert [v["name"] for v in again] == [file["variants"][0]["name"]]
-    assert again[0]["job"] == file["variants"][0]["job"] and again[0]["steps"] == 8
+    jobs = [again[0]["job"], file["variants"][0]["job"]]
+    assert all(job.pop("peak_flops") > 0 for job in jobs)  # measured each time
+    assert jobs[0] == jobs[1] and again[0]["steps"] == 8
     assert "too noisy to say" in done.stdout  # of one run nothing can be said
     for more in (["--recipe", DIGITS], ["--data", "real"], ["--sweep", "batch.micro=1"]):
         refused = trainer("bench", "--replay", "F.json", *more, cwd=tmp_path)
