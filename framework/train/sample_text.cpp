@@ -1,5 +1,6 @@
 #include "framework/train/sample_text.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "framework/base/error.h"
@@ -10,6 +11,16 @@
 #include "framework/train/language_modeling.h"
 
 namespace brim::train {
+namespace {
+
+/// Valid UTF-8: a model of bytes writes others too, and U+FFFD stands for those.
+std::string readable(const std::string& text) {
+  using nlohmann::json;
+  const std::string quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json::parse(quoted).get<std::string>();
+}
+
+}  // namespace
 
 SampleText::SampleText(const JobConfig& job) : seed_(static_cast<uint64_t>(job.run.seed)) {
   const auto* task = dynamic_cast<const LanguageModelingConfig*>(&*job.train.task);
@@ -35,7 +46,7 @@ std::string SampleText::write(Parts& parts) const {
     const auto found =
         generate(parts, {ids_},
                  {.most_tokens = most_tokens_, .seed = seed_, .end = tokenizer_->end_of_text()});
-    text = prompt_ + tokenizer_->decode(found.front());
+    text = readable(prompt_ + tokenizer_->decode(found.front()));
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped) throw;
   }

@@ -50,7 +50,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   recorder_.emplace(job_, folder_, parts_.device, timeline_, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
   if (parts_.input.kind() == nn::InputKind::kTokens) recorder_->count_tokens(parts_.input.length);
-  (void)SampleText(job);  // finds now what it would find after the first evaluation
+  // Finds now what it would find after the first evaluation.
+  if (parts_.eval_data != nullptr) (void)SampleText(job);
 }
 
 void Trainer::profile(ProfileSteps steps) {
