@@ -26,11 +26,10 @@ for ours, theirs in [
                                     "convnext_small", "convnext_base")),
         ("vit_b16", "vit_b_16"), ("vit_l16", "vit_l_16")]:
     MODELS.append((ours, "torchvision", getattr(torchvision.models, theirs), 224))
+# timm's names differ by family, not by size.
 for ours, theirs in [
-        ("resnet50", "resnet50"), ("wide_resnet50_2", "wide_resnet50_2"), ("resnext50_32x4d", "resnext50_32x4d"),
-        ("convnext_tiny", "convnext_tiny"), ("convnext_small", "convnext_small"),
-        ("convnext_base", "convnext_base"), ("vit_s16", "vit_small_patch16_224"),
-        ("vit_b16", "vit_base_patch16_224"), ("vit_l16", "vit_large_patch16_224")]:
+        ("resnet50", "resnet50"), ("resnext50_32x4d", "resnext50_32x4d"), ("convnext_tiny", "convnext_tiny"),
+        ("vit_s16", "vit_small_patch16_224"), ("vit_b16", "vit_base_patch16_224")]:
     MODELS.append((ours, "timm", functools.partial(timm.create_model, theirs), 224))
 INCEPTION = functools.partial(torchvision.models.inception_v3, init_weights=True)
 MODELS += [({"name": "inception_v3"}, "torchvision", functools.partial(INCEPTION, aux_logits=True), 299),
