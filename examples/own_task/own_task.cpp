@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "framework/recipe/library.h"
-#include "framework/train/task.h"
+#include "framework/train/tasks/task.h"
 
 namespace {
 

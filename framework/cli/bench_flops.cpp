@@ -8,7 +8,7 @@
 #include "framework/base/log.h"
 #include "framework/recipe/document.h"
 #include "framework/train/job.h"
-#include "framework/train/model_summary.h"
+#include "framework/train/observe/model_summary.h"
 
 namespace brim::cli {
 namespace {

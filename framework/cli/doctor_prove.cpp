@@ -16,8 +16,8 @@
 #include "framework/distributed/ranks.h"
 #include "framework/recipe/document.h"
 #include "framework/telemetry/run_record.h"
-#include "framework/train/ceiling.h"
 #include "framework/train/job.h"
+#include "framework/train/observe/ceiling.h"
 
 namespace brim::cli {
 namespace {

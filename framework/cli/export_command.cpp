@@ -19,8 +19,8 @@
 #include "framework/nn/torchscript.h"
 #include "framework/recipe/document.h"
 #include "framework/train/job.h"
-#include "framework/train/renamed_weights.h"
 #include "framework/train/run_folder.h"
+#include "framework/train/weights/renamed_weights.h"
 
 namespace brim::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "framework/data/sources/tokens.h"
 #include "framework/text/text_file.h"
 #include "framework/text/tokenizer_files.h"
-#include "framework/train/generate.h"
+#include "framework/train/tasks/generate.h"
 
 namespace brim::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/recipe/read.h"
-#include "framework/train/task.h"
+#include "framework/train/tasks/task.h"
 #include "models/register.h"
 
 namespace brim::cli {

@@ -12,7 +12,7 @@
 #include "framework/cli/options.h"
 #include "framework/recipe/read.h"
 #include "framework/train/job.h"
-#include "framework/train/model_summary.h"
+#include "framework/train/observe/model_summary.h"
 
 namespace brim::cli {
 namespace {

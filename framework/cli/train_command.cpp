@@ -25,12 +25,12 @@
 #include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
-#include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
 #include "framework/train/job_record.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/trainer.h"
+#include "framework/train/tuning/batch_tuner.h"
 
 namespace brim::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "framework/device/choice.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
-#include "framework/train/batch_tuner.h"
 #include "framework/train/job.h"
+#include "framework/train/tuning/batch_tuner.h"
 
 namespace brim::cli {
 

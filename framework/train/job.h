@@ -18,7 +18,7 @@
 #include "framework/optim/schedule.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/part.h"
-#include "framework/train/task.h"
+#include "framework/train/tasks/task.h"
 #include "framework/tune/batch_search.h"
 
 namespace brim::train {

@@ -20,8 +20,8 @@
 #include "framework/nn/fused.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/input_shape.h"
-#include "framework/train/layer_decay.h"
-#include "framework/train/pretrained.h"
+#include "framework/train/weights/layer_decay.h"
+#include "framework/train/weights/pretrained.h"
 
 namespace brim::train {
 namespace {

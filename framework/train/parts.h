@@ -20,7 +20,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/train/job.h"
-#include "framework/train/task.h"
+#include "framework/train/tasks/task.h"
 
 namespace brim::train {
 

@@ -13,7 +13,7 @@
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
-#include "framework/train/sample_text.h"
+#include "framework/train/tasks/sample_text.h"
 
 namespace brim::train {
 namespace {

@@ -12,7 +12,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
-#include "framework/train/task.h"
+#include "framework/train/tasks/task.h"
 #include "models/register.h"
 
 namespace brim::doctor {

@@ -22,8 +22,8 @@
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/recipe/read.h"
-#include "framework/train/pretrained.h"
-#include "framework/train/renamed_weights.h"
+#include "framework/train/weights/pretrained.h"
+#include "framework/train/weights/renamed_weights.h"
 #include "models/register.h"
 
 namespace brim {

@@ -16,8 +16,8 @@
 #include "framework/checkpoint/tensors.h"
 #include "framework/nn/model.h"
 #include "framework/recipe/read.h"
-#include "framework/train/language_modeling.h"
-#include "framework/train/pretrained.h"
+#include "framework/train/tasks/language_modeling.h"
+#include "framework/train/weights/pretrained.h"
 #include "models/gpt2/gpt2.h"
 #include "models/register.h"
 

@@ -1,0 +1,126 @@
+#include "framework/train/observe/ceiling.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/train/input_shape.h"
+#include "framework/train/trainer.h"
+
+namespace brim::train {
+namespace {
+
+constexpr int64_t kWarmUpSteps = 3;
+constexpr int64_t kFewestSteps = 5;
+constexpr int64_t kMostSteps = 100;
+constexpr double kLongEnoughS = 10;
+constexpr int64_t kMostReady = 64;
+constexpr int64_t kReadyBytes = int64_t{64} << 20;
+
+/// A few samples that look like this, made beforehand.
+std::vector<std::vector<uint8_t>> ready_samples(const nn::ModelShape& shape, int64_t sample_bytes) {
+  const int64_t bytes = std::max<int64_t>(1, sample_bytes);
+  const int64_t count = std::clamp(kReadyBytes / bytes, int64_t{1}, kMostReady);
+  recipe::Slot<data::SourceConfig> source("");
+  select_synthetic(shape, count, 0, source);
+  const auto made = source->open_train({});
+  std::vector<std::vector<uint8_t>> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    samples.emplace_back(static_cast<size_t>(bytes));
+    made->read(i, nullptr, samples.back());
+  }
+  return samples;
+}
+
+/// Stands in for a dataset: as many samples, of the same shape and labels, but what is read is one
+/// of those. Not augmented.
+template <class Samples>
+class ReadySamples : public Samples {
+ public:
+  explicit ReadySamples(std::unique_ptr<data::Dataset> original)
+      : samples_(dynamic_cast<const Samples&>(*original)), original_(std::move(original)) {}
+
+  int64_t size() const override { return original_->size(); }
+  decltype(std::declval<Samples>().shape()) shape() const override { return samples_.shape(); }
+  int64_t classes() const override { return original_->classes(); }
+  std::string name(int64_t index) const override { return original_->name(index); }
+  int64_t label(int64_t index) const override { return original_->label(index); }
+  std::span<const int64_t> shard_ends() const override { return original_->shard_ends(); }
+
+  int64_t read(int64_t index, RandomStream* /*random*/, std::span<uint8_t> bytes) const override {
+    std::ranges::copy(ready_[static_cast<size_t>(index) % ready_.size()], bytes.begin());
+    return label(index);
+  }
+
+  void make(const nn::ModelShape& shape) { ready_ = ready_samples(shape, this->sample_bytes()); }
+
+ protected:
+  const Samples& samples_;
+
+ private:
+  std::unique_ptr<data::Dataset> original_;
+  std::vector<std::vector<uint8_t>> ready_;
+};
+
+using ReadyTokens = ReadySamples<data::TokenSamples>;
+
+class ReadyImages final : public ReadySamples<data::ImageSamples> {
+ public:
+  using ReadySamples::ReadySamples;
+  int64_t classes() const override { return samples_.classes(); }
+  int64_t label(int64_t index) const override { return samples_.label(index); }
+  std::vector<std::string> class_names() const override { return samples_.class_names(); }
+};
+
+template <class Ready>
+std::unique_ptr<data::Dataset> ready(std::unique_ptr<data::Dataset> original,
+                                     const nn::ModelShape& shape) {
+  auto result = std::make_unique<Ready>(std::move(original));
+  result->make(shape);
+  return result;
+}
+
+void require_going_on() {
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped while the ceiling was measured");
+}
+
+}  // namespace
+
+Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memory) {
+  if (!job.batch.global || !job.batch.micro) {
+    throw Error(Exit::kRecipe,
+                "[batch] global and micro: expected the numbers that a run records, "
+                "found auto");
+  }
+  job.optimizer.learning_rate = 0;
+  Parts parts = build_parts(job, device, distributed::Group::alone());
+  const bool has_images = parts.input.kind() == nn::InputKind::kImages;
+  parts.train_data = (has_images ? ready<ReadyImages>
+                                 : ready<ReadyTokens>)(std::move(parts.train_data), parts.input);
+  Trainer trainer(job, std::move(parts), TrainState{}, RunFolder{}, memory);
+  for (int64_t step = 0; step < kWarmUpSteps; ++step) {
+    require_going_on();
+    trainer.train_step();
+  }
+  memory.synchronize();
+  Ceiling result;
+  const double start_s = now_s();
+  while (result.steps < kMostSteps &&
+         (result.steps < kFewestSteps || now_s() - start_s < kLongEnoughS)) {
+    require_going_on();
+    trainer.train_step();
+    ++result.steps;
+  }
+  memory.synchronize();
+  result.seconds = now_s() - start_s;
+  result.samples_per_s = static_cast<double>(result.steps * *job.batch.global) / result.seconds;
+  return result;
+}
+
+}  // namespace brim::train

@@ -1,0 +1,107 @@
+#include "framework/train/observe/model_summary.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/timeline.h"
+#include "framework/base/units.h"
+#include "framework/device/peak.h"
+#include "framework/nn/flops.h"
+#include "framework/train/inputs.h"
+#include "framework/train/observe/module_memory.h"
+#include "framework/train/parts.h"
+#include "framework/train/tuning/probe_job.h"
+
+namespace brim::train {
+namespace {
+
+constexpr int64_t kSamples = 2;  // one is too few for a batch norm of one pixel
+constexpr int64_t kSide = 2048;  // of the measured product's factors
+constexpr double kMeasured_s = 1.0;
+constexpr int kFewestProducts = 3;
+
+/// Two operations for each multiply-add of the product, by the seconds of the fastest.
+double measured_flops(at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = at::randn({kSide, kSide}).to(type), b = at::randn({kSide, kSide}).to(type);
+  double best_s = 0;
+  const double start_s = now_s();
+  for (int i = 0; i < kFewestProducts || now_s() - start_s < kMeasured_s; ++i) {
+    const double before_s = now_s();
+    at::mm(a, b);
+    const double taken_s = now_s() - before_s;
+    if (i == 0) continue;
+    best_s = best_s > 0 ? std::min(best_s, taken_s) : taken_s;
+  }
+  return 2.0 * kSide * kSide * kSide / best_s;
+}
+
+at::ScalarType type_of(const std::string& format) {
+  if (format == "bf16") return at::kBFloat16;
+  if (format == "fp16") return at::kHalf;
+  return format == "fp64" ? at::kDouble : at::kFloat;
+}
+
+}  // namespace
+
+int64_t ModelSummary::training_flops() const { return nn::kTrainingPasses * forward_flops; }
+
+ModelSummary summarise(JobConfig& job) {
+  const DataShape shape = shape_of(job);
+  ProbeJob probe(job, shape);
+  probe.set_size(kSamples, kSamples, /*world=*/1);
+  Parts parts = build_parts(job, c10::kCPU, distributed::Group::alone());
+  parts.model->train();
+  Timeline timeline;
+  const auto inputs = Inputs(job, parts).training(0, kSamples, nullptr, timeline);
+  const auto* input = inputs->next();
+
+  ModelSummary summary;
+  for (const at::Tensor& parameter : parts.model->parameters()) {
+    summary.parameters += parameter.numel();
+    if (parameter.requires_grad()) summary.trained_parameters += parameter.numel();
+  }
+  {
+    const at::NoGradGuard no_grad;
+    const nn::FlopCounter counter;
+    parts.task->loss(*parts.model, input->tensors);
+    summary.forward_flops = counter.total() / kSamples;
+  }
+  {
+    const amp::Autocast autocast(parts.device.type(), parts.precision);
+    const ModuleMemory memory(*parts.model, parts.device);
+    const at::Tensor loss = parts.task->loss(*parts.model, input->tensors);
+    summary.modules = memory.held();  // while `loss` holds what backward needs
+  }
+  for (auto& module : summary.modules) {
+    module.bytes /= kSamples;
+    summary.activation_bytes += module.bytes;
+  }
+  return summary;
+}
+
+std::string to_text(const ModelSummary& summary) {
+  std::string text = fmt::format(
+      "parameters:  {} ({} trained)\n"
+      "forward:     {:.4g} GFLOP a sample (two for each multiply-add); training {:.4g}\n"
+      "activations: {} a sample\n",
+      format_count(summary.parameters), format_count(summary.trained_parameters),
+      1e-9 * static_cast<double>(summary.forward_flops),
+      1e-9 * static_cast<double>(summary.training_flops()), format_bytes(summary.activation_bytes));
+  const size_t count = std::min(summary.modules.size(), kLargestModules);
+  for (size_t i = 0; i < count; ++i) {
+    text += fmt::format("  {:<30} {}\n", summary.modules[i].module,
+                        format_bytes(summary.modules[i].bytes));
+  }
+  return text;
+}
+
+Peak peak_of(const std::string& gpu, const std::string& format) {
+  if (!gpu.empty()) return {device::peak_flops(gpu, format), "data sheet of " + gpu};
+  return {measured_flops(type_of(format)),
+          fmt::format("measured: products of {0}×{0} matrices in {1}", kSide, format)};
+}
+
+}  // namespace brim::train

@@ -1,0 +1,217 @@
+#include "framework/train/observe/recorder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/telemetry/recipe_events.h"
+#include "framework/telemetry/run_record.h"
+
+namespace brim::train {
+namespace {
+
+/// The files of an earlier part of the run must end where this part begins.
+const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
+  telemetry::cut_back_metrics(folder.metrics(), first_step);
+  telemetry::cut_back_events(folder.path, first_step);
+  return folder.path;
+}
+
+/// Caps that are none are left out.
+nlohmann::json memory_figures(const device::MemoryStats& memory) {
+  nlohmann::json figures = {{"allocated_bytes", memory.allocated_bytes},
+                            {"reserved_bytes", memory.reserved_bytes},
+                            {"peak_bytes", memory.peak_bytes}};
+  if (memory.cap_bytes < std::numeric_limits<int64_t>::max()) {
+    figures["cap_bytes"] = memory.cap_bytes;
+  }
+  return figures;
+}
+
+double sum(const std::array<double, kPhaseCount>& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+}  // namespace
+
+Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
+                   Timeline& timeline, int64_t first_step, int64_t total_steps,
+                   int64_t steps_per_epoch)
+    : every_steps_(job.telemetry.every_steps),
+      shows_gradient_norm_(job.train.clip_norm > 0),
+      record_(folder.record()),
+      metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
+  if (device.is_cuda()) {
+    device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
+    phases_ = std::make_unique<DevicePhases>(timeline, device);
+  }
+  if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
+    prometheus_ = std::make_unique<telemetry::Prometheus>(
+        *target, telemetry::Labels{{"run", job.run.name},
+                                   {"folder", folder.path.string()},
+                                   {"device", device.str()},
+                                   {"version", telemetry::brim_version()},
+                                   {"steps", std::to_string(total_steps)}});
+  }
+  if (job.telemetry.tensorboard) {
+    events_ = std::make_unique<telemetry::EventFile>(folder.path);
+    telemetry::add_recipe(*events_, first_step,
+                          read_file(folder.recipe(), Exit::kResource, telemetry::kLongestRunFile));
+  }
+  state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
+  state_.steps = total_steps;
+}
+
+void Recorder::step(const StepRecord& record) {
+  if (phases_ == nullptr) return count(record);
+  phases_->end_step();
+  enqueued_.push_back(record);
+  count_passed_steps(/*wait_for=*/0);
+}
+
+void Recorder::communicates_since(std::shared_ptr<const device::StreamEvent> moment) {
+  if (phases_ != nullptr && moment != nullptr) {
+    phases_->begin(Phase::kCommunication, std::move(moment));
+  }
+}
+
+/// Counts the steps that the device is through with; waits for those up to step `wait_for`.
+void Recorder::count_passed_steps(int64_t wait_for) {
+  while (!enqueued_.empty()) {
+    StepRecord& oldest = enqueued_.front();
+    const auto phases = phases_->pop(/*wait=*/oldest.step <= wait_for);
+    if (!phases) return;
+    oldest.phase_s = *phases;
+    count(oldest);
+    enqueued_.pop_front();
+  }
+}
+
+void Recorder::count(const StepRecord& record) {
+  window_.steps += 1;
+  window_.samples += record.samples;
+  for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
+  window_.hidden.decode_s += record.hidden.decode_s;
+  window_.hidden.copy_s += record.hidden.copy_s;
+  window_.host_syncs += record.host_syncs;
+  if (record.step % every_steps_ == 0) {
+    pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
+  }
+
+  state_.epoch = record.epoch + 1;
+  state_.step = record.step;
+  state_.step_s = sum(record.phase_s) - record.phase_s[static_cast<size_t>(Phase::kEvaluation)] -
+                  record.phase_s[static_cast<size_t>(Phase::kCheckpoint)];
+  const int64_t counted = record.samples * std::max<int64_t>(1, tokens_per_sample_);
+  state_.samples_per_s = static_cast<double>(counted) / state_.step_s;
+  state_.learning_rate = record.learning_rate;
+  progress_.update(state_);
+}
+
+void Recorder::values(const ArrivedValues& arrived) {
+  count_passed_steps(arrived.step);
+  state_.loss = arrived.values[kLoss];
+  if (arrived.values[kFoundInf] > 0) ++skipped_steps_;
+  if (pending_.empty() || pending_.front().record.step != arrived.step) return;
+  write_line(pending_.front(), arrived);
+  pending_.pop_front();
+}
+
+void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived) {
+  const auto& [record, window, age_s] = line;
+  const double seconds = sum(window.phase_s);
+  const auto steps = static_cast<double>(window.steps);
+  const double samples_per_s = static_cast<double>(window.samples) / seconds;
+
+  nlohmann::json phases;
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
+  }
+  const nlohmann::json hidden = {{"decode", window.hidden.decode_s / steps},
+                                 {"copy", window.hidden.copy_s / steps}};
+  nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
+                         {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
+                         {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
+                         {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
+                         {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
+  if (tokens_per_sample_ > 0) {
+    json["tokens_per_s"] = samples_per_s * static_cast<double>(tokens_per_sample_);
+  }
+  if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
+  if (record.memory.peak_bytes > 0) json["memory"] = memory_figures(record.memory);
+  if (auto ranks = telemetry::rank_figures(window.works); !ranks.is_null()) {
+    json["ranks"] = std::move(ranks);
+  }
+  process_.add_to(json, now_s());
+  if (device_ != nullptr) {
+    device_->add_to(json);
+    json["device"]["host_syncs"] = static_cast<double>(window.host_syncs) / steps;
+  }
+  metrics_.append(json);
+  if (prometheus_ != nullptr) prometheus_->take(json);
+  if (events_ == nullptr) return;
+  events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
+  events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
+  events_->add_scalar("speed/samples_per_s", record.step, samples_per_s);
+}
+
+void Recorder::count_tokens(int64_t tokens_per_sample) {
+  tokens_per_sample_ = tokens_per_sample;
+  state_.samples = "tokens";
+}
+
+void Recorder::sample(int64_t step, const std::string& text) {
+  metrics_.append({{"step", step}, {"text", text}});
+  progress_.note("text: " + text);
+}
+
+void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds) {
+  nlohmann::json json = {{"step", step}, {"epoch", epoch}, {"eval_s", seconds}};
+  std::string line = fmt::format("epoch {}: evaluation", epoch + 1);
+  for (const auto& [name, value] : metrics) {
+    json["eval_" + name] = value;
+    line += fmt::format("  {} {:.4g}", name, value);
+    if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
+  }
+  metrics_.append(json);
+  if (prometheus_ != nullptr) prometheus_->take(json);
+  progress_.note(line);
+}
+
+void Recorder::gradients(const GradientHistograms::OfStep& gradients) {
+  if (events_ == nullptr) return;
+  for (const auto& [name, histogram] : gradients.histograms) {
+    events_->add_histogram("gradients/" + name, gradients.step, histogram);
+  }
+}
+
+void Recorder::memory(const telemetry::MemoryAccount& account) const {
+  telemetry::add_to_record(record_, "memory", to_json(account));
+}
+
+void Recorder::works(const std::vector<telemetry::RankWork>& works) {
+  telemetry::add_works(window_.works, works);
+  telemetry::add_works(all_works_, works);
+}
+
+void Recorder::finish() {
+  if (events_ != nullptr) telemetry::add_recipe_end(*events_, state_.step);
+  flush();
+  if (!all_works_.empty()) {
+    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
+  }
+}
+
+void Recorder::flush() {
+  metrics_.flush();
+  if (events_ != nullptr) events_->flush();
+}
+
+}  // namespace brim::train

@@ -1,0 +1,120 @@
+// What a run tells the world: metrics.jsonl, the TensorBoard event file and the progress line, fed
+// once a step. Losses arrive later than their steps; a line is written when both are there.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/base/timeline.h"
+#include "framework/data/prefetcher.h"
+#include "framework/device/block_cache.h"
+#include "framework/telemetry/device_figures.h"
+#include "framework/telemetry/event_file.h"
+#include "framework/telemetry/memory_account.h"
+#include "framework/telemetry/metrics_file.h"
+#include "framework/telemetry/process_figures.h"
+#include "framework/telemetry/progress.h"
+#include "framework/telemetry/prometheus.h"
+#include "framework/telemetry/rank_figures.h"
+#include "framework/train/device_values.h"
+#include "framework/train/job.h"
+#include "framework/train/observe/device_phases.h"
+#include "framework/train/observe/gradient_histograms.h"
+#include "framework/train/run_folder.h"
+#include "framework/train/tasks/task.h"
+
+namespace brim::train {
+
+/// What the host knows of a finished step at once.
+struct StepRecord {
+  int64_t step;   // finished steps, this one included
+  int64_t epoch;  // 0-based
+  int64_t samples;
+  double learning_rate;
+  std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
+  data::HiddenWork hidden;                  // beside it
+  int64_t host_syncs = 0;                   // waits of the host for a GPU
+  device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
+};
+
+/// What a step's device values mean, by position.
+enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
+
+class Recorder {
+ public:
+  /// Cuts the files of an earlier part of this run back to `first_step`.
+  /// On a GPU the phases of steps are those of its stream, from the timeline's on.
+  Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, Timeline& timeline,
+           int64_t first_step, int64_t total_steps, int64_t steps_per_epoch);
+
+  /// From now on speed is told in tokens too, of which every sample has so many.
+  void count_tokens(int64_t tokens_per_sample);
+  /// What a language model wrote after an evaluation.
+  void sample(int64_t step, const std::string& text);
+
+  /// Of each step, when the host is through with it.
+  void step(const StepRecord& record);
+  /// On a GPU: since `moment` the device has waited for other ranks. Null is none.
+  void communicates_since(std::shared_ptr<const device::StreamEvent> moment);
+  void gradients(const GradientHistograms::OfStep& gradients);
+  void values(const ArrivedValues& arrived);
+  void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// Where the memory went so far, for run.json.
+  void memory(const telemetry::MemoryAccount& account) const;
+  /// What each rank did of a step, by rank, one or two steps later; empty for a rank alone.
+  void works(const std::vector<telemetry::RankWork>& works);
+  /// Puts everything on disk that was recorded so far.
+  void flush();
+  /// flush(), and the sums over the run to run.json.
+  void finish();
+
+  /// Steps that were left out because their gradients were not finite.
+  int64_t skipped_steps() const { return skipped_steps_; }
+
+ private:
+  /// The steps since the last written line.
+  struct Window {
+    int64_t steps = 0;
+    int64_t samples = 0;
+    std::array<double, kPhaseCount> phase_s{};
+    data::HiddenWork hidden;
+    int64_t host_syncs = 0;
+    std::vector<telemetry::RankWork> works;  // by rank; empty: alone
+  };
+  struct PendingLine {
+    StepRecord record;
+    Window window;
+    double process_age_s;
+  };
+  void count(const StepRecord& record);
+  void count_passed_steps(int64_t wait_for);
+  void write_line(const PendingLine& line, const ArrivedValues& arrived);
+
+  const int64_t every_steps_;
+  const bool shows_gradient_norm_;
+  const std::filesystem::path record_;  // run.json
+  telemetry::MetricsFile metrics_;
+  telemetry::ProcessFigures process_;
+  std::unique_ptr<telemetry::DeviceFigures> device_;   // null: the CPU
+  std::unique_ptr<DevicePhases> phases_;               // null: the CPU
+  std::deque<StepRecord> enqueued_;                    // steps that a GPU may not be through with
+  std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for
+  std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
+  telemetry::Progress progress_;
+  telemetry::ProgressState state_;
+  Window window_;
+  std::deque<PendingLine> pending_;
+  std::vector<telemetry::RankWork> all_works_;
+  int64_t skipped_steps_ = 0;
+  int64_t tokens_per_sample_ = 0;  // 0: samples are no tokens
+};
+
+}  // namespace brim::train

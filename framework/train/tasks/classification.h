@@ -1,0 +1,36 @@
+// Image classification: cross-entropy with label smoothing; top-1 and top-5 accuracy.
+#pragma once
+
+#include "framework/train/tasks/task.h"
+
+namespace brim::train {
+
+/// Mean cross-entropy of logits [N, classes] against the batch's labels, spread over all classes by
+/// label_smoothing; where images are mixed, against both labels in their shares.
+at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
+                   double label_smoothing);
+
+class Classification final : public Task {
+ public:
+  explicit Classification(double label_smoothing) : label_smoothing_(label_smoothing) {}
+
+  at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
+  /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5]
+  at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
+  /// "loss", "top1", "top5"; accuracies in percent.
+  Metrics metrics(const at::Tensor& sums) const override;
+  BestBy best_by() const override { return {"top1"}; }
+
+ private:
+  double label_smoothing_;
+};
+
+struct ClassificationConfig final : TaskConfig {
+  void fields(recipe::Fields& /*f*/) override {}
+  bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kImages; }
+  std::unique_ptr<Task> build(const TaskOptions& options) const override {
+    return std::make_unique<Classification>(options.label_smoothing);
+  }
+};
+
+}  // namespace brim::train

@@ -1,0 +1,48 @@
+#include "framework/train/tasks/language_modeling.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace brim::train {
+namespace {
+
+/// [N, T, V] to [N · T, V]: a row for each label.
+at::Tensor rows(const at::Tensor& logits) { return logits.flatten(0, 1); }
+
+}  // namespace
+
+void LanguageModelingConfig::fields(recipe::Fields& f) {
+  f.value(
+      "prompt", prompt,
+      "text that the model goes on with after each evaluation, for people to read; empty: none");
+  f.value("prompt_tokens", prompt_tokens, "how far it goes on", recipe::between(1, 1 << 20));
+}
+
+at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& batch) const {
+  const at::Tensor logits = model.forward(batch.inputs);
+  if (batch.labels.numel() == 0) return logits.sum();
+  const at::Tensor labels = batch.labels.flatten();
+  const at::Tensor sum = at::cross_entropy_loss(
+      rows(logits), labels, /*weight=*/{}, at::Reduction::Sum, data::kNoLabel, label_smoothing_);
+  return sum / (labels != data::kNoLabel).sum().clamp_min(1);
+}
+
+at::Tensor LanguageModeling::evaluation_sums(nn::Model& model,
+                                             const data::DeviceBatch& batch) const {
+  const at::Tensor logits = rows(model.forward(batch.inputs)).to(at::kFloat);
+  const at::Tensor labels = batch.labels.flatten();
+  const at::Tensor loss =
+      at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, data::kNoLabel);
+  const at::Tensor hits = logits.argmax(1) == labels;
+  return at::stack({loss.to(at::kDouble), hits.sum().to(at::kDouble),
+                    (labels != data::kNoLabel).sum().to(at::kDouble)});
+}
+
+Metrics LanguageModeling::metrics(const at::Tensor& sums) const {
+  const double* sum = sums.const_data_ptr<double>();
+  const double loss = sum[0] / sum[2];
+  return {{"loss", loss}, {"perplexity", std::exp(loss)}, {"top1", 100.0 * sum[1] / sum[2]}};
+}
+
+}  // namespace brim::train

@@ -1,0 +1,194 @@
+#include "framework/train/tuning/batch_tuner.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "framework/base/files.h"
+#include "framework/base/units.h"
+#include "framework/nn/random_state.h"
+#include "framework/train/tuning/prober.h"
+#include "framework/train/tuning/tuning_cache.h"
+
+namespace brim::train {
+namespace {
+
+/// LibTorch's generators as they were, afterwards.
+class KeepRandomState {
+ public:
+  explicit KeepRandomState(c10::Device device) : state_(device) {}
+  ~KeepRandomState() { state_.restore(); }
+  KeepRandomState(const KeepRandomState&) = delete;
+  KeepRandomState& operator=(const KeepRandomState&) = delete;
+
+ private:
+  nn::RandomState state_;
+};
+
+/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share, of the
+/// global batch or, where that grows too, of the training samples.
+tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_t world) {
+  const int64_t unit = job.data.augment.mix.mixes() ? 2 : 1;
+  const int64_t share = job.batch.global ? (*job.batch.global / unit + world - 1) / world * unit
+                                         : std::max<int64_t>(1, samples / unit / world) * unit;
+  return {.largest = share, .unit = unit};
+}
+
+/// Not even the smallest size fits: says what takes the memory, and what would help.
+[[noreturn]] void refuse_to_fit(Prober& prober, const tune::SearchOptions& options,
+                                const DataShape& shape) {
+  std::string account = prober.account().text();
+  if (shape.cache_bytes > 0) {
+    account += fmt::format(", of which data.cache may take {} (data.cache_gib)",
+                           format_bytes(shape.cache_bytes));
+  }
+  const auto peak = prober.peak_with_recompute(options.unit);
+  const std::string help =
+      peak ? fmt::format("With train.recompute = [\"*\"] it fits, in {}: name blocks there, choose",
+                         format_bytes(*peak))
+           : "Choose";
+  throw Error(Exit::kResource,
+              "[batch] micro = \"auto\": not even {} fits in memory: {}. {} a smaller model or "
+              "smaller samples, or give the job more memory (device.memory_gib)",
+              options.unit == 1 ? "one sample" : "one pair of samples", account, help);
+}
+
+/// Rank 0's cache is everybody's.
+std::optional<int64_t> known_size(distributed::Group& group, const TuningCache& cache,
+                                  const std::string& key) {
+  const at::Tensor size = at::zeros({1}, at::kLong);
+  if (group.is_first()) size.fill_(cache.find(key).value_or(0));
+  group.broadcast(size, kProbeVote);
+  return size.item<int64_t>() > 0 ? std::optional(size.item<int64_t>()) : std::nullopt;
+}
+
+Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
+  memory.release_cached();
+  memory.leave_for_tensors();
+  tuning.seconds = now_s() - start_s;
+  return tuning;
+}
+
+}  // namespace
+
+Tuning tune_batch(JobConfig& job, c10::Device device,
+                  const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                  const TuneOptions& how) {
+  if (job.distributed.sync_batch_norm && !group->is_alone()) {
+    throw Error(Exit::kRecipe,
+                "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
+                "ranks: a rank that runs out of memory in the middle of a pass would leave the "
+                "others waiting. Run trainer tune on one rank and give the number",
+                group->world());
+  }
+  const double start_s = now_s();
+  const KeepRandomState keep(device);
+  Tuning tuning;
+  {
+    const DataShape shape = shape_of(job);
+    const tune::SearchOptions options = search_options(job, shape.samples, group->world());
+    Prober prober(job, device, group, memory, shape, options.largest);
+    const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
+    const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
+    const std::string key = prober.key();
+    if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
+      tuning.search = tune::verify_batch(options, *known, run);
+      tuning.was_known = tuning.search.size > 0;
+      tuning.micro = tuning.search.size;
+      tuning.account = prober.account();
+      if (tuning.was_known && how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
+      if (tuning.was_known) return finished(std::move(tuning), memory, start_s);
+    }
+    tuning.search = tune::search_batch(options, run);
+    if (tuning.search.size == 0) {
+      refuse_to_fit(prober, options, shape);
+    }
+    tuning.micro = tuning.search.size;
+    if (job.batch.objective == tune::Objective::kThroughput) {
+      tuning.micro = tune::smallest_fast_size(tuning.search, options, run);
+    }
+    tuning.account = prober.account();
+    cache.remember(key, tuning.micro);
+    if (how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
+  }
+  return finished(std::move(tuning), memory, start_s);
+}
+
+void take(const Tuning& tuning, int64_t world, JobConfig& job) {
+  job.batch.micro = tuning.micro;
+  if (!job.batch.global) job.batch.global = tuning.micro * world;
+}
+
+nlohmann::json to_json(const Tuning& tuning) {
+  nlohmann::json result = {{"micro", tuning.micro},
+                           {"largest", tuning.search.size},
+                           {"seconds", tuning.seconds},
+                           {"was_known", tuning.was_known},
+                           {"probes", nlohmann::json::array()},
+                           {"memory", to_json(tuning.account)}};
+  for (const tune::Probe& probe : tuning.search.probes) {
+    nlohmann::json item = {
+        {"micro", probe.size}, {"fits", probe.fits}, {"cap_bytes", probe.cap_bytes}};
+    if (probe.predicted_bytes) item["predicted_bytes"] = *probe.predicted_bytes;
+    if (probe.fits) {
+      item["peak_bytes"] = probe.peak_bytes;
+      item["samples_per_s"] = tune::samples_per_s(probe);
+    }
+    result["probes"].push_back(std::move(item));
+  }
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    result["recompute"] = {{"micro", with.size},
+                           {"peak_bytes", with.peak_bytes},
+                           {"peak_bytes_without", without.peak_bytes},
+                           {"time_ratio", with.step_s / without.step_s}};
+  }
+  return result;
+}
+
+std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
+  std::string text = "the batch tuner's probes\n";
+  text += fmt::format("{:>9}  {:>10}  {:>10}  {:>10}  {:>11}  {}\n", "micro", "predicted", "peak",
+                      "cap", "samples/s", "fits");
+  double fastest = 0;
+  for (const tune::Probe& probe : tuning.search.probes) {
+    const auto bytes = [](int64_t count) { return format_bytes(count); };
+    text += fmt::format("{:>9}  {:>10}  {:>10}  {:>10}  {:>11}  {}\n", probe.size,
+                        probe.predicted_bytes ? bytes(*probe.predicted_bytes) : "",
+                        probe.fits ? bytes(probe.peak_bytes) : "", bytes(probe.cap_bytes),
+                        probe.fits ? fmt::format("{:.4g}", tune::samples_per_s(probe)) : "",
+                        probe.fits ? "yes" : "no");
+    if (probe.fits) fastest = std::max(fastest, tune::samples_per_s(probe));
+  }
+  const auto chosen = tune::probe_of(tuning.search, tuning.micro);
+  text += fmt::format(
+      "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
+      "filled, {} "
+      "left; {} probe{} in {:.1f} s{}\n",
+      tuning.micro, (*job.batch.global + world - 1) / world,
+      100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
+      format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
+      tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
+      tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
+                       : "");
+  text += tuning.account.table();
+  if (tuning.recomputed) {
+    const auto& [without, with] = *tuning.recomputed;
+    text += fmt::format(
+        "train.recompute, at micro-batch {}: a peak of {} rather than {}, and {:.2f} times as long "
+        "a step\n",
+        with.size, format_bytes(with.peak_bytes), format_bytes(without.peak_bytes),
+        with.step_s / without.step_s);
+  }
+  if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
+    text += fmt::format(
+        "a smaller micro-batch is {:.0f} % faster: objective = \"throughput\" would take it\n",
+        100.0 * (fastest / tune::samples_per_s(*chosen) - 1));
+  }
+  return text;
+}
+
+}  // namespace brim::train

@@ -1,0 +1,55 @@
+#include "framework/train/tuning/probe_job.h"
+
+#include <utility>
+
+#include "framework/train/input_shape.h"
+
+namespace brim::train {
+
+DataShape shape_of(const JobConfig& job) {
+  const auto train = job.data.open_train();
+  return {.input = input_shape(*train, job.data),
+          .sample_bytes = train->sample_bytes(),
+          .samples = train->size(),
+          .cache_bytes = job.data.source->cache_bytes(),
+          .has_evaluation = job.eval.enabled && job.data.open_eval() != nullptr};
+}
+
+ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)
+    : job_(job),
+      shape_(shape),
+      source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
+      pretrained_(std::exchange(job.model.pretrained, {})),
+      sampler_(std::exchange(job.data.sampler, {})),
+      batch_(job.batch),
+      steps_(job.train.steps),
+      recompute_(job.train.recompute),
+      distributed_(job.distributed),
+      workers_(job.data.workers) {
+  job.data.sampler.sampler.select("shuffled");
+  job.train.steps = 2;
+  job.distributed.balance = distributed::Balance::kEven;
+  // Threads that decode real samples are not what a probe is about.
+  job.data.workers = 0;
+}
+
+ProbeJob::~ProbeJob() {
+  job_.data.source = std::move(source_);
+  job_.model.pretrained = std::move(pretrained_);
+  job_.data.sampler = std::move(sampler_);
+  job_.batch = batch_;
+  job_.train.steps = steps_;
+  job_.train.recompute = recompute_;
+  job_.distributed = distributed_;
+  job_.data.workers = workers_;
+}
+
+void ProbeJob::set_size(int64_t size, int64_t share, int64_t world) {
+  job_.batch.micro = size;
+  const bool accumulates = !grows() && size < share;
+  job_.batch.global = (accumulates ? 2 * size : size) * world;
+  const int64_t eval_samples = shape_.has_evaluation ? job_.eval.batch.value_or(size) * world : 0;
+  select_synthetic(shape_.input, 2 * *job_.batch.global, eval_samples, job_.data.source);
+}
+
+}  // namespace brim::train

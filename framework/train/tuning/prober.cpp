@@ -1,0 +1,158 @@
+#include "framework/train/tuning/prober.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/train/input_shape.h"
+#include "framework/train/trainer.h"
+#include "framework/train/tuning/tuning_cache.h"
+
+namespace brim::train {
+
+Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
+               device::Memory& memory, const DataShape& shape, int64_t share)
+    : job_(job),
+      device_(device),
+      group_(std::move(group)),
+      memory_(memory),
+      share_(share),
+      shape_(shape),
+      probe_job_(job, shape_) {}
+
+tune::Probe Prober::run(int64_t size) {
+  probe_job_.set_size(size, share_, group_->world());
+  memory_.release_cached();
+  memory_.leave_for_tensors(beside_ + data_bytes(size));
+  memory_.reset_peak();
+  tune::Probe probe{.size = size};
+  probe.fits = train(probe);
+  if (device_.is_cpu()) {
+    beside_ = std::max(beside_, memory_.outside_bytes() - ring_bytes(size));
+  }
+  memory_.leave_for_tensors(beside_ + data_bytes(size));
+  probe.peak_bytes = memory_.stats().peak_bytes;
+  probe.cap_bytes = memory_.stats().cap_bytes;
+  return agree(probe);
+}
+
+std::optional<Recomputed> Prober::recomputed(int64_t size) {
+  if (probe_job_.recompute().empty()) return std::nullopt;
+  for (; size >= 1; size /= 2) {
+    probe_job_.set_recompute({});
+    const tune::Probe without = run(size);
+    probe_job_.set_recompute(probe_job_.recompute());
+    if (without.fits) return Recomputed{without, run(size)};
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> Prober::peak_with_recompute(int64_t size) {
+  probe_job_.set_recompute({"*"});
+  tune::Probe probe;
+  try {
+    probe = run(size);
+  } catch (const Error& error) {
+    if (error.status() != Exit::kRecipe) throw;  // no blocks
+  }
+  probe_job_.set_recompute(probe_job_.recompute());
+  return probe.fits ? std::optional(probe.peak_bytes) : std::nullopt;
+}
+
+std::string Prober::key() const {
+  const std::string input =
+      fmt::format("{}{}", text_of(shape_.input), shape_.input.has_documents ? ", documents" : "");
+  return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * group_->world(),
+                    group_->world(), memory_);
+}
+
+/// Batches that are being loaded lie in memory of their own: pinned on a GPU's host, and on the
+/// CPU a part of what the job may take.
+int64_t Prober::ring_bytes(int64_t size) const {
+  return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.sample_bytes : 0;
+}
+
+/// Those, and what the data will keep in memory, as much as the recipe allows.
+int64_t Prober::data_bytes(int64_t size) const {
+  return ring_bytes(size) + (device_.is_cpu() ? shape_.cache_bytes : 0);
+}
+
+/// False where memory ran out on this rank, or on another one in the middle of a step.
+bool Prober::train(tune::Probe& probe) {
+  std::optional<Parts> parts;
+  bool is_built = true;
+  try {
+    parts = build_parts(job_, device_, group_);
+  } catch (const c10::OutOfMemoryError&) {
+    is_built = false;
+  }
+  if (!all(is_built)) {
+    account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
+    return false;
+  }
+  account_ = memory_account(*parts, memory_);
+  // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
+  const int64_t copy_bytes =
+      account_.parameters_bytes + account_.optimizer_bytes + account_.ema_bytes;
+  at::Tensor checkpoint;
+  try {
+    if (device_.is_cpu()) {
+      checkpoint = at::empty({copy_bytes}, at::kByte);
+      account_.checkpoint_bytes = copy_bytes;
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    is_built = false;
+  }
+  if (!all(is_built)) return false;
+  Trainer trainer(job_, std::move(*parts), TrainState{}, RunFolder{}, memory_);
+  for (int step = 0; step < 2; ++step) {
+    memory_.synchronize();
+    const double start_s = now_s();
+    const bool fits = trainer.try_step();
+    account_.modules = trainer.account().modules;
+    account_.peak_bytes = memory_.stats().peak_bytes;
+    if (!fits) return false;
+    memory_.synchronize();
+    const int64_t passes = *job_.batch.global / group_->world() / probe.size;
+    probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
+  }
+  bool is_evaluated = true;
+  if (shape_.has_evaluation) {
+    try {
+      trainer.evaluation_sums();
+      memory_.synchronize();
+    } catch (const c10::OutOfMemoryError&) {
+      is_evaluated = false;
+    }
+  }
+  account_.peak_bytes = memory_.stats().peak_bytes;
+  if (is_evaluated) fitted_ = account_;
+  return is_evaluated;
+}
+
+tune::Probe Prober::agree(const tune::Probe& own) {
+  const nlohmann::json said = {own.fits, own.peak_bytes, own.cap_bytes, own.step_s,
+                               stop_requested()};
+  tune::Probe result = own;
+  bool stops = false;
+  for (const std::string& text : group_->all_gather(said.dump(), kProbeVote)) {
+    const nlohmann::json other = nlohmann::json::parse(text);
+    const auto peak = other[1].get<int64_t>(), cap = other[2].get<int64_t>();
+    result.fits = result.fits && other[0].get<bool>();
+    result.step_s = std::max(result.step_s, other[3].get<double>());
+    stops = stops || other[4].get<bool>();
+    if (cap - peak < result.cap_bytes - result.peak_bytes) {
+      result.cap_bytes = cap;
+      result.peak_bytes = peak;
+    }
+  }
+  if (stops) throw Error(Exit::kStopped, "stopped while the batch was tuned: nothing is trained");
+  return result;
+}
+
+}  // namespace brim::train

@@ -1,0 +1,67 @@
+// Probes of the batch tuner: real training steps of a trainer that is thrown away afterwards, and
+// what memory they took, on all ranks together.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "framework/device/memory.h"
+#include "framework/distributed/group.h"
+#include "framework/train/observe/memory_account.h"
+#include "framework/train/tuning/probe_job.h"
+#include "framework/tune/batch_search.h"
+
+namespace brim::train {
+
+inline constexpr const char* kProbeVote = "the agreement on a probe of the batch tuner";
+
+/// Probes of one size without and with train.recompute.
+struct Recomputed {
+  tune::Probe without, with;
+};
+
+/// Every rank makes one and calls the same members in the same order.
+class Prober {
+ public:
+  /// `share` is a rank's part of the global batch, at most. Throws what changing the job throws.
+  Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
+         device::Memory& memory, const DataShape& shape, int64_t share);
+
+  /// Of the rank that has the least memory left, with the longest time. Throws Error(kStopped)
+  /// where a stop was asked for on any rank.
+  tune::Probe run(int64_t size);
+
+  /// What the recipe's train.recompute saves and costs: probes with and without it, at the first of
+  /// `size`, its half, … that fits both ways. nullopt where none does, or it names no block.
+  std::optional<Recomputed> recomputed(int64_t size);
+
+  /// The peak of that size where every block is recomputed; nullopt where it would not fit either,
+  /// or the model has no blocks.
+  std::optional<int64_t> peak_with_recompute(int64_t size);
+
+  /// Of the last size that fitted; where none has, of the last one.
+  const MemoryAccount& account() const { return fitted_ ? *fitted_ : account_; }
+  /// For the cache: what the result depends on.
+  std::string key() const;
+
+ private:
+  int64_t ring_bytes(int64_t size) const;
+  int64_t data_bytes(int64_t size) const;
+  bool train(tune::Probe& probe);
+  bool all(bool own) { return !group_->any(!own, kProbeVote); }
+  tune::Probe agree(const tune::Probe& own);
+
+  JobConfig& job_;
+  c10::Device device_;
+  std::shared_ptr<distributed::Group> group_;
+  device::Memory& memory_;
+  int64_t share_;
+  DataShape shape_;
+  ProbeJob probe_job_;
+  MemoryAccount account_;  // of the last probe
+  std::optional<MemoryAccount> fitted_;
+  int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
+};
+
+}  // namespace brim::train

@@ -1,0 +1,77 @@
+#include "framework/train/tuning/tuning_cache.h"
+
+#include <torch/headeronly/version.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "framework/base/files.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/recipe/read.h"
+#include "framework/telemetry/run_record.h"
+
+namespace brim::train {
+namespace {
+
+constexpr int64_t kLargestFile = 1 << 20;
+
+/// The sections of a job that decide how much memory a sample takes, and how fast a step is.
+struct MemorySections final : recipe::Config {
+  explicit MemorySections(JobConfig& job) : job(job) {}
+  void fields(recipe::Fields& f) override {
+    f.section("model", job.model, "");
+    f.section("precision", job.precision, "");
+    f.section("optimizer", job.optimizer, "");
+    f.section("train", job.train, "");
+    f.section("eval", job.eval, "");
+    f.section("distributed", job.distributed, "");
+  }
+  JobConfig& job;
+};
+
+std::string device_name(c10::Device device) {
+  if (!device.is_cpu()) return device::cuda().backend->name(device.index());
+  return telemetry::machine_record().at("cpu").dump();
+}
+
+}  // namespace
+
+std::string tuning_key(JobConfig& job, const std::string& input, c10::Device device, int64_t global,
+                       int64_t world, const device::Memory& memory) {
+  MemorySections sections(job);
+  const double limit = static_cast<double>(memory.limit_bytes());
+  return fmt::format(
+      "{}\ninput {}\nglobal {}, objective {}, {} ranks\n{}\nlimit {}\nBrim {} {}, LibTorch {}\n",
+      recipe::print(sections), input, global, static_cast<int>(job.batch.objective), world,
+      device_name(device), std::floor(std::log(limit) / std::log(1.05)), telemetry::brim_version(),
+      telemetry::brim_commit(), TORCH_VERSION);
+}
+
+std::filesystem::path TuningCache::file(const std::string& key) const {
+  return folder_ / (digest(std::as_bytes(std::span(key))) + ".json");
+}
+
+std::optional<int64_t> TuningCache::find(const std::string& key) const {
+  if (folder_.empty() || !std::filesystem::exists(file(key))) return std::nullopt;
+  try {
+    const auto saved = nlohmann::json::parse(read_file(file(key), Exit::kResource, kLargestFile));
+    const auto micro = saved.at("micro").get<int64_t>();
+    if (saved.at("key") != key || micro < 1) return std::nullopt;
+    return micro;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+void TuningCache::remember(const std::string& key, int64_t micro) const {
+  if (folder_.empty()) return;
+  try {
+    make_folder(folder_);
+    write_file(file(key), nlohmann::json({{"key", key}, {"micro", micro}}).dump());
+  } catch (const Error&) {
+    return;
+  }
+}
+
+}  // namespace brim::train

@@ -1,0 +1,217 @@
+#include "framework/train/weights/pretrained.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/checkpoint/json.h"
+#include "framework/checkpoint/tensors.h"
+#include "framework/checkpoint/weight_files.h"
+#include "framework/train/weights/renamed_weights.h"
+
+namespace brim::train {
+namespace {
+
+using checkpoint::TensorMap;
+
+/// What torch.save() writes begins as a zip archive or as a pickle.
+bool is_pickled(const std::filesystem::path& path) {
+  std::array<char, 4> start{};
+  std::ifstream(path, std::ios::binary).read(start.data(), start.size());
+  const std::string_view bytes(start.data(), start.size());
+  return bytes == std::string_view("PK\3\4", 4) ||
+         (bytes.starts_with('\x80') && bytes[1] >= 2 && bytes[1] <= 5);
+}
+
+void refuse_pickles(const std::filesystem::path& path) {
+  if (!is_pickled(path)) return;
+  std::filesystem::path converted = path;
+  converted.replace_extension(".safetensors");
+  throw Error(
+      Exit::kCheckpoint,
+      "{}: expected a safetensors file, found one of PyTorch's pickles, which can run "
+      "programs and is never read. Where you trust it: python3 -c \"import torch, "
+      "safetensors.torch as s; s.save_file({{k: v.contiguous() for k, v in torch.load('{}', "
+      "weights_only=True).items()}}, '{}')\"",
+      path.string(), path.string(), converted.string());
+}
+
+/// "layer1.0" of "layer1.0.weight".
+std::string module_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+bool differs_in_classes_only(const at::Tensor& ours, const at::Tensor& theirs) {
+  return ours.dim() >= 1 && ours.dim() == theirs.dim() && ours.size(0) != theirs.size(0) &&
+         ours.sizes().slice(1) == theirs.sizes().slice(1);
+}
+
+/// Where the file's last layer is for another number of classes: its tensors, and those of
+/// auxiliary heads, which differ in the same way; else none.
+std::set<std::string> heads_of_other_classes(const nn::Model& model, const TensorMap& ours,
+                                             const TensorMap& theirs) {
+  const auto parameters = model.named_parameters();
+  if (parameters.is_empty()) return {};
+  const std::string head = module_of(parameters.pairs().back().first);
+  const auto classes = [](const at::Tensor& a, const at::Tensor& b) {
+    return std::pair(a.size(0), b.size(0));
+  };
+  std::optional<std::pair<int64_t, int64_t>> in_head;
+  for (const auto& [name, tensor] : ours) {
+    if (module_of(name) != head) continue;
+    const auto found = theirs.find(name);
+    if (found == theirs.end() || !differs_in_classes_only(tensor, found->second)) return {};
+    in_head = classes(tensor, found->second);
+  }
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : ours) {
+    const auto found = theirs.find(name);
+    if (found != theirs.end() && differs_in_classes_only(tensor, found->second) &&
+        classes(tensor, found->second) == in_head) {
+      names.insert(name);
+    }
+  }
+  return names;
+}
+
+void say_heads(const std::set<std::string>& heads, const TensorMap& ours, const TensorMap& theirs) {
+  std::string last;
+  for (const std::string& name : heads) {
+    const std::string module = module_of(name);
+    if (std::exchange(last, module) == module) continue;
+    log::info("model.pretrained: {} is for {} classes there and {} here, and starts anew", module,
+              theirs.at(name).size(0), ours.at(name).size(0));
+  }
+}
+
+void say_conversions(const TensorMap& ours, const TensorMap& theirs,
+                     const std::filesystem::path& path) {
+  std::set<std::string_view> types;
+  for (const auto& [name, tensor] : theirs) {
+    const auto found = ours.find(name);
+    if (found != ours.end() && found->second.scalar_type() != tensor.scalar_type()) {
+      types.insert(c10::toString(tensor.scalar_type()));
+    }
+  }
+  for (const std::string_view type : types) {
+    log::warning("{}: its {} weights are converted to the model's type", path.string(), type);
+  }
+}
+
+/// What fits; the rest is said.
+void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::path& path) {
+  for (auto item = ours.begin(); item != ours.end();) {
+    const auto found = theirs.find(item->first);
+    const bool fits = found != theirs.end() && found->second.sizes() == item->second.sizes();
+    if (!fits) {
+      log::warning("{}: {} {}; it starts anew", path.string(),
+                   found == theirs.end() ? "lacks" : "has another shape for", item->first);
+    }
+    item = fits ? std::next(item) : ours.erase(item);
+  }
+  for (auto item = theirs.begin(); item != theirs.end();) {
+    const bool is_used = ours.contains(item->first);
+    if (!is_used) {
+      log::warning("{}: {} is not used", path.string(), checkpoint::in_quotes(item->first));
+    }
+    item = is_used ? std::next(item) : theirs.erase(item);
+  }
+}
+
+/// Files from before 2018 lack the counters of batch norms, which count from 0 then.
+void leave_counters_that_are_missing(TensorMap& ours, const TensorMap& theirs) {
+  std::erase_if(ours, [&](const auto& item) {
+    return item.first.ends_with(".num_batches_tracked") && !theirs.contains(item.first);
+  });
+}
+
+/// One tensor after the other, so that at any time little of the files is in memory.
+void copy_and_let_go(const TensorMap& theirs, TensorMap& ours,
+                     const checkpoint::WeightFiles& files) {
+  std::map<const void*, std::span<const std::byte>> mapped;
+  for (const auto& stored : files.tensors()) mapped[stored.bytes.data()] = stored.bytes;
+  const at::NoGradGuard no_grad;
+  for (auto& [name, target] : ours) {
+    const at::Tensor& source = theirs.at(name);
+    target.copy_(source);
+    const auto bytes = mapped.find(source.const_data_ptr());
+    if (bytes != mapped.end()) checkpoint::let_go(bytes->second);
+  }
+}
+
+/// Modules, inner ones first, that hold parameters and none that is trained.
+std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
+  std::vector<torch::nn::Module*> result;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto parameters = module->parameters();
+    const bool is_trained = std::ranges::any_of(
+        parameters, [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+    if (!parameters.empty() && !is_trained) result.push_back(module.get());
+  }
+  return result;
+}
+
+}  // namespace
+
+void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packages,
+                     const std::filesystem::path& path, bool strict) {
+  if (!std::filesystem::exists(path)) {
+    throw Error(Exit::kCheckpoint, "[model] pretrained: {}: there is no such file", path.string());
+  }
+  refuse_pickles(path);
+  const checkpoint::WeightFiles files(path);
+  TensorMap theirs = checkpoint::view_tensors(files);
+  TensorMap ours = nn::named_tensors(model);
+  const std::string package = name_as_ours(theirs, ours, packages, path.string());
+  if (!package.empty()) log::info("model.pretrained: the names are {}'s", package);
+  model.adapt_weights(theirs);
+  const std::set<std::string> heads = heads_of_other_classes(model, ours, theirs);
+  say_heads(heads, ours, theirs);
+  for (const std::string& name : heads) {
+    ours.erase(name);
+    theirs.erase(name);
+  }
+  leave_counters_that_are_missing(ours, theirs);
+  if (!strict) keep_what_fits(ours, theirs, path);
+  say_conversions(ours, theirs, path);
+  checkpoint::check_fit(theirs, ours, path.string());
+  copy_and_let_go(theirs, ours, files);
+}
+
+void freeze(nn::Model& model, const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  for (const auto& item : model.named_parameters()) names.push_back(item.key());
+  for (const std::string& pattern : patterns) {
+    bool matches = false;
+    for (auto& item : model.named_parameters()) {
+      if (::fnmatch(pattern.c_str(), item.key().c_str(), 0) != 0) continue;
+      item.value().set_requires_grad(false);
+      matches = true;
+    }
+    if (matches) continue;
+    throw Error(Exit::kRecipe,
+                "[model] freeze: \"{}\" matches no parameter of this model, which begin with {}",
+                pattern,
+                fmt::join(std::span(names).first(std::min<size_t>(names.size(), 5)), ", "));
+  }
+  const auto parameters = model.parameters();
+  if (std::ranges::none_of(parameters, [](const at::Tensor& p) { return p.requires_grad(); })) {
+    throw Error(Exit::kRecipe, "[model] freeze leaves no parameter to train");
+  }
+  model.keep_in_evaluation(frozen_modules(model));
+}
+
+}  // namespace brim::train
