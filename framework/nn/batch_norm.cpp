@@ -107,7 +107,8 @@ void BatchNorm2dImpl::require_two_values(const at::Tensor& x) const {
 
 double BatchNorm2dImpl::count_batch() {
   num_batches_tracked += 1;
-  return options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+  if (options.momentum()) return *options.momentum();
+  return 1.0 / num_batches_tracked.item<double>();  // waits for the device
 }
 
 at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,
