@@ -14,7 +14,6 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
-#include "framework/train/tasks/sample_text.h"
 
 namespace brim::train {
 namespace {
@@ -58,8 +57,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   recorder_.emplace(job_, folder_, parts_.device, timeline_, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
   if (parts_.input.kind() == nn::InputKind::kTokens) recorder_->count_tokens(parts_.input.length);
-  // Finds now what it would find after the first evaluation.
-  if (parts_.eval_data != nullptr) (void)SampleText(job);
+  if (parts_.eval_data != nullptr) sample_text_.emplace(job);
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -120,7 +118,7 @@ std::optional<Trainer::Gradients> Trainer::accumulate() {
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
-    batch = inputs_->next();  // phases data_wait and copy
+    batch = inputs_->next();  // phases data_wait, copy, augment
     const bool sums = batch->ends_step;
     result.own_samples += batch->count;
 
@@ -349,8 +347,8 @@ bool Trainer::evaluate() {
     if (name == best_by.figure) figure = value;
     if (name == "top1") accuracy = value;
   }
-  if (recorder_) {
-    const std::string text = SampleText(job_).write(parts_);
+  if (sample_text_) {
+    const std::string text = sample_text_->write(parts_);
     if (!text.empty()) recorder_->sample(progress_.step, text);
   }
   parts_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});

@@ -29,6 +29,7 @@
 #include "framework/train/state.h"
 #include "framework/train/step_graph.h"
 #include "framework/train/step_start.h"
+#include "framework/train/tasks/sample_text.h"
 #include "framework/train/votes.h"
 
 namespace brim::train {
@@ -103,7 +104,8 @@ class Trainer {
   telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
   Timeline timeline_;
-  std::optional<Recorder> recorder_;  // rank 0's
+  std::optional<Recorder> recorder_;       // rank 0's
+  std::optional<SampleText> sample_text_;  // rank 0's, where there are evaluations
   Profiler profiler_;
   HostSyncs host_syncs_;
   DeviceValues values_;
