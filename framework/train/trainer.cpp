@@ -46,7 +46,8 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   }
   const bool records = job.train.cuda_graph && no_cuda_graph(job, parts_).empty();
   passes_.emplace(
-      records ? device::cuda().backend->make_graph_recorder(parts_.device.index()) : nullptr,
+      records ? device::cuda().backend->make_graph_recorder(std::max<int>(0, parts_.device.index()))
+              : nullptr,
       parameters_,
       at::device(parts_.device)
           .dtype(parts_.precision.compute == at::kDouble ? at::kDouble : at::kFloat),
