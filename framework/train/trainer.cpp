@@ -219,6 +219,7 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
 Exit Trainer::run() {
   if (progress_.step >= parts_.total_steps && !progress_.evaluation_due) {
     log::info("{}: finished already at step {}", folder_.path.string(), progress_.step);
+    profiler_.finish(progress_.step);
     return Exit::kDone;
   }
   log::info("{} in {}", progress_.step == 0 ? "starting" : "going on", folder_.path.string());
