@@ -74,7 +74,7 @@ def test_a_run_needs_the_file_no_more_once_it_has_begun(resnet, tmp_path):
         assert done.returncode == 0, done.stderr
     assert latest_checkpoint(tmp_path / "run").name == "step-00000004"
     again = trainer("--recipe", recipe, "--output", tmp_path / "anew", *sets(model__pretrained=str(file)))
-    assert again.returncode == 3 and "there is no such file" in again.stderr
+    assert again.returncode == 4 and "there is no such file" in again.stderr
 
 
 def test_the_evaluation_of_a_file_is_torchvisions(resnet):
