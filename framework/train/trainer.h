@@ -26,6 +26,7 @@
 #include "framework/train/observe/recorder.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
+#include "framework/train/save_times.h"
 #include "framework/train/state.h"
 #include "framework/train/step_graph.h"
 #include "framework/train/step_start.h"
@@ -88,7 +89,7 @@ class Trainer {
   /// False where a stop was asked for before the end; the evaluation is then still due.
   bool evaluate();
   std::optional<Metrics> evaluate_all();
-  bool checkpoint_falls_due() const;
+  bool falls_due_to_save() const;
   void save(bool is_best);
   void report_end(bool complete);
 
@@ -121,9 +122,7 @@ class Trainer {
   std::vector<ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;        // of a step that went to its end
 
-  int64_t saved_step_ = -1;
-  bool saved_evaluation_due_ = false;
-  double saved_at_s_;
+  SaveTimes save_times_;
 };
 
 }  // namespace brim::train
