@@ -4,6 +4,8 @@
 
 #include "framework/nn/loops/batch_norm.h"
 #include "framework/nn/loops/cross_entropy.h"
+#include "framework/nn/loops/gelu.h"
+#include "framework/nn/loops/layer_norm.h"
 
 namespace brim::nn::loops {
 
@@ -57,5 +59,7 @@ Isa best_isa() {
 
 BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
+BRIM_TABLE(Table<GeluLoops>, gelu_table)
+BRIM_TABLE(LayerNormTable, layer_norm_table)
 
 }  // namespace brim::nn::loops
