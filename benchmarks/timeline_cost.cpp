@@ -12,8 +12,8 @@ int main() {
   const double start_s = brim::now_s();
   for (int step = 0; step < kSteps; ++step) {
     for (int micro = 0; micro < 2; ++micro) {
-      for (const Phase phase : {Phase::kDataWait, Phase::kCopy, Phase::kCommunication,
-                                Phase::kForward, Phase::kBackward}) {
+      for (const Phase phase : {Phase::kDataWait, Phase::kCopy, Phase::kAugment,
+                                Phase::kCommunication, Phase::kForward, Phase::kBackward}) {
         timeline.enter(phase);
       }
       timeline.move(Phase::kBackward, Phase::kCommunication, 0);

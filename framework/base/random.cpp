@@ -1,5 +1,8 @@
 #include "framework/base/random.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstring>
 #include <stdexcept>
 
 namespace brim {
@@ -43,6 +46,28 @@ uint32_t RandomStream::next_u32() {
     used_ = 0;
   }
   return values_[static_cast<size_t>(used_++)];
+}
+
+void RandomStream::fill(std::span<uint8_t> bytes) {
+  static_assert(std::endian::native == std::endian::little);
+  size_t i = 0;
+  const auto put = [&](const void* from, size_t size) {
+    size = std::min(size, bytes.size() - i);
+    std::memcpy(bytes.data() + i, from, size);
+    i += size;
+  };
+  while (i < bytes.size() && used_ != 4) {
+    const uint32_t value = next_u32();
+    put(&value, sizeof value);
+  }
+  for (; bytes.size() - i >= sizeof values_; ++block_) {
+    const auto values = philox(key_, block_, stream_);
+    put(values.data(), sizeof values);
+  }
+  while (i < bytes.size()) {
+    const uint32_t value = next_u32();
+    put(&value, sizeof value);
+  }
 }
 
 double RandomStream::uniform() { return (next_u32() >> 8) * 0x1p-24; }

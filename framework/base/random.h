@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace brim {
 
@@ -18,6 +19,9 @@ class RandomStream {
   RandomStream(uint64_t seed, uint64_t a, uint64_t b);
 
   uint32_t next_u32();
+  /// The bytes of one next_u32() after the other, each from its lowest byte on; the rest of the
+  /// last one is dropped.
+  void fill(std::span<uint8_t> bytes);
   /// Uniform in [0, 1), 24 bits.
   double uniform();
   double uniform(double low, double high) { return low + (high - low) * uniform(); }

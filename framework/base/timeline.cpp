@@ -8,8 +8,8 @@ namespace brim {
 
 std::string_view phase_name(Phase phase) {
   static constexpr std::array<std::string_view, kPhaseCount> kNames = {
-      "data_wait", "copy",       "forward",    "backward", "communication",
-      "optimizer", "checkpoint", "evaluation", "other"};
+      "data_wait",     "copy",      "augment",    "forward",    "backward",
+      "communication", "optimizer", "checkpoint", "evaluation", "other"};
   return kNames[static_cast<size_t>(phase)];
 }
 

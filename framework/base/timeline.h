@@ -11,6 +11,7 @@ namespace brim {
 enum class Phase {
   kDataWait,
   kCopy,
+  kAugment,  // of whole batches, on the device; normalisation is part of it
   kForward,
   kBackward,
   kCommunication,  // waits for other ranks
@@ -19,7 +20,7 @@ enum class Phase {
   kEvaluation,
   kOther
 };
-inline constexpr int kPhaseCount = 9;
+inline constexpr int kPhaseCount = 10;
 
 /// "data_wait", "copy", …: the names in metrics.jsonl.
 std::string_view phase_name(Phase phase);

@@ -61,7 +61,9 @@ int eval_command(int argc, char** argv) {
   if (!job.batch.micro) job.batch.micro = std::min<int64_t>(*job.batch.global, kEvalBatch);
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
-  train::Parts parts = train::build_parts(job, device, distributed::Group::alone());
+  train::Parts parts =
+      train::build_parts(job, device, distributed::Group::alone(),
+                         saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
   if (parts.eval_data == nullptr) {
     throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
   }

@@ -53,7 +53,8 @@ TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::Saved
   if (!job.batch.micro) job.batch.micro = *job.batch.global;
   job.eval.enabled = false;
   memory = device::memory_of(device, job.device);
-  parts = train::build_parts(job, device, distributed::Group::alone());
+  parts = train::build_parts(job, device, distributed::Group::alone(),
+                             saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
   if (saved) train::restore(saved->checkpoint, job, parts);
   if (parts.ema) averaged.emplace(*parts.ema);
   parts.model->eval();

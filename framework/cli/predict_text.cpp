@@ -10,6 +10,7 @@
 #include "framework/data/sources/tokens.h"
 #include "framework/text/text_file.h"
 #include "framework/text/tokenizer_files.h"
+#include "framework/text/unicode.h"
 #include "framework/train/tasks/generate.h"
 
 namespace brim::cli {
@@ -93,7 +94,7 @@ void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, 
     for (size_t i = first; i < end; ++i) {
       const std::string more = tokenizer->decode(found[i - first]);
       if (options.count("json") == 0) {
-        fmt::print("{}{}\n", prompts[i].text, more);
+        fmt::print("{}\n", text::well_formed(prompts[i].text + more));
         continue;
       }
       nlohmann::json json = {

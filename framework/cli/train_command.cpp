@@ -45,7 +45,8 @@ constexpr const char* kOtherCommands =
     "  trainer recipe check|show|schema|reference\n"
     "  trainer tune\n"
     "  trainer eval RUN\n"
-    "  trainer export RUN --output FILE\n"
+    "  trainer predict [FILE…|--prompt TEXT] --run RUN\n"
+    "  trainer export RUN --output FILE [--format PACKAGE]\n"
     "  trainer report RUN…\n"
     "  trainer version\n";
 
@@ -129,7 +130,9 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   train::Parts parts;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
-    parts = train::build_parts(job, device, group);
+    parts = train::build_parts(job, device, group,
+                               folder.checkpoint && !is_dry_run ? train::Weights::kOfCheckpoint
+                                                                : train::Weights::kOfRecipe);
     for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;

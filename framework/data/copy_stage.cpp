@@ -10,7 +10,7 @@ double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOp
   Timeline timeline;
   DevicePrefetcher inputs(dataset, loading, input, timeline);
   const auto next = [&] {
-    const int64_t count = inputs.next()->count;  // ends in the phase copy
+    const int64_t count = inputs.next()->count;  // ends in the phase augment
     if (!device.is_cpu()) {
       c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
     }
@@ -21,7 +21,10 @@ double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOp
   timeline.take();
   int64_t copied = 0;
   while (copied < samples) copied += next();
-  return timeline.take()[static_cast<size_t>(Phase::kCopy)] / static_cast<double>(copied);
+  const auto seconds = timeline.take();
+  return (seconds[static_cast<size_t>(Phase::kCopy)] +
+          seconds[static_cast<size_t>(Phase::kAugment)]) /
+         static_cast<double>(copied);
 }
 
 }  // namespace brim::data

@@ -97,8 +97,10 @@ DeviceBatch DevicePrefetcher::tensors(const Batch& batch) const {
     changes = draw_changes(images.mix, loading_.seed, batch.epoch, batch.first_position,
                            batch.count, images.shape);
   }
-  return to_device(batch, images.shape, images.normalizer, images.channels_last, images.dtype,
-                   changes);
+  const at::Tensor pixels = copy_pixels(batch, images.shape, device_of(input_));
+  timeline_.enter(Phase::kAugment);
+  return augment(batch, pixels, images.shape, images.normalizer, images.channels_last, images.dtype,
+                 changes);
 }
 
 void DevicePrefetcher::weigh(BatchPlan& plan) {

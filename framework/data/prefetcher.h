@@ -34,7 +34,7 @@ using InputOptions = std::variant<ImageInputs, TokenInputs>;
 /// Work on data that no step waited for, in seconds.
 struct HiddenWork {
   double decode_s = 0;  // of the loader's threads together (Loader::take_hidden_s)
-  double copy_s = 0;    // of the device (CopyStream::take_hidden_s); 0 on the CPU
+  double copy_s = 0;  // of the device, which augments too (CopyStream::take_hidden_s); 0 on the CPU
 };
 
 /// Belongs to the thread that drives the step.
@@ -44,7 +44,8 @@ class DevicePrefetcher {
     DeviceBatch tensors;
   };
 
-  /// Starts a loader; the dataset outlives it. Time goes to `timeline`'s phases data_wait and copy.
+  /// Starts a loader; the dataset outlives it. Time goes to `timeline`'s phases data_wait, copy and
+  /// augment.
   DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading, const InputOptions& input,
                    Timeline& timeline, int64_t start_epoch = 0, int64_t start_step = 0);
 

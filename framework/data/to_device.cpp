@@ -60,12 +60,15 @@ Normalizer make_normalizer(const Normalization& normalization, at::Device device
   return {result.scale.to(device), result.bias.to(device)};
 }
 
-DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
-                      bool channels_last, at::ScalarType dtype,
-                      std::span<const ImageChange> changes) {
-  const at::Device device = normalizer.scale.device();
-  const at::Tensor pixels = upload(
-      batch.pixels, {batch.count, shape.height, shape.width, shape.channels}, at::kByte, device);
+at::Tensor copy_pixels(const Batch& batch, const ImageShape& shape, at::Device device) {
+  return upload(batch.pixels, {batch.count, shape.height, shape.width, shape.channels}, at::kByte,
+                device);
+}
+
+DeviceBatch augment(const Batch& batch, const at::Tensor& pixels, const ImageShape& shape,
+                    const Normalizer& normalizer, bool channels_last, at::ScalarType dtype,
+                    std::span<const ImageChange> changes) {
+  const at::Device device = pixels.device();
   std::optional<at::Tensor> rows;
   if (!changes.empty()) {
     rows = upload<ImageChange>(changes, {batch.count, kChangeInts}, at::kInt, device);
@@ -79,6 +82,13 @@ DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normali
   if (device.is_cpu()) result.labels = result.labels.clone();
   share_labels(batch, shape, changes, result);
   return result;
+}
+
+DeviceBatch to_device(const Batch& batch, const ImageShape& shape, const Normalizer& normalizer,
+                      bool channels_last, at::ScalarType dtype,
+                      std::span<const ImageChange> changes) {
+  const at::Tensor pixels = copy_pixels(batch, shape, normalizer.scale.device());
+  return augment(batch, pixels, shape, normalizer, channels_last, dtype, changes);
 }
 
 DeviceBatch tokens_to_device(const Batch& batch, const TokenShape& shape, at::Device device) {

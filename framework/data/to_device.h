@@ -28,6 +28,14 @@ struct DeviceBatch {
   at::Tensor label_shares;    // float32 [N]: of labels; the rest is partner_labels'
 };
 
+/// uint8 [N, H, W, C] on the device; on the CPU a view of the batch's. Enqueued as to_device() is.
+at::Tensor copy_pixels(const Batch& batch, const ImageShape& shape, at::Device device);
+
+/// What to_device() does once the batch's pixels are there.
+DeviceBatch augment(const Batch& batch, const at::Tensor& pixels, const ImageShape& shape,
+                    const Normalizer& normalizer, bool channels_last, at::ScalarType dtype,
+                    std::span<const ImageChange> changes);
+
 /// Copies to the normalizer's device, normalises, and applies `changes` (mix.h), one an image or
 /// none at all. inputs have `dtype` (float32, bfloat16 or float16; float64 holds float32 values)
 /// and lie channels last where asked. The tensors own their memory: on the CPU the batch may go. On

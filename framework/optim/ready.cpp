@@ -18,6 +18,13 @@ at::Tensor with_layout_of(const at::Tensor& parameter, const at::Tensor& gradien
   return at::empty_like(parameter).copy_(gradient);
 }
 
+/// The same memory in one dimension: the kernels copy what is not contiguous, weights that lie
+/// channels last for one, though its order is nothing to them.
+at::Tensor flat(const at::Tensor& tensor) {
+  if (tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense()) return tensor;
+  return tensor.as_strided({tensor.numel()}, {1});
+}
+
 Batch& batch_for(std::vector<Batch>& batches, size_t first, const at::Tensor& parameter,
                  const ParameterGroup& group) {
   const auto found = std::find_if(batches.begin() + first, batches.end(), [&](const Batch& batch) {
@@ -42,8 +49,8 @@ std::vector<Batch> ready_batches(const std::vector<ParameterGroup>& groups) {
       const size_t own_slot = slot++;
       if (!parameter.grad().defined()) continue;
       auto& batch = batch_for(batches, first, parameter, group);
-      batch.parameters.push_back(parameter);
-      batch.gradients.push_back(with_layout_of(parameter, parameter.grad()));
+      batch.parameters.push_back(flat(parameter));
+      batch.gradients.push_back(flat(with_layout_of(parameter, parameter.grad())));
       batch.slots.push_back(own_slot);
     }
   }
@@ -73,7 +80,7 @@ StateList StateList::counters(const std::vector<ParameterGroup>& groups) {
 std::vector<at::Tensor> StateList::of(const Batch& batch) const {
   std::vector<at::Tensor> result;
   result.reserve(batch.slots.size());
-  for (const size_t slot : batch.slots) result.push_back(tensors_[slot]);
+  for (const size_t slot : batch.slots) result.push_back(flat(tensors_[slot]));
   return result;
 }
 

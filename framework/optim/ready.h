@@ -11,7 +11,8 @@
 
 namespace brim::optim {
 
-/// Parameters of one group, dtype and device, with their gradients (same strides as the parameter).
+/// Parameters of one group, dtype and device, with their gradients, in the same memory order; those
+/// that are not contiguous as views of one dimension.
 struct Batch {
   double weight_decay = 0.0;
   double rate_scale = 1.0;
@@ -31,7 +32,7 @@ class StateList {
   /// Float32 zero scalars on each parameter's device, as the fused kernels count steps.
   static StateList counters(const std::vector<ParameterGroup>& groups);
 
-  /// Those of a batch.
+  /// Those of a batch, views as its parameters are.
   std::vector<at::Tensor> of(const Batch& batch) const;
   /// Adds each as "<prefix>.<parameter>".
   void describe(std::string_view prefix, const std::vector<ParameterGroup>& groups,

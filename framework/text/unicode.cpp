@@ -111,6 +111,19 @@ size_t well_formed_bytes(std::string_view text) {
   return at;
 }
 
+std::string well_formed(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t good = well_formed_bytes(text);
+    result.append(text.substr(0, good));
+    text.remove_prefix(good);
+    if (text.empty()) break;
+    append_utf8(result, U'\uFFFD');
+    text.remove_prefix(1);
+  }
+  return result;
+}
+
 size_t cut_off_bytes(std::string_view text) {
   for (size_t count = 1; count <= std::min<size_t>(3, text.size()); ++count) {
     const size_t start = text.size() - count;

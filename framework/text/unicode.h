@@ -28,6 +28,9 @@ void append_utf8(std::string& text, char32_t point);
 /// Where the first byte is that belongs to no well-formed UTF-8; text.size() where none is.
 size_t well_formed_bytes(std::string_view text);
 
+/// `text` with U+FFFD in the place of each byte that belongs to no well-formed UTF-8.
+std::string well_formed(std::string_view text);
+
 /// How many bytes at the end are the beginning of a character that is cut off: 0 to 3.
 size_t cut_off_bytes(std::string_view text);
 

@@ -101,10 +101,10 @@ void require_kind(const JobConfig& job, nn::InputKind kind) {
           fmt::format("train.task = \"{}\"", job.train.task.selected()));
 }
 
-void build_model(const JobConfig& job, Parts& parts) {
+void build_model(const JobConfig& job, Weights weights, Parts& parts) {
   at::manual_seed(job.run.seed);
   parts.model = job.model.model->build(parts.input);
-  if (!job.model.pretrained.empty()) {
+  if (weights == Weights::kOfRecipe && !job.model.pretrained.empty()) {
     load_pretrained(*parts.model, job.model.model->weight_names(), job.model.pretrained,
                     job.model.strict);
   }
@@ -112,9 +112,9 @@ void build_model(const JobConfig& job, Parts& parts) {
   // Dropout differs from rank to rank.
   if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
   parts.model->to(parts.device, parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
-  const auto weights = parts.model->parameters();
+  const auto parameters = parts.model->parameters();
   const bool has_images_inside =
-      std::any_of(weights.begin(), weights.end(), [](const auto& w) { return w.dim() == 4; });
+      std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
   parts.channels_last = job.precision.channels_last && has_images_inside;
   if (parts.channels_last) nn::use_channels_last(*parts.model);
   nn::use_fused(*parts.model, job.precision.fused);
@@ -199,7 +199,7 @@ std::string_view precision_name(const amp::Precision& precision) {
 }
 
 Parts build_parts(const JobConfig& job, c10::Device device,
-                  std::shared_ptr<distributed::Group> group) {
+                  std::shared_ptr<distributed::Group> group, Weights weights) {
   Parts parts;
   parts.group = std::move(group);
   parts.device = device;
@@ -210,7 +210,7 @@ Parts build_parts(const JobConfig& job, c10::Device device,
 
   open_data(job, parts);
   require_kind(job, parts.input.kind());
-  build_model(job, parts);
+  build_model(job, weights, parts);
   parts.task =
       job.train.task->build({.input = parts.input, .label_smoothing = job.train.label_smoothing});
   parts.optimizer = build_optimizer(job, parts);

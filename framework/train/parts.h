@@ -43,11 +43,17 @@ struct Parts {
   int64_t total_steps = 0;
 };
 
+/// Where a model's weights come from.
+enum class Weights {
+  kOfRecipe,      // model.pretrained, or drawn from the seed
+  kOfCheckpoint,  // restore() is to follow, so model.pretrained is not read, nor need it be there
+};
+
 /// Opens the data, builds model, optimizer and schedule. The model is the same on every rank, built
 /// from the job's seed; LibTorch's generators go on from numbers of each rank's own. Throws Error
 /// of the kind that fits; no rank waits for another one.
 Parts build_parts(const JobConfig& job, c10::Device device,
-                  std::shared_ptr<distributed::Group> group);
+                  std::shared_ptr<distributed::Group> group, Weights weights = Weights::kOfRecipe);
 
 /// "bf16", "fp16", "tf32", "fp32", "fp64".
 std::string_view precision_name(const amp::Precision& precision);

@@ -13,7 +13,6 @@
 #include "framework/base/units.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
-#include "framework/train/tasks/sample_text.h"
 
 namespace brim::train {
 namespace {
@@ -40,7 +39,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
       step_start_(parts_),
       shortage_(kElsewhere),
-      saved_at_s_(now_s()) {
+      save_times_(job.checkpoint) {
   for (const auto& parameter : parts_.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
@@ -50,8 +49,7 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   recorder_.emplace(job_, folder_, parts_.device, timeline_, progress_.step, parts_.total_steps,
                     parts_.steps_per_epoch);
   if (parts_.input.kind() == nn::InputKind::kTokens) recorder_->count_tokens(parts_.input.length);
-  // Finds now what it would find after the first evaluation.
-  if (parts_.eval_data != nullptr) (void)SampleText(job);
+  if (parts_.eval_data != nullptr) sample_text_.emplace(job);
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -111,7 +109,7 @@ std::optional<Trainer::Gradients> Trainer::accumulate() {
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
-    batch = inputs_->next();  // phases data_wait and copy
+    batch = inputs_->next();  // phases data_wait, copy, augment
     const bool sums = batch->ends_step;
     result.own_samples += batch->count;
 
@@ -221,6 +219,7 @@ void Trainer::end_step(double learning_rate, int64_t samples, int64_t own_sample
 Exit Trainer::run() {
   if (progress_.step >= parts_.total_steps && !progress_.evaluation_due) {
     log::info("{}: finished already at step {}", folder_.path.string(), progress_.step);
+    profiler_.finish(progress_.step);
     return Exit::kDone;
   }
   log::info("{} in {}", progress_.step == 0 ? "starting" : "going on", folder_.path.string());
@@ -234,13 +233,11 @@ Exit Trainer::run() {
     profiler_.after(progress_.step);
     exchange_wishes();
     progress_.evaluation_due = evaluation_falls_due();
-    if (checkpoint_falls_due() && !progress_.evaluation_due) save(/*is_best=*/false);
+    if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
   }
 
   const bool complete = progress_.step == parts_.total_steps && !progress_.evaluation_due;
-  if (saved_step_ != progress_.step || saved_evaluation_due_ != progress_.evaluation_due) {
-    save(/*is_best=*/false);
-  }
+  if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
   votes_.finish();
   take_arrived_values(/*wait=*/true);
   if (store_) store_->wait();
@@ -251,11 +248,8 @@ Exit Trainer::run() {
 }
 
 void Trainer::exchange_wishes() {
-  const double minutes = (now_s() - saved_at_s_) / 60;
-  const double every_minutes = job_.checkpoint.every_minutes;
-  wishes_ = votes_.exchange(
-      {.stop = stop_requested(), .checkpoint = every_minutes > 0 && minutes >= every_minutes},
-      own_work_);
+  wishes_ =
+      votes_.exchange({.stop = stop_requested(), .checkpoint = save_times_.is_wished()}, own_work_);
   if (recorder_) recorder_->works(votes_.works());
 }
 
@@ -330,15 +324,15 @@ bool Trainer::evaluate() {
     if (name == best_by.figure) figure = value;
     if (name == "top1") accuracy = value;
   }
-  if (recorder_) {
-    const std::string text = SampleText(job_).write(parts_);
+  if (sample_text_) {
+    const std::string text = sample_text_->write(parts_);
     if (!text.empty()) recorder_->sample(progress_.step, text);
   }
   parts_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
   const bool is_best = !progress_.best || best_by.is_better(figure, *progress_.best);
   if (is_best) progress_.best = figure;
   progress_.evaluation_due = false;
-  if (is_best || checkpoint_falls_due()) save(is_best);
+  if (is_best || falls_due_to_save()) save(is_best);
   return true;
 }
 
@@ -361,11 +355,8 @@ at::Tensor Trainer::evaluation_sums() {
   return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
 }
 
-bool Trainer::checkpoint_falls_due() const {
-  if (!job_.checkpoint.enabled || saved_step_ == progress_.step) return false;
-  const CheckpointConfig& when = job_.checkpoint;
-  const bool by_steps = when.every_steps > 0 && progress_.step % when.every_steps == 0;
-  return by_steps || wishes_.checkpoint;
+bool Trainer::falls_due_to_save() const {
+  return save_times_.falls_due(progress_.step, wishes_.checkpoint);
 }
 
 void Trainer::save(bool is_best) {
@@ -379,9 +370,7 @@ void Trainer::save(bool is_best) {
   const checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
   if (recorder_) recorder_->flush();
   if (store_) store_->save(state, is_best);
-  saved_step_ = progress_.step;
-  saved_evaluation_due_ = progress_.evaluation_due;
-  saved_at_s_ = now_s();
+  save_times_.saved(progress_.step, progress_.evaluation_due);
   wishes_.checkpoint = false;
   timeline_.enter(Phase::kOther);
 }

@@ -26,8 +26,10 @@
 #include "framework/train/observe/recorder.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
+#include "framework/train/save_times.h"
 #include "framework/train/state.h"
 #include "framework/train/step_start.h"
+#include "framework/train/tasks/sample_text.h"
 #include "framework/train/votes.h"
 
 namespace brim::train {
@@ -85,7 +87,7 @@ class Trainer {
   /// False where a stop was asked for before the end; the evaluation is then still due.
   bool evaluate();
   std::optional<Metrics> evaluate_all();
-  bool checkpoint_falls_due() const;
+  bool falls_due_to_save() const;
   void save(bool is_best);
   void report_end(bool complete);
 
@@ -101,7 +103,8 @@ class Trainer {
   telemetry::RankWork own_work_;            // of the last step
   std::optional<checkpoint::Store> store_;  // rank 0's
   Timeline timeline_;
-  std::optional<Recorder> recorder_;  // rank 0's
+  std::optional<Recorder> recorder_;       // rank 0's
+  std::optional<SampleText> sample_text_;  // rank 0's, where there are evaluations
   Profiler profiler_;
   HostSyncs host_syncs_;
   DeviceValues values_;
@@ -116,9 +119,7 @@ class Trainer {
   std::vector<ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;        // of a step that went to its end
 
-  int64_t saved_step_ = -1;
-  bool saved_evaluation_due_ = false;
-  double saved_at_s_;
+  SaveTimes save_times_;
 };
 
 }  // namespace brim::train

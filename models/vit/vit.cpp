@@ -7,9 +7,12 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/fused_gelu.h"
@@ -155,10 +158,21 @@ class Heads : public torch::nn::Module {
   Linear head_{nullptr};
 };
 
+/// Positions [1, 1 + side², width] of square images for a grid of patches of other sides, by cubic
+/// interpolation as torchvision's interpolate_embeddings() does it; the class token's stays.
+at::Tensor resize_positions(const at::Tensor& stored, int64_t side, int64_t rows, int64_t columns) {
+  const at::Tensor wide = stored.to(at::kFloat);
+  const at::Tensor grid =
+      wide.slice(1, 1).transpose(1, 2).reshape({1, wide.size(2), side, side}).contiguous();
+  const at::Tensor resized = at::upsample_bicubic2d(grid, {rows, columns}, /*align_corners=*/true);
+  return at::cat({wide.slice(1, 0, 1), resized.flatten(2).transpose(1, 2)}, 1);
+}
+
 class VisionTransformer : public nn::Model {
  public:
-  VisionTransformer(const VitKind& kind, const nn::ModelShape& shape, const Dropouts& dropouts) {
-    const int64_t patches = (shape.height / kind.patch) * (shape.width / kind.patch);
+  VisionTransformer(const VitKind& kind, const nn::ModelShape& shape, const Dropouts& dropouts)
+      : rows_(shape.height / kind.patch), columns_(shape.width / kind.patch) {
+    const int64_t patches = rows_ * columns_;
     class_token_ = register_parameter("class_token", at::zeros({1, 1, kind.width}));
     patches_ = register_module(
         "conv_proj",
@@ -180,7 +194,20 @@ class VisionTransformer : public nn::Model {
     return nn::apply(heads_->head(), x.select(1, 0));
   }
 
+  /// Weights of another image size: their positions are resized.
+  void adapt_weights(std::map<std::string, at::Tensor>& theirs) const override {
+    const auto found = theirs.find("encoder.pos_embedding");
+    if (found == theirs.end() || found->second.dim() != 3) return;
+    const int64_t patches = found->second.size(1) - 1;
+    const auto side = static_cast<int64_t>(std::lround(std::sqrt(std::max<int64_t>(patches, 0))));
+    if (side < 1 || side * side != patches || patches == rows_ * columns_) return;
+    found->second = resize_positions(found->second, side, rows_, columns_);
+    log::info("model.pretrained: positions of {}x{} patches are resized to {}x{}", side, side,
+              rows_, columns_);
+  }
+
  private:
+  int64_t rows_, columns_;  // of patches
   at::Tensor class_token_;
   torch::nn::Conv2d patches_{nullptr};
   std::shared_ptr<Encoder> encoder_;

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "tests/support/error_of.h"
+
 namespace brim {
 namespace {
 
@@ -35,18 +37,6 @@ class Files : public ::testing::Test {
 
   fs::path folder;
 };
-
-/// The text of the Error of kind `status` that `body` throws.
-template <class Body>
-std::string error_of(Exit status, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status);
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string content(const fs::path& path) { return read_file(path, Exit::kData, 1000); }
 

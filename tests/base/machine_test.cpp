@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim {
 namespace {

@@ -36,6 +36,23 @@ TEST(RandomStream, IsAFunctionOfItsName) {
   EXPECT_EQ(starts.size(), 512U);
 }
 
+TEST(RandomStream, FillsBytesWithItsValues) {
+  for (const int used : {0, 1, 3, 4}) {
+    for (const size_t size : {0, 1, 4, 15, 16, 17, 63}) {
+      RandomStream values(1, 2, 3), bytes(1, 2, 3);
+      for (int i = 0; i < used; ++i) ASSERT_EQ(values.next_u32(), bytes.next_u32());
+      std::vector<uint8_t> filled(size, 99);
+      bytes.fill(filled);
+      uint32_t value = 0;
+      for (size_t i = 0; i < size; ++i) {
+        value = i % 4 == 0 ? values.next_u32() : value >> 8;
+        ASSERT_EQ(filled[i], static_cast<uint8_t>(value)) << used << ' ' << size << ' ' << i;
+      }
+      EXPECT_EQ(bytes.next_u32(), values.next_u32());
+    }
+  }
+}
+
 TEST(RandomStream, UniformStaysInsideAndFillsTheRange) {
   RandomStream stream(7, 0, 0);
   double sum = 0;

@@ -8,7 +8,7 @@ from torch_tb_profiler.profiler.data import RunProfileData
 
 from trainer import DIGITS, assert_same_tensors, latest_checkpoint, sets, trainer
 
-PHASES = {"data_wait", "copy", "forward", "backward", "optimizer", "other"}
+PHASES = {"data_wait", "copy", "augment", "forward", "backward", "optimizer", "other"}
 SHORT = sets(train__steps=12, eval__every_epochs=0)
 
 
@@ -111,6 +111,9 @@ def test_steps_beyond_the_end_are_a_warning(tmp_path):
     assert "so only 2 of these steps were profiled" in done.stderr
     _, steps = trace_of(tmp_path / "some" / "profile-steps-11-20.pt.trace.json")
     assert [step["name"] for step in steps] == ["ProfilerStep#11", "ProfilerStep#12"]
+    done = trainer("--recipe", DIGITS, "--output", tmp_path / "some", "--resume", "auto", "--profile", "steps=3..4", *SHORT)
+    assert done.returncode == 0
+    assert "finished already" in done.stderr and "none of these steps were profiled" in done.stderr
 
 
 @pytest.mark.parametrize("words", ["steps=15..10", "steps=a..b", "10..15", "steps=0..3", "steps=1..5000"])

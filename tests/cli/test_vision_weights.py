@@ -58,6 +58,28 @@ def recipe_of(folder, model):
     return path
 
 
+@pytest.mark.parametrize("size", [(48, 48), (24, 64)])
+def test_positions_of_another_image_size_are_resized_as_torchvision_does(tmp_path, size):
+    recipe, file = recipe_of(tmp_path, "small_vit"), tmp_path / "theirs.safetensors"
+    torch.manual_seed(3)
+    state = torchvision_vit().state_dict()
+    save_file(state, file)
+    run = trainer("--recipe", recipe, "--output", tmp_path / "run",
+                  *sets(model__pretrained=str(file), data__height=size[0], data__width=size[1]))
+    assert run.returncode == 0, run.stderr
+    rows, columns = size[0] // 4, size[1] // 4
+    assert f"positions of 8x8 patches are resized to {rows}x{columns}" in run.stderr
+    found = weights(tmp_path / "run")["encoder.pos_embedding"]
+    stored = state["encoder.pos_embedding"]
+    grid = stored[:, 1:].transpose(1, 2).reshape(1, 64, 8, 8)
+    expected = torch.nn.functional.interpolate(grid, (rows, columns), mode="bicubic", align_corners=True)
+    expected = torch.cat([stored[:, :1], expected.flatten(2).transpose(1, 2)], 1)
+    assert torch.allclose(found, expected, atol=1e-6)
+    if size == (48, 48):
+        theirs = torchvision.models.vision_transformer.interpolate_embeddings(48, 4, state.copy())
+        assert torch.allclose(found, theirs["encoder.pos_embedding"], atol=1e-6)
+
+
 def weights(run):
     return load_file(latest_checkpoint(run) / "model.safetensors")
 

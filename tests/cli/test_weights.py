@@ -63,6 +63,20 @@ def test_a_run_starts_from_torchvisions_weights_and_exports_them_back(resnet, tm
         assert torch.equal(back[name], tensor), name
 
 
+def test_a_run_needs_the_file_no_more_once_it_has_begun(resnet, tmp_path):
+    recipe, file, _ = resnet()
+    start = ("--recipe", recipe, "--output", tmp_path / "run", *sets(model__pretrained=str(file)))
+    assert trainer(*start).returncode == 0
+    file.unlink()
+    for words in (("--resume", "auto", *start, *sets(train__steps=4)), ("eval", tmp_path / "run"),
+                  ("export", tmp_path / "run", "--output", tmp_path / "back.safetensors")):
+        done = trainer(*words)
+        assert done.returncode == 0, done.stderr
+    assert latest_checkpoint(tmp_path / "run").name == "step-00000004"
+    again = trainer("--recipe", recipe, "--output", tmp_path / "anew", *sets(model__pretrained=str(file)))
+    assert again.returncode == 4 and "there is no such file" in again.stderr
+
+
 def test_the_evaluation_of_a_file_is_torchvisions(resnet):
     recipe, file, model = resnet()
     done = trainer("eval", "--recipe", recipe, "--json", *sets(model__pretrained=str(file)))

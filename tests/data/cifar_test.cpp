@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::data {
 namespace {

@@ -12,7 +12,7 @@
 #include "framework/data/sources/image_folder.h"
 #include "framework/data/sources/webdataset.h"
 #include "tests/data/pictures.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 // Of the sanitizers' runtimes; GCC comes without the header that declares it.

@@ -54,6 +54,7 @@ TEST(DevicePrefetcherTest, TimeGoesToItsPhases) {
   const auto seconds = timeline.take();
   EXPECT_GT(seconds[static_cast<size_t>(Phase::kDataWait)], 0);
   EXPECT_GT(seconds[static_cast<size_t>(Phase::kCopy)], 0);
+  EXPECT_GT(seconds[static_cast<size_t>(Phase::kAugment)], 0);
 }
 
 /// Rows of which sample i counts i + 1.

@@ -21,7 +21,7 @@
 #include "framework/data/samplers/repeated.h"
 #include "framework/data/samplers/weighted.h"
 #include "tests/data/numbers.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::data {
 namespace {

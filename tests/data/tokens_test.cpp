@@ -16,7 +16,7 @@
 #include "framework/data/samplers/length_bucketed.h"
 #include "framework/data/samplers/shuffled.h"
 #include "framework/data/sources/packing.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::data {
 namespace {

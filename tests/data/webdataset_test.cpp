@@ -12,6 +12,7 @@
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
 #include "tests/data/tar_support.h"
+#include "tests/support/error_of.h"
 
 namespace brim::data {
 namespace {
@@ -19,17 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <class Body>
-std::string error_of(Exit status, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status);
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(ShardListTest, BracesAreExpanded) {
   EXPECT_THAT(expand_braces("a.tar"), ElementsAre("a.tar"));

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::device {
 

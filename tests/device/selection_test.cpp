@@ -10,7 +10,7 @@
 #include <set>
 
 #include "framework/base/error.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::device {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "framework/doctor/verdict.h"
 #include "tests/doctor/healthy.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::doctor {
 namespace {

@@ -13,7 +13,8 @@ inline RunFacts healthy() {
     (*facts.phases)[static_cast<size_t>(phase)] = {share, share * 0.1, share * 0.12};
   };
   set(Phase::kDataWait, 0.01);
-  set(Phase::kCopy, 0.01);
+  set(Phase::kCopy, 0.004);
+  set(Phase::kAugment, 0.006);
   set(Phase::kForward, 0.32);
   set(Phase::kBackward, 0.55);
   set(Phase::kCommunication, 0.02);

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "framework/base/error.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::experiment {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/telemetry/tf_record.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::telemetry {
 namespace {

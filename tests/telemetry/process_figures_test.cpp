@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/units.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::telemetry {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::telemetry {
 namespace {

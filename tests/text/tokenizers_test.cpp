@@ -10,6 +10,7 @@
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/gpt2_words.h"
 #include "framework/text/tokenizer.h"
+#include "tests/support/error_of.h"
 #include "tests/text/small_vocabulary.h"
 
 namespace brim::text {
@@ -145,34 +146,27 @@ TEST(Bytes, AreTheirOwnIds) {
   EXPECT_THROW(tokenizer.bytes(-1), Error);
 }
 
-template <class Action>
-std::string message(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Exit::kData);
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Chars, HaveTheTextsVocabulary) {
   const CharTokenizer tokenizer(CharTokenizer::tokens_for({U'b', U'é', U'中'}), "v");
   EXPECT_EQ(tokenizer.vocabulary(), 4);
   EXPECT_THAT(tokenizer.encode("中bé"), ElementsAre(2, 0, 1));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 3}), "é<|endoftext|>");
   EXPECT_EQ(tokenizer.safe_cut("b中\xE4\xB8"), 4U);
-  EXPECT_THAT(message([&] { (void)tokenizer.encode("x"); }),
+  EXPECT_THAT(error_of(Exit::kData, [&] { (void)tokenizer.encode("x"); }),
               HasSubstr("the character \"x\" (U+0078) is not in the vocabulary"));
-  EXPECT_THAT(message([&] { (void)tokenizer.encode("b\x80"); }), HasSubstr("0x80 at byte 1"));
-  EXPECT_THAT(message([] { CharTokenizer({"a"}, "v.json"); }), HasSubstr("v.json: the token"));
-  EXPECT_THAT(message([] {
-                CharTokenizer({"ab", "<|endoftext|>"}, "v.json");
-              }),
+  EXPECT_THAT(error_of(Exit::kData, [&] { (void)tokenizer.encode("b\x80"); }),
+              HasSubstr("0x80 at byte 1"));
+  EXPECT_THAT(error_of(Exit::kData, [] { CharTokenizer({"a"}, "v.json"); }),
+              HasSubstr("v.json: the token"));
+  EXPECT_THAT(error_of(Exit::kData,
+                       [] {
+                         CharTokenizer({"ab", "<|endoftext|>"}, "v.json");
+                       }),
               HasSubstr("expected single characters"));
-  EXPECT_THAT(message([] {
-                CharTokenizer({"", "<|endoftext|>"}, "v.json");
-              }),
+  EXPECT_THAT(error_of(Exit::kData,
+                       [] {
+                         CharTokenizer({"", "<|endoftext|>"}, "v.json");
+                       }),
               HasSubstr("expected single characters"));
 }
 

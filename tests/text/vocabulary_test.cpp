@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/error.h"
+#include "tests/support/error_of.h"
 #include "tests/text/small_vocabulary.h"
 
 namespace brim::text {
@@ -12,19 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-template <class Action>
-std::string message(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Exit::kData);
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string vocabulary_message(const std::string& text) {
-  return message([&] { parse_vocabulary(text, "vocab.json"); });
+  return error_of(Exit::kData, [&] { parse_vocabulary(text, "vocab.json"); });
 }
 
 TEST(Vocabulary, TokensInTheOrderOfTheirIds) {
@@ -60,7 +50,7 @@ TEST(Merges, Lines) {
   EXPECT_EQ(merges[1].right, "c");
   EXPECT_EQ(merges[1].line, 4);
   for (const std::string bad : {"a", "a b c", " a", "a ", "a  b"}) {
-    EXPECT_THAT(message([&] { parse_merges("x y\n" + bad, "merges.txt"); }),
+    EXPECT_THAT(error_of(Exit::kData, [&] { parse_merges("x y\n" + bad, "merges.txt"); }),
                 HasSubstr("merges.txt:2: expected two tokens with a space between, found \""));
   }
 }
@@ -70,8 +60,9 @@ template <class Change>
 std::string pair_message(Change change) {
   auto files = testing::small_vocabulary();
   change(files);
-  return message(
-      [&] { Gpt2Tokenizer(files.vocabulary, "vocab.json", files.merges, "merges.txt"); });
+  return error_of(Exit::kData, [&] {
+    Gpt2Tokenizer(files.vocabulary, "vocab.json", files.merges, "merges.txt");
+  });
 }
 
 void replace(std::string& text, const std::string& what, const std::string& by) {

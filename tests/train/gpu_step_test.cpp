@@ -11,7 +11,7 @@
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
 #include "models/register.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::train {
 namespace {

@@ -17,6 +17,7 @@ namespace brim::data {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // values that are worth a thread
+constexpr int64_t kLongRow = 512;    // values
 
 void check(const at::Tensor& pixels, const at::Tensor& scale, const at::Tensor& bias,
            const std::optional<at::Tensor>& changes, at::ScalarType dtype) {
@@ -52,21 +53,36 @@ struct Images {
   }
 };
 
+/// What a thread works with: memory for rows.
+struct Rows {
+  explicit Rows(const Images& images)
+      : own(images.row()), other(images.row()), mirrored(images.row()) {
+    for (int64_t x = 0; x < images.width; ++x) {
+      scale.insert(scale.end(), images.scale, images.scale + images.channels);
+      bias.insert(bias.end(), images.bias, images.bias + images.channels);
+    }
+  }
+  std::vector<float> own, other;
+  std::vector<uint8_t> mirrored;
+  std::vector<float> scale, bias;  // of each value of a row
+};
+
 /// Row y of an image, normalised, mirrored and erased.
-void make_row(const Images& images, int64_t image, const ImageChange& change, int64_t y,
+void make_row(const Images& images, int64_t image, const ImageChange& change, int64_t y, Rows& rows,
               float* row) {
   const int64_t channels = images.channels;
-  const uint8_t* pixel = images.pixels + (image * images.height + y) * images.row();
-  int64_t step = channels;
+  const uint8_t* pixels = images.pixels + (image * images.height + y) * images.row();
   if (change.flip != 0) {
-    pixel += images.row() - channels;
-    step = -channels;
-  }
-  float* out = row;
-  for (int64_t x = 0; x < images.width; ++x, pixel += step, out += channels) {
-    for (int64_t c = 0; c < channels; ++c) {
-      out[c] = static_cast<float>(pixel[c]) * images.scale[c] + images.bias[c];
+    uint8_t* to = rows.mirrored.data() + images.row();
+    for (const uint8_t* pixel = pixels; pixel < pixels + images.row(); pixel += channels) {
+      to = std::copy_n(pixel, channels, to - channels) - channels;
     }
+    pixels = to;
+  }
+  const float* scale = rows.scale.data();
+  const float* bias = rows.bias.data();
+  for (int64_t i = 0; i < images.row(); ++i) {
+    row[i] = static_cast<float>(pixels[i]) * scale[i] + bias[i];
   }
   if (y >= change.erased.top && y < change.erased.bottom) {
     const int64_t left = std::clamp<int64_t>(change.erased.left, 0, images.width);
@@ -75,11 +91,12 @@ void make_row(const Images& images, int64_t image, const ImageChange& change, in
   }
 }
 
-/// Mixes the partner's row y into `row`. `other` is memory for a row.
-void mix_row(const Images& images, const ImageChange& change, int64_t y, float* row, float* other) {
+/// Mixes the partner's row y into `row`.
+void mix_row(const Images& images, const ImageChange& change, int64_t y, Rows& rows, float* row) {
   if (y < change.mixed.top || y >= change.mixed.bottom) return;
   if (change.partner < 0 || change.partner >= images.count) return;
-  make_row(images, change.partner, images.change(change.partner), y, other);
+  float* other = rows.other.data();
+  make_row(images, change.partner, images.change(change.partner), y, rows, other);
   const int64_t left = std::clamp<int64_t>(change.mixed.left, 0, images.width);
   const int64_t right = std::clamp<int64_t>(change.mixed.right, left, images.width);
   const float rest = 1 - change.own;
@@ -106,21 +123,31 @@ void store_row(const Images& images, int64_t image, int64_t y, const float* row,
   }
 }
 
+/// The same with two rows in one, as often as they are short: nothing but a change looks at where a
+/// row ends, and each row costs time of its own.
+Images with_long_rows(Images images) {
+  while (images.changes == nullptr && images.height % 2 == 0 && images.row() < kLongRow) {
+    images.height /= 2;
+    images.width *= 2;
+  }
+  return images;
+}
+
 template <class T>
 void run(const Images& images, bool channels_last, T* out) {
   const int64_t grain = kGrain / images.row() + 1;
   at::parallel_for(0, images.count * images.height, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> rows(static_cast<size_t>(2 * images.row()));
+    Rows rows(images);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t image = i / images.height;
       const int64_t y = i % images.height;
       const ImageChange change = images.change(image);
-      float* row = rows.data();
+      float* row = rows.own.data();
       // A row that is stored as it is made needs no copy.
-      const bool in_place = std::is_same_v<T, float> && channels_last;
+      const bool in_place = std::is_same_v<T, float> && (channels_last || images.channels == 1);
       if (in_place) row = reinterpret_cast<float*>(out) + i * images.row();
-      make_row(images, image, change, y, row);
-      mix_row(images, change, y, row, rows.data() + images.row());
+      make_row(images, image, change, y, rows, row);
+      mix_row(images, change, y, rows, row);
       if (!in_place) store_row(images, image, y, row, channels_last, out);
     }
   });
@@ -135,15 +162,15 @@ at::Tensor augment_images_cpu(const at::Tensor& pixels, const at::Tensor& scale,
                 scale.options().dtype(dtype),
                 channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
   if (result.numel() == 0) return result;
-  const Images images = {
-      .pixels = pixels.const_data_ptr<uint8_t>(),
-      .scale = scale.const_data_ptr<float>(),
-      .bias = bias.const_data_ptr<float>(),
-      .changes = changes ? static_cast<const ImageChange*>(changes->const_data_ptr()) : nullptr,
-      .count = pixels.size(0),
-      .height = pixels.size(1),
-      .width = pixels.size(2),
-      .channels = pixels.size(3)};
+  const Images images = with_long_rows(
+      {.pixels = pixels.const_data_ptr<uint8_t>(),
+       .scale = scale.const_data_ptr<float>(),
+       .bias = bias.const_data_ptr<float>(),
+       .changes = changes ? static_cast<const ImageChange*>(changes->const_data_ptr()) : nullptr,
+       .count = pixels.size(0),
+       .height = pixels.size(1),
+       .width = pixels.size(2),
+       .channels = pixels.size(3)});
   if (dtype == at::kFloat) {
     run(images, channels_last, result.data_ptr<float>());
   } else if (dtype == at::kBFloat16) {

@@ -22,6 +22,11 @@ class SyntheticDataset final : public ImageSamples {
     patterns_.resize(static_cast<size_t>(classes_ * kGrid * kGrid * shape_.channels));
     RandomStream random(kPatternSeed, 0, 0);
     for (uint8_t& value : patterns_) value = static_cast<uint8_t>(random.below(128));
+    for (int64_t x = 0; x < shape_.width; ++x) {
+      for (int64_t c = 0; c < shape_.channels; ++c) {
+        in_pattern_.push_back(x * kGrid / shape_.width * shape_.channels + c);
+      }
+    }
   }
 
   int64_t size() const override { return size_; }
@@ -44,19 +49,24 @@ class SyntheticDataset final : public ImageSamples {
   }
 
  private:
+  /// The class's pattern, and noise of 0 to 127 on each value.
   void draw(int64_t number, int64_t label, std::span<uint8_t> pixels) const {
-    RandomStream noise(kNoiseSeed, static_cast<uint64_t>(number), 0);
-    const uint8_t* pattern = patterns_.data() + label * kGrid * kGrid * shape_.channels;
-    uint32_t bits = 0;
-    size_t i = 0;
-    for (int64_t y = 0; y < shape_.height; ++y) {
-      const uint8_t* row = pattern + y * kGrid / shape_.height * kGrid * shape_.channels;
-      for (int64_t x = 0; x < shape_.width; ++x) {
-        const uint8_t* cell = row + x * kGrid / shape_.width * shape_.channels;
-        for (int64_t c = 0; c < shape_.channels; ++c, ++i) {
-          bits = i % 4 == 0 ? noise.next_u32() : bits >> 8;
-          pixels[i] = static_cast<uint8_t>(cell[c] + (bits & 127));
-        }
+    RandomStream(kNoiseSeed, static_cast<uint64_t>(number), 0).fill(pixels);
+    const int64_t cells = kGrid * shape_.channels;  // values of a row of the pattern
+    const uint8_t* pattern = patterns_.data() + label * kGrid * cells;
+    thread_local std::vector<uint8_t> plain;  // a row without noise
+    plain.resize(in_pattern_.size());
+    int64_t drawn = -1;
+    uint8_t* row = pixels.data();
+    for (int64_t y = 0; y < shape_.height; ++y, row += plain.size()) {
+      if (const int64_t of_pattern = y * kGrid / shape_.height; of_pattern != drawn) {
+        drawn = of_pattern;
+        for (size_t i = 0; i < plain.size(); ++i)
+          plain[i] = pattern[drawn * cells + in_pattern_[i]];
+      }
+      const uint8_t* under = plain.data();
+      for (size_t i = 0; i < plain.size(); ++i) {
+        row[i] = static_cast<uint8_t>(under[i] + (row[i] & 127U));
       }
     }
   }
@@ -66,7 +76,8 @@ class SyntheticDataset final : public ImageSamples {
   int64_t first_;
   int64_t size_;
   AugmentConfig augment_;
-  std::vector<uint8_t> patterns_;  // [classes, kGrid, kGrid, channels], each value under 128
+  std::vector<uint8_t> patterns_;    // [classes, kGrid, kGrid, channels], each value under 128
+  std::vector<int64_t> in_pattern_;  // where each value of a row is in the pattern's row
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ std::vector<Point> points_of(const Series& series, size_t most, double scale = 1
 
 struct Line {
   std::string label;
-  std::string colour;  // a class of the page's style: "r0" to "r7" of runs, "p0" to "p8" of phases
+  std::string colour;  // a class of the page's style: "r0" to "r7" of runs, "p0" to "p9" of phases
   std::vector<Point> points = {};
   bool has_dots = false;  // few points that matter each
   bool is_dashed = false;

@@ -9,14 +9,14 @@ std::string_view page_style() {
   --page: #f4f5f7; --card: #ffffff; --text: #16191d; --soft: #5c6570; --edge: #dfe3e8; --grid: #e6e9ed;
   --mark: #fff3d6; --good: #15803d; --warn: #b45309;
   --r0: #2563eb; --r1: #d9600a; --r2: #15803d; --r3: #be185d; --r4: #7c3aed; --r5: #0e7490; --r6: #a16207; --r7: #57534e;
-  --p0: #dc2626; --p1: #f59e0b; --p2: #3b82f6; --p3: #4f46e5; --p4: #c026d3; --p5: #16a34a; --p6: #92400e; --p7: #0891b2; --p8: #9ca3af;
+  --p0: #dc2626; --p1: #f59e0b; --p2: #a3a300; --p3: #3b82f6; --p4: #4f46e5; --p5: #c026d3; --p6: #16a34a; --p7: #92400e; --p8: #0891b2; --p9: #9ca3af;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --card: #171b22; --text: #e6e9ee; --soft: #98a2b0; --edge: #2a313b; --grid: #262d37;
     --mark: #3b3013; --good: #4ade80; --warn: #fbbf24;
     --r0: #60a5fa; --r1: #fb923c; --r2: #4ade80; --r3: #f472b6; --r4: #a78bfa; --r5: #22d3ee; --r6: #facc15; --r7: #a8a29e;
-    --p0: #f87171; --p1: #fbbf24; --p2: #60a5fa; --p3: #818cf8; --p4: #e879f9; --p5: #4ade80; --p6: #d6a374; --p7: #22d3ee; --p8: #6b7280;
+    --p0: #f87171; --p1: #fbbf24; --p2: #d9d943; --p3: #60a5fa; --p4: #818cf8; --p5: #e879f9; --p6: #4ade80; --p7: #d6a374; --p8: #22d3ee; --p9: #6b7280;
   }
 }
 * { box-sizing: border-box; }
@@ -41,14 +41,14 @@ p { margin: 6px 0; }
 figcaption { display: flex; align-items: baseline; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; font-size: 12px; margin: 4px 0 8px; min-height: 18px; }
 .legend span { display: inline-flex; align-items: center; gap: 6px; min-width: 0; overflow-wrap: anywhere; }
-i.r0, i.r1, i.r2, i.r3, i.r4, i.r5, i.r6, i.r7, i.p0, i.p1, i.p2, i.p3, i.p4, i.p5, i.p6, i.p7, i.p8 {
+i.r0, i.r1, i.r2, i.r3, i.r4, i.r5, i.r6, i.r7, i.p0, i.p1, i.p2, i.p3, i.p4, i.p5, i.p6, i.p7, i.p8, i.p9 {
   flex: none; display: inline-block; width: 14px; height: 4px; border-radius: 2px; background: var(--c); }
-i.p0, i.p1, i.p2, i.p3, i.p4, i.p5, i.p6, i.p7, i.p8 { width: 10px; height: 10px; border-radius: 3px; }
+i.p0, i.p1, i.p2, i.p3, i.p4, i.p5, i.p6, i.p7, i.p8, i.p9 { width: 10px; height: 10px; border-radius: 3px; }
 i.dashed { background: repeating-linear-gradient(90deg, var(--c) 0 4px, transparent 4px 6px); }
 .r0 { --c: var(--r0); } .r1 { --c: var(--r1); } .r2 { --c: var(--r2); } .r3 { --c: var(--r3); }
 .r4 { --c: var(--r4); } .r5 { --c: var(--r5); } .r6 { --c: var(--r6); } .r7 { --c: var(--r7); }
 .p0 { --c: var(--p0); } .p1 { --c: var(--p1); } .p2 { --c: var(--p2); } .p3 { --c: var(--p3); } .p4 { --c: var(--p4); }
-.p5 { --c: var(--p5); } .p6 { --c: var(--p6); } .p7 { --c: var(--p7); } .p8 { --c: var(--p8); }
+.p5 { --c: var(--p5); } .p6 { --c: var(--p6); } .p7 { --c: var(--p7); } .p8 { --c: var(--p8); } .p9 { --c: var(--p9); }
 .plot { display: grid; grid-template-columns: 52px minmax(0, 1fr); font-size: 11px; color: var(--soft); font-variant-numeric: tabular-nums; }
 .plot > .area { position: relative; height: 210px; cursor: crosshair; touch-action: pan-y; }
 .plot svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; }

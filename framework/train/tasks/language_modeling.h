@@ -23,14 +23,14 @@ class LanguageModeling final : public Task {
 };
 
 struct LanguageModelingConfig final : TaskConfig {
-  std::string prompt;
-  int64_t prompt_tokens = 100;
+  Prompt sample = {.text = "", .most_tokens = 100};
 
   void fields(recipe::Fields& f) override;
   bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kTokens; }
   std::unique_ptr<Task> build(const TaskOptions& options) const override {
     return std::make_unique<LanguageModeling>(options.label_smoothing);
   }
+  Prompt prompt() const override { return sample; }
 };
 
 }  // namespace brim::train

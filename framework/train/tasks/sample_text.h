@@ -10,7 +10,7 @@
 
 namespace brim::train {
 
-/// The prompt of [train] task = "language_modeling", to be gone on with as training goes on.
+/// The prompt of the job's task, to be gone on with as training goes on.
 class SampleText {
  public:
   /// Reads the prompt by the tokenizer that the training data's folder holds. Throws Error(kData)
@@ -24,9 +24,8 @@ class SampleText {
 
  private:
   std::unique_ptr<text::Tokenizer> tokenizer_;  // null: nothing is written
-  std::string prompt_;
-  std::vector<int32_t> ids_;
-  int64_t most_tokens_ = 0;
+  Prompt prompt_;
+  std::vector<int32_t> ids_;  // its tokens
   uint64_t seed_ = 0;
 };
 

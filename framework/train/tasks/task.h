@@ -52,12 +52,20 @@ struct TaskOptions {
   double label_smoothing = 0.0;  // in [0, 1)
 };
 
+/// Text for a model to go on with, so that people see what it has learned.
+struct Prompt {
+  std::string text;  // empty: none
+  int64_t most_tokens = 0;
+};
+
 /// Base of every task's config struct.
 class TaskConfig : public recipe::Part {
  public:
   virtual bool takes(nn::InputKind kind) const = 0;
   /// `options.input` is of a kind that it takes.
   virtual std::unique_ptr<Task> build(const TaskOptions& options) const = 0;
+  /// What the model writes on after each evaluation.
+  virtual Prompt prompt() const { return {}; }
 };
 
 /// Registers auto, classification and language_modeling; call once at program start.

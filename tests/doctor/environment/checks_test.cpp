@@ -8,7 +8,7 @@
 #include <set>
 
 #include "framework/doctor/environment/environment.h"
-#include "tests/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::doctor::environment {
 namespace {
