@@ -13,27 +13,12 @@
 #include <tuple>
 
 #include "framework/cuda/batch_norm_kernel.h"
+#include "framework/cuda/format_of.h"
 
 namespace brim::cuda {
 namespace {
 
 using MaybeTensor = std::optional<at::Tensor>;
-
-NormFormat format_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return NormFormat::kFloat;
-    case at::kBFloat16:
-      return NormFormat::kBFloat16;
-    case at::kHalf:
-      return NormFormat::kHalf;
-    case at::kDouble:
-      return NormFormat::kDouble;
-    default:
-      TORCH_CHECK(false, "batch_norm: expected float32, float64, bfloat16 or float16, found ",
-                  type);
-  }
-}
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x) {
   TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == x.scalar_type() &&
@@ -56,7 +41,8 @@ NormShape shape_of(const at::Tensor& x, std::initializer_list<const at::Tensor*>
                 " for each channel, found ", t->scalar_type(), " ", t->sizes(), " on ",
                 t->device());
   }
-  return {x.numel() / x.size(1), static_cast<int32_t>(x.size(1)), format_of(x.scalar_type())};
+  return {x.numel() / x.size(1), static_cast<int32_t>(x.size(1)),
+          format_of("batch_norm", x.scalar_type())};
 }
 
 const void* pointer(const MaybeTensor& tensor) {

@@ -1,54 +1,18 @@
 // A thread keeps to a few neighbouring channels and goes down the rows, so that a channel's factors
 // stay in registers; threads side by side read one row, or several short ones, without a gap.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <initializer_list>
 
 #include "framework/cuda/batch_norm_kernel.h"
+#include "framework/cuda/values.cuh"
 
 namespace brim::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPackBytes = 16;
 constexpr int kShiftRows = 4;
 constexpr int64_t kRowsAThread = 16;  // at least, where there are as many
 constexpr int64_t kMostBlocks = 1024;
-constexpr int kWarp = 32;
-
-template <class T>
-struct WideOf {
-  using type = float;
-};
-template <>
-struct WideOf<double> {
-  using type = double;
-};
-template <class T>
-using Wide = typename WideOf<T>::type;
-
-__device__ float wide(float x) { return x; }
-__device__ double wide(double x) { return x; }
-__device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ float wide(__half x) { return __half2float(x); }
-
-__device__ void narrow(float x, float& to) { to = x; }
-__device__ void narrow(double x, double& to) { to = x; }
-__device__ void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
-__device__ void narrow(float x, __half& to) { to = __float2half_rn(x); }
-
-/// N values that are read and written in one go.
-template <class T, int N>
-struct alignas(sizeof(T) * N) Pack {
-  T values[N];
-};
-
-template <class T, int N>
-__device__ Pack<T, N> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, N>*>(from);
-}
 
 /// Where a thread works: N channels from `channel`, every `step`th row from `row`.
 struct Place {
@@ -327,42 +291,14 @@ dim3 warp_each(int count) {
 }
 dim3 warps() { return dim3(kWarp, kWarpsABlock); }
 
-template <class T>
-constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));
-
 /// Whether rows can be read in packs.
 template <class T>
 bool packs(NormShape shape, std::initializer_list<const void*> tensors) {
   if (shape.channels % kPack<T> != 0) return false;
   for (const void* tensor : tensors) {
-    if (reinterpret_cast<uintptr_t>(tensor) % kPackBytes != 0) return false;
+    if (!is_aligned(tensor)) return false;
   }
   return true;
-}
-
-template <class T>
-struct Tag {
-  using type = T;
-};
-
-/// f(Tag<T>) for the format's type.
-template <class F>
-cudaError_t with_type(NormFormat format, const F& f) {
-  switch (format) {
-    case NormFormat::kFloat:
-      f(Tag<float>());
-      break;
-    case NormFormat::kBFloat16:
-      f(Tag<__nv_bfloat16>());
-      break;
-    case NormFormat::kHalf:
-      f(Tag<__half>());
-      break;
-    case NormFormat::kDouble:
-      f(Tag<double>());
-      break;
-  }
-  return cudaGetLastError();
 }
 
 template <class T, int N>

@@ -8,14 +8,14 @@
 
 #include <cstdint>
 
-namespace brim::cuda {
+#include "framework/cuda/format.h"
 
-enum class NormFormat { kFloat, kBFloat16, kHalf, kDouble };
+namespace brim::cuda {
 
 struct NormShape {
   int64_t rows = 0;  // N · H · W
   int32_t channels = 0;
-  NormFormat format = NormFormat::kFloat;
+  Format format = Format::kFloat;
 };
 
 /// Doubles of memory that the forward and the backward pass need for their sums.

@@ -3,14 +3,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 
 #include "framework/nn/fused_batch_norm_cpu.h"
+#include "framework/nn/fused_operator.h"
 
 namespace brim::nn {
 namespace {
@@ -18,7 +17,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-using MaybeTensor = std::optional<at::Tensor>;
 
 TORCH_LIBRARY_FRAGMENT(brim, library) {
   library.def(
@@ -39,11 +37,6 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("batch_norm_inference", cpu::batch_norm_inference);
 }
 
-template <class Signature>
-c10::TypedOperatorHandle<Signature> find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
                                                                const MaybeTensor&,
                                                                const at::Tensor&, const at::Tensor&,
@@ -55,10 +48,6 @@ using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
 using Inference = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
                              const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool);
 
-MaybeTensor maybe(const at::Tensor& tensor) {
-  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
-}
-
 class FusedBatchNorm : public Function<FusedBatchNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -66,7 +55,7 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
                             const at::Tensor& bias, at::Tensor running_mean, at::Tensor running_var,
                             double momentum, double eps, bool relu) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto operation = find<Forward>("brim::batch_norm");
+    static const auto operation = find_operator<Forward>("brim::batch_norm");
     auto [y, mean, inverse_std] =
         operation.call(x, residual, weight, bias, running_mean, running_var, momentum, eps, relu);
     const bool has_residual = residual.has_value();
@@ -78,14 +67,12 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
-                                "fused batch norm: its gradient has no gradient; turn fused "
-                                "operations off (precision.fused = false)");
+    refuse_second_gradient("batch norm");
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto saved = context->get_saved_variables();
     const at::Tensor gradient =
         gradients[0].to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
-    static const auto operation = find<Backward>("brim::batch_norm_backward");
+    static const auto operation = find_operator<Backward>("brim::batch_norm_backward");
     const bool has_residual = context->saved_data["has_residual"].toBool();
     auto [x_gradient, residual_gradient, weight_gradient, bias_gradient] =
         operation.call(gradient, saved[0], maybe(saved[1]), saved[2], saved[3], saved[4], saved[5],
@@ -102,23 +89,11 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
   }
 };
 
-/// The format of parameters and sums.
-at::ScalarType wide_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-bool has_kernel(const at::Tensor& x) {
-  const at::ScalarType type = x.scalar_type();
-  const bool by_all = type == at::kFloat || type == at::kBFloat16 || type == at::kDouble;
-  if (x.is_cpu()) return by_all;
-  return x.is_cuda() && (by_all || type == at::kHalf);
-}
-
 }  // namespace
 
 bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
                           const BatchNormState& state) {
-  if (x.dim() != 4 || x.numel() == 0 || !has_kernel(x)) return false;
+  if (x.dim() != 4 || x.numel() == 0 || !has_fused_kernels(x)) return false;
   if (!x.is_contiguous(at::MemoryFormat::ChannelsLast)) return false;
   if (residual.defined() && (residual.scalar_type() != x.scalar_type() ||
                              residual.sizes() != x.sizes() || residual.device() != x.device())) {
@@ -140,7 +115,7 @@ at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
 
 at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
                                       const BatchNormState& state, bool relu) {
-  static const auto operation = find<Inference>("brim::batch_norm_inference");
+  static const auto operation = find_operator<Inference>("brim::batch_norm_inference");
   return operation.call(x, maybe(residual), state.weight, state.bias, state.running_mean,
                         state.running_var, state.eps, relu);
 }

@@ -3,11 +3,12 @@
 #include "framework/nn/fused_batch_norm_cpu.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "framework/nn/fused_cpu.h"
 #include "framework/nn/loops/batch_norm.h"
 
 namespace brim::nn::cpu {
@@ -16,89 +17,23 @@ namespace {
 using loops::BackwardInputs;
 using loops::Factors;
 using loops::Mask;
-using loops::Rows;
-using loops::Wide;
 
-constexpr int64_t kGrain = 1 << 15;  // values that are worth a thread
-constexpr int64_t kPieceRows = 64;
-constexpr int64_t kMostPieces = 256;
 constexpr int64_t kShiftRows = 16;
 
-template <class T>
-const T* data(const at::Tensor& tensor) {
-  return static_cast<const T*>(tensor.const_data_ptr());
-}
-template <class T>
-T* writable(const at::Tensor& tensor) {
-  return static_cast<T*>(tensor.mutable_data_ptr());
-}
-template <class T>
-const T* data(const MaybeTensor& tensor) {
-  return tensor && tensor->defined() ? data<T>(*tensor) : nullptr;
-}
-
-/// Rows of channels, cut the same way whatever the number of threads.
-class Pieces {
- public:
-  explicit Pieces(const at::Tensor& x)
-      : all_{x.numel() / x.size(1), x.size(1)},
-        count_(std::clamp<int64_t>(all_.count / kPieceRows, 1, kMostPieces)) {}
-
-  int64_t count() const { return count_; }
-  Rows all() const { return all_; }
-
-  /// f(piece, its rows, values before them), pieces on several threads.
-  template <class F>
-  void for_each(const F& f) const {
-    const int64_t values = all_.count / count_ * all_.channels;
-    at::parallel_for(
-        0, count_, kGrain / std::max<int64_t>(1, values) + 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            f(i, Rows{first(i + 1) - first(i), all_.channels}, first(i) * all_.channels);
-          }
-        });
-  }
-
- private:
-  int64_t first(int64_t piece) const { return all_.count * piece / count_; }
-
-  Rows all_;
-  int64_t count_;
-};
-
-/// Two sums a channel, one pair of rows a piece, then one pair for all.
-class ChannelSums {
- public:
-  explicit ChannelSums(const Pieces& pieces)
-      : channels_(pieces.all().channels),
-        sums_(at::zeros({pieces.count(), 2, channels_}, at::kDouble)) {}
-
-  double* first(int64_t piece) { return writable<double>(sums_) + piece * 2 * channels_; }
-  double* second(int64_t piece) { return first(piece) + channels_; }
-  /// Into piece 0.
-  void add_up() {
-    double* total = first(0);
-    for (int64_t piece = 1; piece < sums_.size(0); ++piece) {
-      const double* part = first(piece);
-      for (int64_t i = 0; i < 2 * channels_; ++i) total[i] += part[i];
-    }
-  }
-
- private:
-  int64_t channels_;
-  at::Tensor sums_;
-};
+Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(1), x.size(1)}; }
 
 /// A value near each channel's mean, from its first rows: sums of squares about it lose no digits.
 template <class S>
 void near_means(Rows rows, const S* x, Wide<S>* shift) {
   const int64_t count = std::min(rows.count, kShiftRows);
-  for (int64_t c = 0; c < rows.channels; ++c) {
-    double sum = 0.0;
-    for (int64_t r = 0; r < count; ++r) {
-      sum += static_cast<double>(loops::wide(x[r * rows.channels + c]));
+  std::vector<double> sums(static_cast<size_t>(rows.channels));
+  for (int64_t r = 0; r < count; ++r, x += rows.channels) {
+    for (int64_t c = 0; c < rows.channels; ++c) {
+      sums[static_cast<size_t>(c)] += static_cast<double>(loops::wide(x[c]));
     }
-    shift[c] = static_cast<Wide<S>>(sum / static_cast<double>(count));
+  }
+  for (int64_t c = 0; c < rows.channels; ++c) {
+    shift[c] = static_cast<Wide<S>>(sums[static_cast<size_t>(c)] / static_cast<double>(count));
   }
 }
 
@@ -120,18 +55,18 @@ Statistics<S> take_statistics(const Pieces& pieces, const at::Tensor& x, at::Ten
   W* inverse_std = writable<W>(result.inverse_std);
   const S* values = data<S>(x);
   near_means(rows, values, mean);
-  ChannelSums sums(pieces);
+  ChannelSums sums(pieces, 2);
   pieces.for_each([&](int64_t piece, Rows part, int64_t offset) {
-    loop.moments(part, values + offset, mean, sums.first(piece), sums.second(piece));
+    loop.moments(part, values + offset, mean, sums.of(0, piece), sums.of(1, piece));
   });
   sums.add_up();
   const auto n = static_cast<double>(rows.count);
   W* old_mean = writable<W>(running_mean);
   W* old_var = writable<W>(running_var);
   for (int64_t c = 0; c < rows.channels; ++c) {
-    const double distance = sums.first(0)[c] / n;
+    const double distance = sums.of(0)[c] / n;
     const double exact_mean = static_cast<double>(mean[c]) + distance;
-    const double squares = sums.second(0)[c] - n * distance * distance;
+    const double squares = sums.of(1)[c] - n * distance * distance;
     const double variance = squares < 0 ? 0 : squares / n;  // not-a-number stays it
     mean[c] = static_cast<W>(exact_mean);
     inverse_std[c] = static_cast<W>(1 / std::sqrt(variance + eps));
@@ -160,7 +95,7 @@ template <class S>
 at::Tensor forward_as(const at::Tensor& x, const MaybeTensor& residual, const at::Tensor& weight,
                       const at::Tensor& bias, bool relu, const Statistics<S>& statistics) {
   using W = Wide<S>;
-  const Pieces pieces(x);
+  const Pieces pieces(rows_of(x));
   const at::Tensor scale = weight * statistics.inverse_std;
   at::Tensor y = at::empty_like(x, at::MemoryFormat::ChannelsLast);
   normalise<S>(pieces, x, residual, {data<W>(statistics.mean), data<W>(scale), data<W>(bias)}, relu,
@@ -189,29 +124,13 @@ void check(const at::Tensor& x, std::initializer_list<const at::Tensor*> of_chan
   }
 }
 
-/// f.operator()<S>() for the stored format of x.
-template <class F>
-auto with_format_of(const at::Tensor& x, const F& f) {
-  switch (x.scalar_type()) {
-    case at::kFloat:
-      return f.template operator()<float>();
-    case at::kDouble:
-      return f.template operator()<double>();
-    case at::kBFloat16:
-      return f.template operator()<loops::BFloat16>();
-    default:
-      TORCH_CHECK(false, "batch_norm: expected float32, float64 or bfloat16, found ",
-                  x.scalar_type());
-  }
-}
-
 template <class S>
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
     BackwardInputs<S> inputs, const at::Tensor& x, const at::Tensor& inverse_std,
     bool has_residual) {
   using W = Wide<S>;
   const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
-  const Pieces pieces(x);
+  const Pieces pieces(rows_of(x));
   const int64_t channels = x.size(1);
   at::Tensor residual_gradient =
       has_residual ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor();
@@ -222,10 +141,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
     if (all.y != nullptr) all.y += offset;
     return all;
   };
-  ChannelSums sums(pieces);
+  ChannelSums sums(pieces, 2);
   pieces.for_each([&](int64_t piece, Rows part, int64_t offset) {
     loop.gradient_sums(part, moved(inputs, offset), masked == nullptr ? nullptr : masked + offset,
-                       sums.first(piece), sums.second(piece));
+                       sums.of(0, piece), sums.of(1, piece));
   });
   sums.add_up();
 
@@ -240,7 +159,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
   const auto n = static_cast<double>(pieces.all().count);
   for (int64_t c = 0; c < channels; ++c) {
     const double scale = inputs.factors.scale[c], over_std = all_inverse_std[c];
-    const double sum = sums.first(0)[c], product = sums.second(0)[c];
+    const double sum = sums.of(0)[c], product = sums.of(1)[c];
     of_weight[c] = static_cast<W>(product * over_std);
     of_bias[c] = static_cast<W>(sum);
     slope[c] = static_cast<W>(-scale * over_std * over_std * product / n);
@@ -267,12 +186,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     double eps, bool relu) {
   check(x, {&weight, &bias, &running_mean, &running_var});
   if (residual) check_layout("a residual", *residual, x);
-  return with_format_of(x, [&]<class S>() -> std::tuple<at::Tensor, at::Tensor, at::Tensor> {
-    const Statistics<S> statistics =
-        take_statistics<S>(Pieces(x), x, running_mean, running_var, momentum, eps);
-    return {forward_as<S>(x, residual, weight, bias, relu, statistics), statistics.mean,
-            statistics.inverse_std};
-  });
+  return with_format_of(
+      "batch_norm", x, [&]<class S>() -> std::tuple<at::Tensor, at::Tensor, at::Tensor> {
+        const Statistics<S> statistics =
+            take_statistics<S>(Pieces(rows_of(x)), x, running_mean, running_var, momentum, eps);
+        return {forward_as<S>(x, residual, weight, bias, relu, statistics), statistics.mean,
+                statistics.inverse_std};
+      });
 }
 
 at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
@@ -281,7 +201,7 @@ at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual
                                 double eps, bool relu) {
   check(x, {&weight, &bias, &running_mean, &running_var});
   if (residual) check_layout("a residual", *residual, x);
-  return with_format_of(x, [&]<class S>() {
+  return with_format_of("batch_norm", x, [&]<class S>() {
     return forward_as<S>(x, residual, weight, bias, relu,
                          {running_mean, (running_var + eps).rsqrt()});
   });
@@ -297,7 +217,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
   TORCH_CHECK(!by_output || y.has_value(), "batch_norm: a residual's gradient needs the result");
   if (by_output) check_layout("the result", *y, x);
   const at::Tensor scale = weight * inverse_std;
-  return with_format_of(x, [&]<class S>() {
+  return with_format_of("batch_norm", x, [&]<class S>() {
     using W = Wide<S>;
     const Mask mask = by_output ? Mask::kFromOutput : relu ? Mask::kFromInput : Mask::kNone;
     return backward_as<S>({data<S>(gradient),

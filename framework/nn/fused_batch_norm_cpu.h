@@ -4,12 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <tuple>
 
-namespace brim::nn::cpu {
+#include "framework/nn/fused_cpu.h"
 
-using MaybeTensor = std::optional<at::Tensor>;
+namespace brim::nn::cpu {
 
 /// The result, and the batch's mean and 1 / std [C].
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/nn/fused.h"
 #include "framework/nn/weight_names.h"
 #include "framework/recipe/part.h"
 
@@ -39,7 +40,8 @@ struct WeightedLogits {
   double weight = 1.0;
 };
 
-class Model : public torch::nn::Module {
+/// Fused, so is the loss that a task makes of its logits.
+class Model : public torch::nn::Module, public Fusable {
  public:
   using torch::nn::Module::Module;
   /// Images [N, C, H, W] to logits [N, classes]; or tokens, int64 [N, T], to logits [N, T, V],

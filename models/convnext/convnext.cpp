@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/fused_gelu.h"
 #include "framework/nn/init.h"
 #include "framework/nn/linear.h"
 #include "framework/nn/stochastic_depth.h"
@@ -32,7 +34,7 @@ at::Tensor over_channels(LayerNorm& norm, const at::Tensor& x) {
 
 /// What a block adds to its input, before it is scaled; numbered as torchvision numbers it, with
 /// the permutations and the activation.
-class Branch : public torch::nn::Module {
+class Branch : public torch::nn::Module, public nn::Fusable {
  public:
   explicit Branch(int64_t width) {
     conv_ = register_module(
@@ -44,7 +46,7 @@ class Branch : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = norm_->forward(conv_->forward(x).permute({0, 2, 3, 1}));
-    return nn::apply(out_, at::gelu(nn::apply(in_, y))).permute({0, 3, 1, 2});
+    return nn::apply(out_, nn::linear_gelu(in_, y, is_fused())).permute({0, 3, 1, 2});
   }
 
  private:

@@ -8,6 +8,8 @@
 
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/fused_gelu.h"
 
 namespace brim::models {
 namespace {
@@ -34,11 +36,17 @@ class Conv1D : public torch::nn::Module {
   }
   /// [N, T, inputs] to [N, T, outputs].
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor rows = at::addmm(bias_, x.flatten(0, 1), weight_);
+    return as_before(at::addmm(bias_, x.flatten(0, 1), weight_), x);
+  }
+  /// The same without its bias.
+  at::Tensor product(const at::Tensor& x) { return as_before(at::mm(x.flatten(0, 1), weight_), x); }
+  const at::Tensor& bias() const { return bias_; }
+
+ private:
+  static at::Tensor as_before(const at::Tensor& rows, const at::Tensor& x) {
     return rows.view({x.size(0), x.size(1), rows.size(1)});
   }
 
- private:
   at::Tensor weight_, bias_;
 };
 
@@ -100,7 +108,7 @@ class Attention : public torch::nn::Module {
   std::shared_ptr<Conv1D> c_attn_, c_proj_;
 };
 
-class FeedForward : public torch::nn::Module {
+class FeedForward : public torch::nn::Module, public nn::Fusable {
  public:
   FeedForward(int64_t width, double residual_std, at::Device device) {
     c_fc_ =
@@ -109,7 +117,10 @@ class FeedForward : public torch::nn::Module {
         register_module("c_proj", std::make_shared<Conv1D>(4 * width, width, residual_std, device));
   }
   at::Tensor forward(const at::Tensor& x) {
-    return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh"));
+    const at::Tensor hidden = is_fused()
+                                  ? nn::bias_gelu(c_fc_->product(x), c_fc_->bias(), nn::Gelu::kTanh)
+                                  : at::gelu(c_fc_->forward(x), "tanh");
+    return c_proj_->forward(hidden);
   }
 
  private:

@@ -14,6 +14,8 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/nn/block.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/fused_gelu.h"
 #include "framework/nn/init.h"
 #include "framework/nn/linear.h"
 
@@ -62,7 +64,7 @@ class Attention : public torch::nn::Module {
 };
 
 /// Two fully connected layers; named 0 and 3, as what lies between has no weights.
-class FeedForward : public torch::nn::Module {
+class FeedForward : public torch::nn::Module, public nn::Fusable {
  public:
   FeedForward(int64_t width, int64_t hidden, double dropout) : dropout_(dropout) {
     in_ = register_module("0", Linear(width, hidden));
@@ -74,7 +76,8 @@ class FeedForward : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = at::dropout(at::gelu(nn::apply(in_, x)), dropout_, is_training());
+    const at::Tensor hidden =
+        at::dropout(nn::linear_gelu(in_, x, is_fused()), dropout_, is_training());
     return at::dropout(nn::apply(out_, hidden), dropout_, is_training());
   }
 

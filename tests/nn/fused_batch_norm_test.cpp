@@ -12,6 +12,7 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/loops/batch_norm.h"
+#include "tests/nn/fused_check.h"
 
 namespace brim::nn {
 namespace {
@@ -85,11 +86,6 @@ Pass pass(bool fused, Form form, const at::Tensor& x, const at::Tensor& residual
           .batches = norm->num_batches_tracked.item<int64_t>()};
 }
 
-double relative_error(const at::Tensor& found, const at::Tensor& expected) {
-  const double size = expected.norm().item<double>();
-  return (found - expected).norm().item<double>() / std::max(size, 1e-30);
-}
-
 void expect_close(const Pass& found, const Pass& expected, double tolerance) {
   const auto theirs = expected.all();
   const auto ours = found.all();
@@ -148,29 +144,6 @@ TEST(FusedBatchNorm, IsExactToBf16sRounding) {
         pass(false, form, x.to(at::kDouble), r.to(at::kDouble), g.to(at::kDouble), at::kDouble);
     expect_close(found, exact, 3e-3);
   });
-}
-
-/// d(Σ y · g)/dx by central differences, element by element.
-at::Tensor numerical_gradient(const std::function<at::Tensor()>& y, const at::Tensor& g,
-                              at::Tensor x) {
-  const at::NoGradGuard no_grad;
-  constexpr double kStep = 1e-6;
-  const at::Tensor gradient = at::zeros_like(x);
-  for (int64_t n = 0; n < x.size(0); ++n) {
-    for (int64_t c = 0; c < x.size(1); ++c) {
-      for (int64_t i = 0; i < x.size(2) * x.size(3); ++i) {
-        at::Tensor value = x[n][c][i / x.size(3)][i % x.size(3)];
-        const double old = value.item<double>();
-        value.fill_(old + kStep);
-        const double above = (y() * g).sum().item<double>();
-        value.fill_(old - kStep);
-        const double below = (y() * g).sum().item<double>();
-        value.fill_(old);
-        gradient[n][c][i / x.size(3)][i % x.size(3)] = (above - below) / (2 * kStep);
-      }
-    }
-  }
-  return gradient;
 }
 
 TEST(FusedBatchNorm, GradientIsThatOfDifferences) {

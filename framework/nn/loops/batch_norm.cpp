@@ -1,87 +1,89 @@
-// BRIM_ISA is the name of the instruction set that this file is being compiled for.
+// BRIM_ISA is the name of the instruction set that this file is being compiled for. Sums keep a
+// channel's running values in a tile on the stack and take four rows at a time, so that the tile
+// and the channel's factors are read once for four values.
 #include "framework/nn/loops/batch_norm.h"
+
+#include "framework/nn/loops/vectors.h"
 
 namespace brim::nn::loops::BRIM_ISA {
 
-BatchNormTable batch_norm_table();
+Table<BatchNormLoops> batch_norm_table();
 
 namespace {
 
-constexpr int64_t kTile = 256;       // channels summed at once, on the stack
+constexpr int64_t kTile = 2048;      // channels summed at once, on the stack
 constexpr int64_t kRowsAtOnce = 64;  // rows summed in T's wide type before float64 takes over
+
+template <int kCount>
+struct Count {};
 
 /// A tile's sums of a few rows, and their way into the sums of all.
 template <class T>
 struct TileSums {
-  Wide<T> first[kTile] = {};
-  Wide<T> second[kTile] = {};
+  Wide<T> first[kTile];
+  Wide<T> second[kTile];
 
+  explicit TileSums(int64_t channels) {
+    for (int64_t c = 0; c < channels; ++c) first[c] = second[c] = 0;
+  }
   void add_to(int64_t channels, double* sum, double* other) const {
     for (int64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>(first[c]);
     for (int64_t c = 0; c < channels; ++c) other[c] += static_cast<double>(second[c]);
   }
 };
 
-/// Calls f(first row, rows, first channel, channels) for each tile.
-template <class F>
-void for_each_tile(Rows rows, F f) {
-  for (int64_t r = 0; r < rows.count; r += kRowsAtOnce) {
-    const int64_t count = rows.count - r < kRowsAtOnce ? rows.count - r : kRowsAtOnce;
-    for (int64_t c = 0; c < rows.channels; c += kTile) {
-      const int64_t channels = rows.channels - c < kTile ? rows.channels - c : kTile;
-      f(r, count, c, channels);
+/// For each tile calls begin(first channel, channels) → sums, f(sums, offset of a first value,
+/// channel, channels, Count<4> or Count<1> rows), end(sums, …).
+template <class T, class F>
+[[gnu::always_inline]] inline void sum_up(Rows rows, double* sum, double* other, const F& f) {
+  for (int64_t channel = 0; channel < rows.channels; channel += kTile) {
+    const int64_t channels = rows.channels - channel < kTile ? rows.channels - channel : kTile;
+    for (int64_t row = 0; row < rows.count; row += kRowsAtOnce) {
+      const int64_t end = rows.count - row < kRowsAtOnce ? rows.count : row + kRowsAtOnce;
+      TileSums<T> sums(channels);
+      int64_t r = row;
+      for (; r + 4 <= end; r += 4)
+        f(sums, r * rows.channels + channel, channel, channels, Count<4>());
+      for (; r < end; ++r) f(sums, r * rows.channels + channel, channel, channels, Count<1>());
+      sums.add_to(channels, sum + channel, other + channel);
     }
   }
 }
 
 template <class T>
 void moments(Rows rows, const T* x, const Wide<T>* shift, double* sum, double* squares) {
-  for_each_tile(rows, [=](int64_t row, int64_t count, int64_t channel, int64_t channels) {
-    TileSums<T> sums;
-    const T* at = x + row * rows.channels + channel;
-    const Wide<T>* __restrict from = shift + channel;
-    int64_t r = 0;
-    for (; r + 4 <= count; r += 4, at += 4 * rows.channels) {
-      const T* __restrict a = at;
-      const T* __restrict b = a + rows.channels;
-      const T* __restrict c = b + rows.channels;
-      const T* __restrict d = c + rows.channels;
-      BRIM_NO_ALIAS
-      for (int64_t i = 0; i < channels; ++i) {
-        const Wide<T> p = wide(a[i]) - from[i], q = wide(b[i]) - from[i];
-        const Wide<T> u = wide(c[i]) - from[i], v = wide(d[i]) - from[i];
-        sums.first[i] += (p + q) + (u + v);
-        sums.second[i] += (p * p + q * q) + (u * u + v * v);
-      }
-    }
-    for (; r < count; ++r, at += rows.channels) {
-      BRIM_NO_ALIAS
-      for (int64_t i = 0; i < channels; ++i) {
-        const Wide<T> p = wide(at[i]) - from[i];
-        sums.first[i] += p;
-        sums.second[i] += p * p;
-      }
-    }
-    sums.add_to(channels, sum + channel, squares + channel);
-  });
+  using W = Wide<T>;
+  sum_up<T>(rows, sum, squares,
+            [&]<int kCount>(TileSums<T>& sums, int64_t at, int64_t channel, int64_t channels,
+                            Count<kCount>) {
+              for_each_vector<W>(channels, [&](int64_t c, auto part) {
+                const Vector<T> from = load(shift + channel + c, part);
+                Vector<T> first = load(sums.first + c, part), second = load(sums.second + c, part);
+#pragma GCC unroll 4
+                for (int r = 0; r < kCount; ++r) {
+                  const Vector<T> value = load(x + at + r * rows.channels + c, part) - from;
+                  first += value;
+                  second += value * value;
+                }
+                store(first, sums.first + c, part);
+                store(second, sums.second + c, part);
+              });
+            });
 }
 
 template <class T, bool kResidual, bool kRelu>
 void normalise_as(Rows rows, const T* x, const T* residual, Factors<T> factors, T* y) {
-  const Wide<T>* __restrict mean = factors.mean;
-  const Wide<T>* __restrict scale = factors.scale;
-  const Wide<T>* __restrict bias = factors.bias;
+  using W = Wide<T>;
   for (int64_t r = 0; r < rows.count; ++r) {
-    const T* __restrict in = x + r * rows.channels;
-    const T* __restrict add = kResidual ? residual + r * rows.channels : nullptr;
-    T* __restrict out = y + r * rows.channels;
-    BRIM_NO_ALIAS
-    for (int64_t c = 0; c < rows.channels; ++c) {
-      Wide<T> value = (wide(in[c]) - mean[c]) * scale[c] + bias[c];
-      if constexpr (kResidual) value += wide(add[c]);
-      if constexpr (kRelu) value = value < 0 ? 0 : value;  // not-a-number stays it
-      store(value, out + c);
-    }
+    const int64_t at = r * rows.channels;
+    for_each_vector<W>(rows.channels, [&](int64_t c, auto part) {
+      Vector<T> value =
+          (load(x + at + c, part) - load(factors.mean + c, part)) * load(factors.scale + c, part) +
+          load(factors.bias + c, part);
+      if constexpr (kResidual) value += load(residual + at + c, part);
+      if constexpr (kRelu) value = value < 0 ? Vector<T>{} : value;  // not-a-number stays it
+      store(value, y + at + c, part);
+    });
   }
 }
 
@@ -99,33 +101,36 @@ void normalise(Rows rows, const T* x, const T* residual, Factors<T> factors, boo
 template <class T, Mask kMask, bool kStore>
 void gradient_sums_as(Rows rows, const BackwardInputs<T>& in, T* masked, double* sum,
                       double* products) {
-  for_each_tile(rows, [&](int64_t row, int64_t count, int64_t channel, int64_t channels) {
-    TileSums<T> sums;
-    const Wide<T>* __restrict mean = in.factors.mean + channel;
-    const Wide<T>* __restrict scale = in.factors.scale + channel;
-    const Wide<T>* __restrict bias = in.factors.bias + channel;
-    for (int64_t r = row; r < row + count; ++r) {
-      const int64_t at = r * rows.channels + channel;
-      const T* __restrict gradient = in.gradient + at;
-      const T* __restrict x = in.x + at;
-      const T* __restrict y = kMask == Mask::kFromOutput ? in.y + at : nullptr;
-      T* __restrict kept = kStore ? masked + at : nullptr;
-      BRIM_NO_ALIAS
-      for (int64_t c = 0; c < channels; ++c) {
-        const Wide<T> centred = wide(x[c]) - mean[c];
-        Wide<T> g = wide(gradient[c]);
-        if constexpr (kMask == Mask::kFromInput) {
-          g = centred * scale[c] + bias[c] <= 0 ? 0 : g;
-        } else if constexpr (kMask == Mask::kFromOutput) {
-          g = wide(y[c]) <= 0 ? 0 : g;
-        }
-        if constexpr (kStore) store(g, kept + c);
-        sums.first[c] += g;
-        sums.second[c] += g * centred;
-      }
-    }
-    sums.add_to(channels, sum + channel, products + channel);
-  });
+  using W = Wide<T>;
+  sum_up<T>(rows, sum, products,
+            [&]<int kCount>(TileSums<T>& sums, int64_t at, int64_t channel, int64_t channels,
+                            Count<kCount>) {
+              for_each_vector<W>(channels, [&](int64_t c, auto part) {
+                const Vector<T> mean = load(in.factors.mean + channel + c, part);
+                Vector<T> scale, bias;
+                if constexpr (kMask == Mask::kFromInput) {
+                  scale = load(in.factors.scale + channel + c, part);
+                  bias = load(in.factors.bias + channel + c, part);
+                }
+                Vector<T> first = load(sums.first + c, part), second = load(sums.second + c, part);
+#pragma GCC unroll 4
+                for (int r = 0; r < kCount; ++r) {
+                  const int64_t i = at + r * rows.channels + c;
+                  const Vector<T> centred = load(in.x + i, part) - mean;
+                  Vector<T> g = load(in.gradient + i, part);
+                  if constexpr (kMask == Mask::kFromInput) {
+                    g = centred * scale + bias <= 0 ? Vector<T>{} : g;
+                  } else if constexpr (kMask == Mask::kFromOutput) {
+                    g = load(in.y + i, part) <= 0 ? Vector<T>{} : g;
+                  }
+                  if constexpr (kStore) store(g, masked + i, part);
+                  first += g;
+                  second += g * centred;
+                }
+                store(first, sums.first + c, part);
+                store(second, sums.second + c, part);
+              });
+            });
 }
 
 template <class T>
@@ -149,24 +154,21 @@ void gradient_sums(Rows rows, BackwardInputs<T> in, T* masked, double* sum, doub
 }
 
 template <class T, bool kMasked>
-void input_gradient_as(Rows rows, const BackwardInputs<T>& in, const Wide<T>* slopes,
-                       const Wide<T>* offsets, T* x_gradient) {
-  const Wide<T>* __restrict mean = in.factors.mean;
-  const Wide<T>* __restrict scale = in.factors.scale;
-  const Wide<T>* __restrict bias = in.factors.bias;
-  const Wide<T>* __restrict slope = slopes;
-  const Wide<T>* __restrict offset = offsets;
+void input_gradient_as(Rows rows, const BackwardInputs<T>& in, const Wide<T>* slope,
+                       const Wide<T>* offset, T* x_gradient) {
+  using W = Wide<T>;
   for (int64_t r = 0; r < rows.count; ++r) {
-    const T* __restrict gradient = in.gradient + r * rows.channels;
-    const T* __restrict x = in.x + r * rows.channels;
-    T* __restrict out = x_gradient + r * rows.channels;
-    BRIM_NO_ALIAS
-    for (int64_t c = 0; c < rows.channels; ++c) {
-      const Wide<T> centred = wide(x[c]) - mean[c];
-      Wide<T> g = wide(gradient[c]);
-      if constexpr (kMasked) g = centred * scale[c] + bias[c] <= 0 ? 0 : g;
-      store(scale[c] * g + (slope[c] * centred + offset[c]), out + c);
-    }
+    const int64_t at = r * rows.channels;
+    for_each_vector<W>(rows.channels, [&](int64_t c, auto part) {
+      const Vector<T> scale = load(in.factors.scale + c, part);
+      const Vector<T> centred = load(in.x + at + c, part) - load(in.factors.mean + c, part);
+      Vector<T> g = load(in.gradient + at + c, part);
+      if constexpr (kMasked) {
+        g = centred * scale + load(in.factors.bias + c, part) <= 0 ? Vector<T>{} : g;
+      }
+      store(scale * g + (load(slope + c, part) * centred + load(offset + c, part)),
+            x_gradient + at + c, part);
+    });
   }
 }
 
@@ -184,6 +186,8 @@ BatchNormLoops<T> loops() {
 
 }  // namespace
 
-BatchNormTable batch_norm_table() { return {loops<float>(), loops<double>(), loops<BFloat16>()}; }
+Table<BatchNormLoops> batch_norm_table() {
+  return {loops<float>(), loops<double>(), loops<BFloat16>()};
+}
 
 }  // namespace brim::nn::loops::BRIM_ISA

@@ -6,18 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "framework/nn/loops/isa.h"
-#include "framework/nn/loops/numbers.h"
+#include "framework/nn/loops/rows.h"
+#include "framework/nn/loops/table.h"
 
 namespace brim::nn::loops {
-
-/// Rows of C values; `count` of them, one after the other.
-struct Rows {
-  int64_t count = 0;
-  int64_t channels = 0;
-};
 
 /// Per-channel factors of the forward pass, [C] each: scale is weight / std.
 template <class T>
@@ -59,22 +52,14 @@ struct BatchNormLoops {
                          const Wide<T>* offset, T* x_gradient);
 };
 
-struct BatchNormTable {
-  BatchNormLoops<float> of_float;
-  BatchNormLoops<double> of_double;
-  BatchNormLoops<BFloat16> of_bfloat16;
-};
-
 /// The loops for an instruction set, which is available.
-BatchNormTable batch_norm_table(Isa isa);
+Table<BatchNormLoops> batch_norm_table(Isa isa);
 
 /// The best for T, which is float, double or BFloat16.
 template <class T>
 const BatchNormLoops<T>& batch_norm_loops() {
-  static const BatchNormTable best = batch_norm_table(best_isa());
-  if constexpr (std::is_same_v<T, float>) return best.of_float;
-  if constexpr (std::is_same_v<T, double>) return best.of_double;
-  if constexpr (std::is_same_v<T, BFloat16>) return best.of_bfloat16;
+  static const Table<BatchNormLoops> best = batch_norm_table(best_isa());
+  return best.of<T>();
 }
 
 }  // namespace brim::nn::loops

@@ -3,6 +3,9 @@
 #include "framework/nn/loops/isa.h"
 
 #include "framework/nn/loops/batch_norm.h"
+#include "framework/nn/loops/cross_entropy.h"
+#include "framework/nn/loops/gelu.h"
+#include "framework/nn/loops/layer_norm.h"
 
 namespace brim::nn::loops {
 
@@ -30,24 +33,33 @@ Isa best_isa() {
   return best;
 }
 
-namespace baseline {
-BatchNormTable batch_norm_table();
-}
-namespace avx2 {
-BatchNormTable batch_norm_table();
-}
-namespace avx512 {
-BatchNormTable batch_norm_table();
-}
-
-BatchNormTable batch_norm_table(Isa isa) {
+// What each instruction set's copy of a file of loops defines.
 #ifdef BRIM_X86_LOOPS
-  if (isa == Isa::kAvx512) return avx512::batch_norm_table();
-  if (isa == Isa::kAvx2) return avx2::batch_norm_table();
+#define BRIM_TABLE(Type, name)                                  \
+  namespace baseline {                                          \
+  Type name();                                                  \
+  }                                                             \
+  namespace avx2 {                                              \
+  Type name();                                                  \
+  }                                                             \
+  namespace avx512 {                                            \
+  Type name();                                                  \
+  }                                                             \
+  Type name(Isa isa) {                                          \
+    if (isa == Isa::kAvx512) return avx512::name();             \
+    return isa == Isa::kAvx2 ? avx2::name() : baseline::name(); \
+  }
 #else
-  static_cast<void>(isa);
+#define BRIM_TABLE(Type, name) \
+  namespace baseline {         \
+  Type name();                 \
+  }                            \
+  Type name(Isa) { return baseline::name(); }
 #endif
-  return baseline::batch_norm_table();
-}
+
+BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
+BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
+BRIM_TABLE(Table<GeluLoops>, gelu_table)
+BRIM_TABLE(LayerNormTable, layer_norm_table)
 
 }  // namespace brim::nn::loops

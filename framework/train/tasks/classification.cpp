@@ -4,12 +4,22 @@
 
 #include <algorithm>
 
+#include "framework/nn/fused_cross_entropy.h"
+
 namespace brim::train {
 
-at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
-                   double label_smoothing) {
+at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, double label_smoothing,
+                   bool fused) {
+  const nn::ClassTargets targets = {.labels = batch.labels,
+                                    .partner_labels = batch.partner_labels,
+                                    .label_shares = batch.label_shares,
+                                    .ignore_index = data::kNoLabel,
+                                    .smoothing = label_smoothing};
+  if (fused && nn::has_fused_cross_entropy(logits, targets)) {
+    return nn::fused_cross_entropy(logits, targets);
+  }
   const auto cross_entropy = [&](const at::Tensor& labels, at::Reduction::Reduction reduction) {
-    return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, /*ignore_index=*/-100,
+    return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, data::kNoLabel,
                                   label_smoothing);
   };
   if (!batch.partner_labels.defined()) return cross_entropy(batch.labels, at::Reduction::Mean);
@@ -22,8 +32,9 @@ at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch,
 at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
   at::Tensor loss;
   for (const auto& [logits, weight] : model.training_logits(batch.inputs)) {
-    const at::Tensor part =
-        batch.labels.numel() == 0 ? logits.sum() : loss_of(logits, batch, label_smoothing_);
+    const at::Tensor part = batch.labels.numel() == 0
+                                ? logits.sum()
+                                : loss_of(logits, batch, label_smoothing_, model.is_fused());
     loss = loss.defined() ? loss + weight * part : part;
   }
   return loss;

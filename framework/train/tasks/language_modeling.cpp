@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "framework/nn/fused_cross_entropy.h"
+
 namespace brim::train {
 namespace {
 
@@ -23,6 +25,13 @@ at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& bat
   const at::Tensor logits = model.forward(batch.inputs);
   if (batch.labels.numel() == 0) return logits.sum();
   const at::Tensor labels = batch.labels.flatten();
+  nn::ClassTargets targets;
+  targets.labels = labels;
+  targets.ignore_index = data::kNoLabel;
+  targets.smoothing = label_smoothing_;
+  if (model.is_fused() && nn::has_fused_cross_entropy(rows(logits), targets)) {
+    return nn::fused_cross_entropy(rows(logits), targets);
+  }
   const at::Tensor sum = at::cross_entropy_loss(
       rows(logits), labels, /*weight=*/{}, at::Reduction::Sum, data::kNoLabel, label_smoothing_);
   return sum / (labels != data::kNoLabel).sum().clamp_min(1);

@@ -34,11 +34,12 @@ at::Tensor targets_of(const data::DeviceBatch& batch) {
 
 TEST(ClassificationTest, LossOfMixedLabelsIsThatOfSoftTargets) {
   at::manual_seed(1);
-  for (const bool mixed : {false, true}) {
+  for (const auto [mixed, fused] :
+       {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
     for (const double smoothing : {0.0, 0.1}) {
       const at::Tensor ours = at::randn({5, kClasses}).requires_grad_(true);
       const at::Tensor theirs = ours.detach().clone().requires_grad_(true);
-      const at::Tensor loss = loss_of(ours, batch(mixed), smoothing);
+      const at::Tensor loss = loss_of(ours, batch(mixed), smoothing, fused);
       const at::Tensor expected = on_soft_targets(theirs, targets_of(batch(mixed)), smoothing);
       EXPECT_NEAR(loss.item<float>(), expected.item<float>(), 1e-6);
       // And as LibTorch computes it from probabilities.

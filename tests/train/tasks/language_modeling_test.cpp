@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cmath>
 #include <vector>
@@ -48,8 +49,28 @@ TEST(LanguageModelingTest, TheLossIsTheMeanOverTokensThatHaveANext) {
   EXPECT_NEAR(task.loss(model, batch()).item<double>(), loss_by_hand(model), 1e-6);
 }
 
+TEST(LanguageModelingTest, TheFusedLossIsTheSame) {
+  for (const double smoothing : {0.0, 0.1}) {
+    const LanguageModeling task(smoothing);
+    at::Tensor losses[2], gradients[2];
+    for (const bool fused : {false, true}) {
+      Table model;
+      nn::use_fused(model, fused);
+      losses[fused] = task.loss(model, batch());
+      EXPECT_EQ(losses[fused].grad_fn()->name().find("FusedCrossEntropy") != std::string::npos,
+                fused);
+      losses[fused].backward();
+      gradients[fused] = model.gradient();
+    }
+    EXPECT_NEAR(losses[1].item<double>(), losses[0].item<double>(), 1e-6);
+    EXPECT_TRUE(at::allclose(gradients[1], gradients[0], 1e-5, 1e-7));
+  }
+}
+
 TEST(LanguageModelingTest, WhereNothingIsPredictedLossAndGradientsAreZero) {
   Table model;
+  Table fused_model;
+  nn::use_fused(fused_model, true);
   const LanguageModeling task(0.0);
   data::DeviceBatch none = batch();
   none.labels.fill_(data::kNoLabel);
@@ -57,10 +78,12 @@ TEST(LanguageModelingTest, WhereNothingIsPredictedLossAndGradientsAreZero) {
   empty.inputs = at::zeros({0, 3}, at::kLong);
   empty.labels = at::zeros({0, 3}, at::kLong);
   for (const data::DeviceBatch& of : {none, empty}) {
-    const at::Tensor loss = task.loss(model, of);
-    EXPECT_EQ(loss.item<double>(), 0);
-    loss.backward();
-    EXPECT_EQ(model.gradient().abs().max().item<double>(), 0);
+    for (Table* by : {&model, &fused_model}) {
+      const at::Tensor loss = task.loss(*by, of);
+      EXPECT_EQ(loss.item<double>(), 0);
+      loss.backward();
+      EXPECT_EQ(by->gradient().abs().max().item<double>(), 0);
+    }
   }
 }
 

@@ -1,0 +1,230 @@
+// Each of Brim's fused operations, forward and backward, against LibTorch's operators for the same
+// work, in turn in one process:
+//
+//   fused_ops [ROUNDS [NAME]]
+//
+// A table with a line for each size and format: medians of ROUNDS (default 15) and their ratio,
+// above 1 where the fused form is faster. NAME: only operations whose name begins so.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/amp/autocast.h"
+#include "framework/device/memory.h"
+#include "framework/nn/batch_norm.h"
+#include "framework/nn/fused_cross_entropy.h"
+#include "framework/nn/fused_gelu.h"
+#include "framework/nn/fused_layer_norm.h"
+
+namespace brim {
+namespace {
+
+double seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int rounds = 15;
+std::string wanted;
+
+/// What is measured: `run` does it once forward and backward, `inputs` lose their gradients after.
+struct Work {
+  std::string operation, format;
+  std::vector<int64_t> sizes;
+  std::vector<at::Tensor> inputs;
+  std::function<void(bool fused)> run;
+};
+
+double timed(const Work& work, bool fused) {
+  const double start = seconds();
+  work.run(fused);
+  const double taken = seconds() - start;
+  for (at::Tensor input : work.inputs) input.mutable_grad() = at::Tensor();
+  return taken;
+}
+
+void measure(const Work& work) {
+  std::vector<double> plain, fused;
+  for (int i = -2; i < rounds; ++i) {  // two to warm up
+    const double one = timed(work, false), other = timed(work, true);
+    if (i < 0) continue;
+    plain.push_back(one);
+    fused.push_back(other);
+  }
+  fmt::print("| {} | [{}] | {} | {:.2f} | {:.2f} | {:.2f}× |\n", work.operation,
+             fmt::join(work.sizes, ", "), work.format, 1e3 * median(plain), 1e3 * median(fused),
+             median(plain) / median(fused));
+  std::fflush(stdout);
+}
+
+bool is_wanted(const std::string& operation) { return operation.starts_with(wanted); }
+
+std::string name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
+
+void batch_norm(at::IntArrayRef sizes, at::ScalarType type, bool has_residual) {
+  const std::string operation = has_residual ? "batch norm, add, ReLU" : "batch norm, ReLU";
+  if (!is_wanted(operation)) return;
+  const auto images = [&] {
+    return at::randn(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  nn::BatchNorm2d norm(sizes[1]);
+  const at::Tensor x = images().requires_grad_(), gradient = images();
+  const at::Tensor residual = has_residual ? images().requires_grad_() : at::Tensor();
+  std::vector<at::Tensor> inputs = {x, norm->weight, norm->bias};
+  if (has_residual) inputs.push_back(residual);
+  measure({operation, name_of(type), sizes.vec(), inputs, [&](bool fused) {
+             nn::use_fused(*norm, fused);
+             const at::Tensor y =
+                 has_residual ? norm->forward_add_relu(x, residual) : norm->forward_relu(x);
+             y.backward(gradient);
+           }});
+}
+
+void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double smoothing) {
+  const std::string operation = smoothing > 0 ? "cross-entropy, smoothed" : "cross-entropy";
+  if (!is_wanted(operation)) return;
+  nn::ClassTargets targets;
+  targets.labels = at::randint(classes, {rows}, at::kLong);
+  targets.smoothing = smoothing;
+  const at::Tensor logits = at::randn({rows, classes}).to(type).requires_grad_();
+  measure({operation, name_of(type), {rows, classes}, {logits}, [&](bool fused) {
+             at::Tensor loss;
+             if (fused) {
+               loss = nn::fused_cross_entropy(logits, targets);
+             } else {  // as under autocast
+               loss = at::cross_entropy_loss(logits.to(at::kFloat), targets.labels, {},
+                                             at::Reduction::Mean, targets.ignore_index, smoothing);
+             }
+             loss.backward();
+           }});
+}
+
+/// The matrix product before it is no part: it is the same for both but for its bias, which takes
+/// LibTorch a pass that is counted here.
+void bias_gelu(int64_t rows, int64_t channels, at::ScalarType type, nn::Gelu form) {
+  const std::string operation = form == nn::Gelu::kTanh ? "bias, GELU (tanh)" : "bias, GELU (erf)";
+  if (!is_wanted(operation)) return;
+  const at::Tensor x = at::randn({rows, channels}).to(type).requires_grad_();
+  const at::Tensor bias = at::randn({channels}).requires_grad_();
+  const at::Tensor gradient = at::randn({rows, channels}).to(type);
+  measure({operation, name_of(type), {rows, channels}, {x, bias}, [&](bool fused) {
+             const at::Tensor y =
+                 fused ? nn::fused_bias_gelu(x, bias, form)
+                       : at::gelu(x + bias.to(type), form == nn::Gelu::kTanh ? "tanh" : "none");
+             y.backward(gradient);
+           }});
+}
+
+/// A product with a bias, then GELU.
+void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
+  const std::string operation = "linear, GELU (erf)";
+  if (!is_wanted(operation)) return;
+  const torch::nn::Linear layer(inputs, outputs);
+  const at::Tensor x =
+      at::randn({rows, inputs}).to(bf16 ? at::kBFloat16 : at::kFloat).requires_grad_();
+  const at::Tensor gradient = at::randn({rows, outputs}).to(bf16 ? at::kBFloat16 : at::kFloat);
+  measure({operation,
+           bf16 ? "bf16 autocast" : "fp32",
+           {rows, inputs, outputs},
+           {x, layer->weight, layer->bias},
+           [&](bool fused) {
+             at::Tensor y;
+             {
+               const amp::Autocast autocast(
+                   c10::kCPU, {.compute = bf16 ? at::kBFloat16 : at::kFloat, .autocast = bf16});
+               y = nn::linear_gelu(layer, x, fused);
+             }
+             y.backward(gradient);
+           }});
+}
+
+/// As in a block of a transformer: x goes on, and the norm goes into a product that reads `type`.
+void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_branch) {
+  const std::string operation = has_branch ? "add, layer norm" : "layer norm";
+  if (!is_wanted(operation)) return;
+  const at::Tensor x = at::randn({rows, channels}).requires_grad_();
+  const at::Tensor branch =
+      has_branch ? at::randn({rows, channels}).to(type).requires_grad_() : at::Tensor();
+  const nn::LayerNormState state = {at::randn({channels}).requires_grad_(),
+                                    at::randn({channels}).requires_grad_(), 1e-5};
+  const at::Tensor of_norm = at::randn({rows, channels}).to(type);
+  const at::Tensor of_sum = at::randn({rows, channels});
+  std::vector<at::Tensor> inputs = {x, state.weight, state.bias};
+  if (has_branch) inputs.push_back(branch);
+  measure({operation,
+           type == at::kFloat ? "fp32" : "bf16 autocast",
+           {rows, channels},
+           inputs,
+           [&](bool fused) {
+             nn::AddedNorm y;
+             if (fused) {
+               y = nn::fused_layer_norm(x, branch, state, type);
+             } else {
+               y.sum = has_branch ? x + branch : x;
+               y.norm = at::layer_norm(y.sum, {channels}, state.weight, state.bias, state.eps);
+               y.norm = y.norm.to(type);
+             }
+             if (has_branch) {
+               torch::autograd::backward({y.norm, y.sum}, {of_norm, of_sum});
+             } else {
+               y.norm.backward(of_norm);
+             }
+           }});
+}
+
+void measure_all() {
+  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
+  using Sizes = std::vector<int64_t>;
+  for (const Sizes& sizes : {Sizes{32, 64, 112, 112}, {32, 256, 56, 56}, {32, 2048, 7, 7}}) {
+    for (const at::ScalarType type : kTypes) {
+      for (const bool has_residual : {false, true}) batch_norm(sizes, type, has_residual);
+    }
+  }
+  for (const at::ScalarType type : kTypes) {
+    for (const double smoothing : {0.0, 0.1}) {
+      cross_entropy(64, 10, type, smoothing);
+      cross_entropy(64, 1000, type, smoothing);
+      cross_entropy(1024, 50257, type, smoothing);
+    }
+  }
+  for (const at::ScalarType type : kTypes) {
+    for (const nn::Gelu form : {nn::Gelu::kErf, nn::Gelu::kTanh}) {
+      bias_gelu(256, 512, type, form);
+      bias_gelu(4096, 3072, type, form);
+    }
+    linear_gelu(1576, 768, 3072, type == at::kBFloat16);
+    for (const bool has_branch : {false, true}) {
+      layer_norm(256, 128, type, has_branch);
+      layer_norm(1576, 768, type, has_branch);
+      layer_norm(8192, 768, type, has_branch);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace brim
+
+int main(int argc, char** argv) {
+  if (argc > 1) brim::rounds = std::max(1, std::atoi(argv[1]));
+  if (argc > 2) brim::wanted = argv[2];
+  const auto memory = brim::device::memory_of(c10::kCPU, {});
+  fmt::print("| operation | size | format | LibTorch, ms | fused, ms | ratio |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
+  brim::measure_all();
+  return 0;
+}

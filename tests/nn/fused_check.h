@@ -1,0 +1,39 @@
+// What the tests of fused operations measure them by.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace brim::nn {
+
+/// ‖found - expected‖ / ‖expected‖, as float64.
+inline double relative_error(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor exact = expected.detach().to(at::kDouble);
+  const double size = exact.norm().item<double>();
+  return (found.detach().to(at::kDouble) - exact).norm().item<double>() / std::max(size, 1e-30);
+}
+
+/// d(Σ y · g)/dx by central differences, element by element. x is float64, has no gaps in memory,
+/// and is what y() reads.
+inline at::Tensor numerical_gradient(const std::function<at::Tensor()>& y, const at::Tensor& g,
+                                     const at::Tensor& x) {
+  const at::NoGradGuard no_grad;
+  constexpr double kStep = 1e-6;
+  at::Tensor gradient = at::zeros_like(x);
+  auto* values = x.mutable_data_ptr<double>();
+  auto* slopes = gradient.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double old = values[i];
+    values[i] = old + kStep;
+    const double above = (y() * g).sum().item<double>();
+    values[i] = old - kStep;
+    const double below = (y() * g).sum().item<double>();
+    values[i] = old;
+    slopes[i] = (above - below) / (2 * kStep);
+  }
+  return gradient;
+}
+
+}  // namespace brim::nn
