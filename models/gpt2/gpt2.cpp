@@ -9,7 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
-#include "framework/nn/fused_gelu.h"
+#include "framework/nn/fused/gelu.h"
 
 namespace brim::models {
 namespace {

@@ -1,5 +1,5 @@
 // Fused addition and layer norm against LibTorch's operators: values and gradients.
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/layer_norm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "framework/amp/autocast.h"
-#include "framework/nn/loops/layer_norm.h"
-#include "tests/nn/fused_check.h"
+#include "framework/nn/fused/loops/layer_norm.h"
+#include "tests/nn/fused/check.h"
 
 namespace brim::nn {
 namespace {

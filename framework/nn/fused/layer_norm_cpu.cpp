@@ -1,9 +1,9 @@
 // Rows are cut into pieces for the threads here; what is done with a row is loops/layer_norm.cpp's.
-#include "framework/nn/fused_layer_norm_cpu.h"
+#include "framework/nn/fused/layer_norm_cpu.h"
 
 #include <ATen/ATen.h>
 
-#include "framework/nn/loops/layer_norm.h"
+#include "framework/nn/fused/loops/layer_norm.h"
 
 namespace brim::nn::cpu {
 namespace {

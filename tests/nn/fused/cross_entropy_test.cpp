@@ -1,5 +1,5 @@
 // Fused cross-entropy against LibTorch's: values, gradients, and labels that are no class.
-#include "framework/nn/fused_cross_entropy.h"
+#include "framework/nn/fused/cross_entropy.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "framework/base/error.h"
-#include "framework/nn/loops/cross_entropy.h"
-#include "tests/nn/fused_check.h"
+#include "framework/nn/fused/loops/cross_entropy.h"
+#include "tests/nn/fused/check.h"
 
 namespace brim::nn {
 namespace {

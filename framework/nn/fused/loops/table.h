@@ -3,8 +3,8 @@
 
 #include <type_traits>
 
-#include "framework/nn/loops/isa.h"
-#include "framework/nn/loops/numbers.h"
+#include "framework/nn/fused/loops/isa.h"
+#include "framework/nn/fused/loops/numbers.h"
 
 namespace brim::nn::loops {
 

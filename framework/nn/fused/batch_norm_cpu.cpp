@@ -1,6 +1,6 @@
 // Rows of channels are cut into pieces for the threads here; what is done with a row is
 // loops/batch_norm.cpp's.
-#include "framework/nn/fused_batch_norm_cpu.h"
+#include "framework/nn/fused/batch_norm_cpu.h"
 
 #include <ATen/ATen.h>
 
@@ -8,8 +8,8 @@
 #include <cmath>
 #include <vector>
 
-#include "framework/nn/fused_cpu.h"
-#include "framework/nn/loops/batch_norm.h"
+#include "framework/nn/fused/cpu.h"
+#include "framework/nn/fused/loops/batch_norm.h"
 
 namespace brim::nn::cpu {
 namespace {

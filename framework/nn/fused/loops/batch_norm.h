@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "framework/nn/loops/rows.h"
-#include "framework/nn/loops/table.h"
+#include "framework/nn/fused/loops/rows.h"
+#include "framework/nn/fused/loops/table.h"
 
 namespace brim::nn::loops {
 

@@ -1,5 +1,5 @@
 // The way from the tasks to the operators, and their gradient.
-#include "framework/nn/fused_cross_entropy.h"
+#include "framework/nn/fused/cross_entropy.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -8,8 +8,8 @@
 
 #include <tuple>
 
-#include "framework/nn/fused_cross_entropy_cpu.h"
-#include "framework/nn/fused_operator.h"
+#include "framework/nn/fused/cross_entropy_cpu.h"
+#include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
 namespace {

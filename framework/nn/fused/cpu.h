@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "framework/nn/loops/numbers.h"
-#include "framework/nn/loops/rows.h"
+#include "framework/nn/fused/loops/numbers.h"
+#include "framework/nn/fused/loops/rows.h"
 
 namespace brim::nn::cpu {
 

@@ -1,11 +1,11 @@
 // BRIM_X86_LOOPS is defined where the loops are compiled for more than the compiler's own
 // instruction set.
-#include "framework/nn/loops/isa.h"
+#include "framework/nn/fused/loops/isa.h"
 
-#include "framework/nn/loops/batch_norm.h"
-#include "framework/nn/loops/cross_entropy.h"
-#include "framework/nn/loops/gelu.h"
-#include "framework/nn/loops/layer_norm.h"
+#include "framework/nn/fused/loops/batch_norm.h"
+#include "framework/nn/fused/loops/cross_entropy.h"
+#include "framework/nn/fused/loops/gelu.h"
+#include "framework/nn/fused/loops/layer_norm.h"
 
 namespace brim::nn::loops {
 

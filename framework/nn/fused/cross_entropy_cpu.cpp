@@ -1,6 +1,6 @@
 // Rows are shared out to the threads here; what is done with a row's logits is
 // loops/cross_entropy.cpp's.
-#include "framework/nn/fused_cross_entropy_cpu.h"
+#include "framework/nn/fused/cross_entropy_cpu.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "framework/base/error.h"
-#include "framework/nn/loops/cross_entropy.h"
+#include "framework/nn/fused/loops/cross_entropy.h"
 
 namespace brim::nn::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // BRIM_ISA is the name of the instruction set that this file is being compiled for. A row stays in
 // the first cache while it is gone over several times.
-#include "framework/nn/loops/layer_norm.h"
+#include "framework/nn/fused/loops/layer_norm.h"
 
-#include "framework/nn/loops/vectors.h"
+#include "framework/nn/fused/loops/vectors.h"
 
 namespace brim::nn::loops::BRIM_ISA {
 

@@ -1,10 +1,10 @@
 // Rows of channels are cut into pieces for the threads here; what is done with a row is
 // loops/gelu.cpp's.
-#include "framework/nn/fused_gelu_cpu.h"
+#include "framework/nn/fused/gelu_cpu.h"
 
 #include <ATen/ATen.h>
 
-#include "framework/nn/loops/gelu.h"
+#include "framework/nn/fused/loops/gelu.h"
 
 namespace brim::nn::cpu {
 namespace {

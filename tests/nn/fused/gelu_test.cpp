@@ -1,5 +1,5 @@
 // Fused bias and GELU against LibTorch's operators: values and gradients.
-#include "framework/nn/fused_gelu.h"
+#include "framework/nn/fused/gelu.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -10,8 +10,8 @@
 #include <cmath>
 
 #include "framework/amp/autocast.h"
-#include "framework/nn/loops/gelu.h"
-#include "tests/nn/fused_check.h"
+#include "framework/nn/fused/loops/gelu.h"
+#include "tests/nn/fused/check.h"
 
 namespace brim::nn {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "framework/nn/loops/table.h"
+#include "framework/nn/fused/loops/table.h"
 
 namespace brim::nn::loops {
 

@@ -1,5 +1,5 @@
 // Fused batch norm against LibTorch's: values, gradients and running statistics.
-#include "framework/nn/fused_batch_norm.h"
+#include "framework/nn/fused/batch_norm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,8 +11,8 @@
 #include "framework/base/error.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
-#include "framework/nn/loops/batch_norm.h"
-#include "tests/nn/fused_check.h"
+#include "framework/nn/fused/loops/batch_norm.h"
+#include "tests/nn/fused/check.h"
 
 namespace brim::nn {
 namespace {

@@ -1,9 +1,9 @@
 // BRIM_ISA is the name of the instruction set that this file is being compiled for. Sums keep a
 // channel's running values in a tile on the stack and take four rows at a time, so that the tile
 // and the channel's factors are read once for four values.
-#include "framework/nn/loops/batch_norm.h"
+#include "framework/nn/fused/loops/batch_norm.h"
 
-#include "framework/nn/loops/vectors.h"
+#include "framework/nn/fused/loops/vectors.h"
 
 namespace brim::nn::loops::BRIM_ISA {
 

@@ -1,7 +1,7 @@
 // BRIM_ISA is the name of the instruction set that this file is being compiled for.
-#include "framework/nn/loops/gelu.h"
+#include "framework/nn/fused/loops/gelu.h"
 
-#include "framework/nn/loops/vectors.h"
+#include "framework/nn/fused/loops/vectors.h"
 
 namespace brim::nn::loops::BRIM_ISA {
 

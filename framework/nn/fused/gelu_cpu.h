@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "framework/nn/fused_cpu.h"
+#include "framework/nn/fused/cpu.h"
 
 namespace brim::nn::cpu {
 

@@ -1,5 +1,5 @@
 // The way from the models to the operators, and their gradient.
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/layer_norm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -9,8 +9,8 @@
 
 #include <tuple>
 
-#include "framework/nn/fused_layer_norm_cpu.h"
-#include "framework/nn/fused_operator.h"
+#include "framework/nn/fused/layer_norm_cpu.h"
+#include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
 namespace {

@@ -1,5 +1,5 @@
 // The way from the model to the operators, and their gradient.
-#include "framework/nn/fused_batch_norm.h"
+#include "framework/nn/fused/batch_norm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -8,8 +8,8 @@
 
 #include <tuple>
 
-#include "framework/nn/fused_batch_norm_cpu.h"
-#include "framework/nn/fused_operator.h"
+#include "framework/nn/fused/batch_norm_cpu.h"
+#include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
 namespace {

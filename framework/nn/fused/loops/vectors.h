@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "framework/nn/loops/numbers.h"
+#include "framework/nn/fused/loops/numbers.h"
 
 namespace brim::nn::loops::BRIM_ISA {
 

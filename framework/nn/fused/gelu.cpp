@@ -1,5 +1,5 @@
 // The way from the models to the operators, and their gradient.
-#include "framework/nn/fused_gelu.h"
+#include "framework/nn/fused/gelu.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -8,8 +8,8 @@
 
 #include <tuple>
 
-#include "framework/nn/fused_gelu_cpu.h"
-#include "framework/nn/fused_operator.h"
+#include "framework/nn/fused/gelu_cpu.h"
+#include "framework/nn/fused/operator.h"
 #include "framework/nn/linear.h"
 
 namespace brim::nn {
