@@ -106,7 +106,7 @@ void BatchNorm2dImpl::require_two_values(const at::Tensor& x) const {
 }
 
 double BatchNorm2dImpl::count_batch() {
-  if (num_batches_tracked.is_cpu()) {
+  if (num_batches_tracked.is_cpu() && num_batches_tracked.scalar_type() == at::kLong) {
     ++*num_batches_tracked.data_ptr<int64_t>();  // an operator takes longer than the addition
   } else {
     num_batches_tracked += 1;
