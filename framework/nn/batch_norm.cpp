@@ -106,11 +106,7 @@ void BatchNorm2dImpl::require_two_values(const at::Tensor& x) const {
 }
 
 double BatchNorm2dImpl::count_batch() {
-  if (num_batches_tracked.is_cpu() && num_batches_tracked.scalar_type() == at::kLong) {
-    ++*num_batches_tracked.data_ptr<int64_t>();  // an operator takes longer than the addition
-  } else {
-    num_batches_tracked += 1;
-  }
+  num_batches_tracked += 1;
   if (options.momentum()) return *options.momentum();
   return 1.0 / num_batches_tracked.item<double>();  // waits for the device
 }

@@ -34,7 +34,7 @@ at::Tensor targets_of(const data::DeviceBatch& batch) {
 
 TEST(ClassificationTest, LossOfMixedLabelsIsThatOfSoftTargets) {
   at::manual_seed(1);
-  for (const auto [mixed, fused] :
+  for (const auto& [mixed, fused] :
        {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
     for (const double smoothing : {0.0, 0.1}) {
       const at::Tensor ours = at::randn({5, kClasses}).requires_grad_(true);
