@@ -51,7 +51,7 @@ def test_exactly_these_steps_with_their_phases_and_operators(run):
         assert names.count("forward") == names.count("backward") == 2 and names.count("optimizer") == 1
         assert names.index("forward") < names.index("backward") < names.index("optimizer")
         operators = {e["name"] for e in ranges(events, lambda e: e.get("cat") == "cpu_op" and inside(e, step))}
-        assert {"aten::addmm", "aten::cross_entropy_loss"} <= operators
+        assert {"aten::addmm", "brim::cross_entropy"} <= operators
         assert any("AddmmBackward" in name for name in operators)
     forwards = ranges(events, lambda e: e["name"] == "forward" and e.get("cat") == "user_annotation")
     assert len(forwards) == 6
