@@ -22,9 +22,9 @@
 #include "framework/amp/autocast.h"
 #include "framework/device/memory.h"
 #include "framework/nn/batch_norm.h"
-#include "framework/nn/fused_cross_entropy.h"
-#include "framework/nn/fused_gelu.h"
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/cross_entropy.h"
+#include "framework/nn/fused/gelu.h"
+#include "framework/nn/fused/layer_norm.h"
 
 namespace brim {
 namespace {

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""One training step in PyTorch on the CPU: autocast, channels_last, SGD with momentum.
+"""One training step in PyTorch: autocast, channels_last, SGD with momentum.
 
-The peer of benchmarks/step.toml. It trains on tensors that are in memory already, so the loader is
-no part of it. --mode plain: as a tutorial has it. --mode tuned: as an expert would, with the fused
+The peer of benchmarks/step.toml. It trains on tensors that are on the device already, so the loader
+is no part of it. --mode plain: as a tutorial has it. --mode tuned: as an expert would, with the fused
 optimizer and a loss that is read every tenth step (benchmarks/run preloads tcmalloc too). --mode
-compile: that, and torch.compile of the model. Prints one JSON line; "step_s" is the median over the
-steps after warm-up.
+compile: that, and torch.compile of the model. Prints one JSON line: "step_s" is the median over the
+steps after warm-up, "growth_bytes" by how much the process's peak memory (VmHWM) grew from before
+the model on; on a GPU it is the peak of PyTorch's allocator.
 """
 import argparse
+import itertools
 import json
+import pathlib
+import re
 import statistics
 import time
 
@@ -16,60 +20,97 @@ import torch
 import torchvision
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def parse_arguments(description=__doc__):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", choices=["resnet18", "resnet50", "mlp"], default="resnet50")
     parser.add_argument("--mode", choices=["plain", "tuned", "compile"], default="plain")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, help="PyTorch's own choice where not given")
     parser.add_argument("--image-size", type=int, default=224)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    return args
 
 
-def build(args):
-    """The model, and its images and labels."""
+def build_data(args):
+    """Images and labels of one batch."""
     channels, classes = (1, 10) if args.model == "mlp" else (3, 1000)
-    images = torch.randn(args.batch, channels, args.image_size, args.image_size)
-    labels = torch.randint(classes, (args.batch,))
+    images = torch.randn(args.batch, channels, args.image_size, args.image_size, device=args.device)
+    labels = torch.randint(classes, (args.batch,), device=args.device)
+    return images if args.model == "mlp" else images.contiguous(memory_format=torch.channels_last), labels
+
+
+def build_model(args):
     if args.model != "mlp":
-        model = getattr(torchvision.models, args.model)(num_classes=classes)
-        return (model.to(memory_format=torch.channels_last),
-                images.contiguous(memory_format=torch.channels_last), labels)
-    inputs = args.image_size ** 2
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, 1024), torch.nn.ReLU(inplace=True),
-                                torch.nn.Linear(1024, 1024), torch.nn.ReLU(inplace=True),
-                                torch.nn.Linear(1024, classes))
-    return model, images, labels
+        model = getattr(torchvision.models, args.model)(num_classes=1000)
+        return model.to(args.device, memory_format=torch.channels_last)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(args.image_size ** 2, 1024),
+                               torch.nn.ReLU(inplace=True), torch.nn.Linear(1024, 1024), torch.nn.ReLU(inplace=True),
+                               torch.nn.Linear(1024, 10)).to(args.device)
+
+
+class Measured:
+    """Begins before the model is built; mark() ends a step, report() prints the line."""
+
+    def __init__(self, args):
+        self.args, self.marks = args, []
+        self.start_bytes = self.peak_bytes()
+
+    def peak_bytes(self):
+        if self.args.device == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return 1024 * int(re.search(r"VmHWM:\s*(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+
+    def mark(self):
+        """Before the first step, and after each one. A GPU works behind the host: its own events tell."""
+        if self.args.device == "cuda":
+            self.marks.append(torch.cuda.Event(enable_timing=True))
+            self.marks[-1].record()
+        else:
+            self.marks.append(time.perf_counter())
+
+    def step_times(self):
+        if self.args.device == "cuda":
+            torch.cuda.synchronize()
+            return [begin.elapsed_time(end) / 1000 for begin, end in itertools.pairwise(self.marks)]
+        return [end - begin for begin, end in itertools.pairwise(self.marks)]
+
+    def report(self):
+        times = self.step_times()
+        assert len(times) == self.args.warmup + self.args.steps, "a step went unmeasured"
+        step_s = statistics.median(times[self.args.warmup:])
+        print(json.dumps({"step_s": step_s, "images_per_s": self.args.batch / step_s,
+                          "growth_bytes": self.peak_bytes() - self.start_bytes,
+                          "threads": torch.get_num_threads(), "torch": torch.__version__}))
 
 
 def main():
     args = parse_arguments()
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    torch.manual_seed(1)
-    model, images, labels = build(args)
+    images, labels = build_data(args)
+    measured = Measured(args)
+    model = build_model(args)
     is_plain = args.mode == "plain"
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=not is_plain)
     forward = torch.compile(model) if args.mode == "compile" else model
     read_every = 1 if is_plain else 10
 
-    times = []
+    measured.mark()
     for step in range(args.warmup + args.steps):
-        start = time.perf_counter()
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
             loss = torch.nn.functional.cross_entropy(forward(images), labels)
         loss.backward()
         optimizer.step()
         if step % read_every == 0:
             loss.item()
-        times.append(time.perf_counter() - start)
-    step_s = statistics.median(times[args.warmup:])
-    print(json.dumps({"step_s": step_s, "images_per_s": args.batch / step_s,
-                      "threads": torch.get_num_threads(), "torch": torch.__version__}))
+        measured.mark()
+    measured.report()
 
 
 if __name__ == "__main__":

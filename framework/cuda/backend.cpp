@@ -10,6 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "framework/cuda/graph_recorder.h"
 #include "framework/device/cuda_backend.h"
 
 namespace brim::cuda {
@@ -125,6 +126,11 @@ class Backend final : public device::CudaBackend {
         break;
     }
     return device::SyncDebugMode::kOff;
+  }
+
+  std::unique_ptr<device::GraphRecorder> make_graph_recorder(int device) const override {
+    prepare_allocator();
+    return std::make_unique<GraphRecorder>(index(device));
   }
 
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

@@ -1,5 +1,5 @@
 // brim::batch_norm, brim::batch_norm_backward and brim::batch_norm_inference on CUDA;
-// framework/nn/fused_batch_norm.h says what they do.
+// framework/nn/fused/batch_norm.h says what they do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

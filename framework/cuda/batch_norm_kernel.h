@@ -1,6 +1,6 @@
 // Launches of the kernels of brim::batch_norm and its kin, free of LibTorch so that nvcc compiles
 // them in seconds. Tensors lie as rows of channels, [N, H, W, C]; W is float, for double tensors
-// double. What is computed is in framework/nn/fused_batch_norm.h. No sum depends on the order in
+// double. What is computed is in framework/nn/fused/batch_norm.h. No sum depends on the order in
 // which blocks run.
 #pragma once
 

@@ -1,4 +1,4 @@
-// brim::cross_entropy and brim::cross_entropy_backward on CUDA; framework/nn/fused_cross_entropy.h
+// brim::cross_entropy and brim::cross_entropy_backward on CUDA; framework/nn/fused/cross_entropy.h
 // says what they do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
 // Launches of the kernels of brim::cross_entropy and its backward, free of LibTorch so that nvcc
 // compiles them in seconds. W is float, for double logits double. What is computed is in
-// framework/nn/fused_cross_entropy.h. Nothing depends on the order in which blocks run.
+// framework/nn/fused/cross_entropy.h. Nothing depends on the order in which blocks run.
 #pragma once
 
 #include <cuda_runtime_api.h>

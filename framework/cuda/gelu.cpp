@@ -1,4 +1,4 @@
-// brim::bias_gelu and brim::bias_gelu_backward on CUDA; framework/nn/fused_gelu.h says what they
+// brim::bias_gelu and brim::bias_gelu_backward on CUDA; framework/nn/fused/gelu.h says what they
 // do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

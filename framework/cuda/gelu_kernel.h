@@ -1,6 +1,6 @@
 // Launches of the kernels of brim::bias_gelu and its backward, free of LibTorch so that nvcc
 // compiles them in seconds. Tensors are rows of channels; W is float, for double tensors double.
-// What is computed is in framework/nn/fused_gelu.h.
+// What is computed is in framework/nn/fused/gelu.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// brim::layer_norm and brim::layer_norm_backward on CUDA; framework/nn/fused_layer_norm.h says what
+// brim::layer_norm and brim::layer_norm_backward on CUDA; framework/nn/fused/layer_norm.h says what
 // they do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
 // Launches of the kernels of brim::layer_norm and its backward, free of LibTorch so that nvcc
 // compiles them in seconds. Tensors are rows of channels without gaps; W is float, for double
-// tensors double. What is computed is in framework/nn/fused_layer_norm.h. No sum depends on the
+// tensors double. What is computed is in framework/nn/fused/layer_norm.h. No sum depends on the
 // order in which blocks run.
 #pragma once
 

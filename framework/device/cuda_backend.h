@@ -6,7 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "framework/device/graph_recorder.h"
 
 namespace c10d {
 class Backend;
@@ -51,6 +54,8 @@ class CudaBackend {
   /// What LibTorch does where the host waits for the device: nothing, a warning, an error.
   virtual void set_sync_debug_mode(SyncDebugMode mode) const = 0;
   virtual SyncDebugMode sync_debug_mode() const = 0;
+  /// Of this thread's work on the device.
+  virtual std::unique_ptr<GraphRecorder> make_graph_recorder(int device) const = 0;
   /// NCCL between `world` ranks that meet in `store`; this one's tensors are on `device`. A
   /// collective that takes longer than `limit` fails.
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

@@ -134,6 +134,9 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     if (const auto* global = recipe_value<int64_t>(document, {"batch", "global"})) {
       facts.global_batch = *global;
     }
+    if (const auto* recorded = recipe_value<bool>(document, {"train", "cuda_graph"})) {
+      facts.has_cuda_graph = *recorded;
+    }
     if (const auto* workers = recipe_value<int64_t>(document, {"data", "workers"})) {
       facts.workers = *workers;
       facts.workers_are_auto = false;

@@ -52,7 +52,8 @@ struct RunFacts {
   std::string precision = {};  // "fp32", "bf16", …; "": not recorded
   std::optional<bool> has_convolutions = {}, is_channels_last = {};
   std::optional<int64_t> micro_batch = {}, global_batch = {}, ranks = {}, cores = {};
-  std::optional<int64_t> workers = {};  // loader threads
+  std::optional<bool> has_cuda_graph = {};  // train.cuda_graph
+  std::optional<int64_t> workers = {};      // loader threads
   bool workers_are_auto = true;
   std::string cache = {};    // data.cache; "": this kind of data has none
   std::string balance = {};  // distributed.balance

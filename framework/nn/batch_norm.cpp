@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
-#include "framework/nn/fused_batch_norm.h"
+#include "framework/nn/fused/batch_norm.h"
 
 namespace brim::nn {
 namespace {
@@ -106,8 +106,13 @@ void BatchNorm2dImpl::require_two_values(const at::Tensor& x) const {
 }
 
 double BatchNorm2dImpl::count_batch() {
-  num_batches_tracked += 1;
-  return options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
+  if (num_batches_tracked.is_cpu() && num_batches_tracked.scalar_type() == at::kLong) {
+    ++*num_batches_tracked.data_ptr<int64_t>();  // an operator takes longer than the addition
+  } else {
+    num_batches_tracked += 1;
+  }
+  if (options.momentum()) return *options.momentum();
+  return 1.0 / num_batches_tracked.item<double>();  // waits for the device
 }
 
 at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,

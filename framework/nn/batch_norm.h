@@ -14,7 +14,7 @@ namespace brim::nn {
 /// Sums a tensor over all ranks, in place.
 using SumOverRanks = std::function<void(const at::Tensor&)>;
 
-/// Fused, it makes fewer passes over memory (fused_batch_norm.h) wherever images are channels_last;
+/// Fused, it makes fewer passes over memory (fused/batch_norm.h) wherever images are channels_last;
 /// not over ranks, and in evaluation only where no gradient is asked for.
 class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
  public:

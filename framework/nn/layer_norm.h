@@ -5,12 +5,12 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "framework/nn/fused.h"
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/layer_norm.h"
 
 namespace brim::nn {
 
 /// Fused, it makes fewer passes over memory, and under autocast gives its norm in the lower
-/// precision (fused_layer_norm.h).
+/// precision (fused/layer_norm.h).
 class LayerNormImpl : public torch::nn::LayerNormImpl, public Fusable {
  public:
   using torch::nn::LayerNormImpl::LayerNormImpl;

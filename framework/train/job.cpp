@@ -100,6 +100,9 @@ void TrainConfig::fields(recipe::Fields& f) {
   f.value("recompute", recompute,
           "blocks of the model, as in \"layer1.*\", whose activations backward computes again "
           "rather than keep them");
+  f.value("cuda_graph", cuda_graph,
+          "on a GPU: forward and backward of a micro-batch are recorded after a few steps and then "
+          "launched as a whole, which small batches gain by");
 }
 
 void EvalConfig::fields(recipe::Fields& f) {

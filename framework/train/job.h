@@ -88,6 +88,7 @@ struct TrainConfig {
   double ema = 0.0;  // decay of the moving average; 0: none
   OnNan on_nan = OnNan::kFail;
   std::vector<std::string> recompute;  // names of blocks, or patterns
+  bool cuda_graph = false;
   void fields(recipe::Fields& f);
 };
 

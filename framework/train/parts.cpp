@@ -175,6 +175,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
   note(job.optimizer.batch_rule == BatchRule::kNone &&
            job.optimizer.base_batch != usual_optimizer.base_batch,
        "optimizer.base_batch has no effect: batch_rule = \"none\"");
+  const std::string no_graph = no_cuda_graph(job, parts);
+  note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
   note(parts.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
        "[data.augment] mixup and cutmix have no effect: the data are tokens");
   note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
@@ -205,6 +207,9 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   parts.device = device;
   share_cores(parts.group->ranks());
   if (job.run.deterministic) require_determinism();
+  // cuDNN tries its algorithms at the first sight of a shape and keeps the fastest. Which one that
+  // is may differ from run to run, and with it the last bits.
+  at::globalContext().setBenchmarkCuDNN(device.is_cuda() && !job.run.deterministic);
   parts.precision = amp::resolve(job.precision.mode, parts.device.type(), abilities(parts.device));
   amp::apply_tf32(parts.precision);
 
@@ -224,6 +229,15 @@ Parts build_parts(const JobConfig& job, c10::Device device,
         std::make_unique<optim::Ema>(parts.model->named_parameters().pairs(), job.train.ema);
   }
   return parts;
+}
+
+std::string no_cuda_graph(const JobConfig& job, const Parts& parts) {
+  if (!parts.device.is_cuda()) return "the device is no GPU";
+  if (!parts.group->is_alone()) return "ranks sum their gradients while backward runs";
+  if (!job.train.recompute.empty()) {
+    return "blocks named in train.recompute set the random generator, which can't be recorded";
+  }
+  return "";
 }
 
 std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {

@@ -58,6 +58,9 @@ Parts build_parts(const JobConfig& job, c10::Device device,
 /// "bf16", "fp16", "tf32", "fp32", "fp64".
 std::string_view precision_name(const amp::Precision& precision);
 
+/// Why train.cuda_graph would have no effect in this job; empty where it has one.
+std::string no_cuda_graph(const JobConfig& job, const Parts& parts);
+
 /// The plan in a few lines for people; options without effect are among them.
 std::vector<std::string> describe(const JobConfig& job, const Parts& parts);
 

@@ -11,6 +11,7 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
 
@@ -43,6 +44,14 @@ Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
   for (const auto& parameter : parts_.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
+  const bool records = job.train.cuda_graph && no_cuda_graph(job, parts_).empty();
+  passes_.emplace(
+      records ? device::cuda().backend->make_graph_recorder(std::max<int>(0, parts_.device.index()))
+              : nullptr,
+      parameters_,
+      at::device(parts_.device)
+          .dtype(parts_.precision.compute == at::kDouble ? at::kDouble : at::kFloat),
+      [this](const auto& batch, const at::Tensor& share) { return forward(batch, share); });
   parts_.model->train();
   if (!group_.is_first() || folder_.path.empty()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
@@ -63,6 +72,7 @@ void Trainer::train_step() {
   if (micro_batch_.grow(progress_.step)) {
     log::info("trying micro-batches of {} again", micro_batch_.size());
     inputs_.reset();
+    passes_->reset();
   }
   while (!try_step()) make_room();
 }
@@ -118,27 +128,36 @@ std::optional<Trainer::Gradients> Trainer::accumulate() {
 
     timeline_.enter(Phase::kForward);
     parts_.optimizer->begin_forward();
-    at::Tensor loss;
-    {
-      const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-      loss = parts_.task->loss(*parts_.model, batch->tensors);
-    }
+    const double share =
+        batch->weight < batch->step_weight
+            ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
+            : 1.0;
+    const StepGraph::Pass pass =
+        passes_->forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
     parts_.optimizer->finish_step();
     timeline_.move(Phase::kForward, Phase::kCommunication, parts_.optimizer->waited_s());
-    if (batch->weight < batch->step_weight) {
-      loss = loss * (static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight));
-    }
 
     timeline_.enter(Phase::kBackward);
-    const at::Tensor scaled = parts_.scaler->scale(loss);
-    if (!data_parallel_.backward(scaled, sums, [&] { scaled.backward(); })) return std::nullopt;
+    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_->backward(pass); })) {
+      return std::nullopt;
+    }
     timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
     if (recorder_ && sums) recorder_->communicates_since(data_parallel_.own_work_done());
-    result.loss = result.loss.defined() ? result.loss + loss.detach() : loss.detach();
+    result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
   result.samples = batch->step_samples;
   return result;
+}
+
+StepGraph::Pass Trainer::forward(const data::DeviceBatch& batch, const at::Tensor& share) {
+  at::Tensor loss;
+  {
+    const amp::Autocast autocast(parts_.device.type(), parts_.precision);
+    loss = parts_.task->loss(*parts_.model, batch);
+  }
+  if (share.defined()) loss = loss * share;
+  return {loss.detach(), parts_.scaler->scale(loss)};
 }
 
 void Trainer::update(const Gradients& step) {
@@ -179,6 +198,7 @@ void Trainer::make_room() {
   const int64_t size = std::min(micro_batch_.size(), rank_share());
   step_start_.restore();
   parts_.optimizer->zero_grad();
+  passes_->reset();
   data_parallel_.reset();
   inputs_.reset();  // it starts again before the same samples
   memory_.release_cached();
@@ -352,6 +372,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
 }
 
 at::Tensor Trainer::evaluation_sums() {
+  passes_->release();  // an evaluation may need that memory
   return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
 }
 

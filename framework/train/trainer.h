@@ -28,6 +28,7 @@
 #include "framework/train/run_folder.h"
 #include "framework/train/save_times.h"
 #include "framework/train/state.h"
+#include "framework/train/step_graph.h"
 #include "framework/train/step_start.h"
 #include "framework/train/tasks/sample_text.h"
 #include "framework/train/votes.h"
@@ -69,6 +70,7 @@ class Trainer {
   /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
   std::optional<Gradients> compute_gradients();
   std::optional<Gradients> accumulate();
+  StepGraph::Pass forward(const data::DeviceBatch& batch, const at::Tensor& share);
   std::optional<Gradients> watch_modules();
   void update(const Gradients& gradients);
   void make_room();
@@ -115,6 +117,7 @@ class Trainer {
   device::Memory& memory_;
   MicroBatch micro_batch_;
   StepStart step_start_;
+  std::optional<StepGraph> passes_;
   std::string shortage_;              // what a step that ran out of memory said
   std::vector<ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;        // of a step that went to its end

@@ -11,7 +11,7 @@
 
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
-#include "framework/nn/fused_gelu.h"
+#include "framework/nn/fused/gelu.h"
 #include "framework/nn/init.h"
 #include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"

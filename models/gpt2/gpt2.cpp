@@ -9,8 +9,8 @@
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
-#include "framework/nn/fused_gelu.h"
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/gelu.h"
+#include "framework/nn/fused/layer_norm.h"
 
 namespace brim::models {
 namespace {

@@ -1,7 +1,8 @@
 // The GPU's fused cross-entropy against the CPU's.
+#include "framework/nn/fused/cross_entropy.h"
+
 #include <ATen/ATen.h>
 
-#include "framework/nn/fused_cross_entropy.h"
 #include "tests/cuda/gpu.h"
 
 namespace brim::cuda {

@@ -1,11 +1,12 @@
 // The GPU's fused layer norm, and bias with GELU, against the CPU's.
+#include "framework/nn/fused/layer_norm.h"
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <vector>
 
-#include "framework/nn/fused_gelu.h"
-#include "framework/nn/fused_layer_norm.h"
+#include "framework/nn/fused/gelu.h"
 #include "tests/cuda/gpu.h"
 
 namespace brim::cuda {

@@ -1,10 +1,23 @@
 // Short steps on a GPU that is often idle although data is there: the host cannot give it work fast
 // enough.
 #include <algorithm>
+#include <string>
 
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
+namespace {
+
+std::string what_to_change(const RunFacts& facts) {
+  const std::string larger =
+      facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch
+          ? fmt::format("batch.micro = {}", std::min(2 * *facts.micro_batch, *facts.global_batch))
+          : "a larger batch.global";
+  const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
+  return can_record ? "train.cuda_graph = true, or " + larger : larger;
+}
+
+}  // namespace
 
 Outcome check_launch_bound(const RunFacts& facts) {
   if (facts.is_cuda && !*facts.is_cuda) return silent();
@@ -21,9 +34,7 @@ Outcome check_launch_bound(const RunFacts& facts) {
       fmt::format("the GPU is busy {:.0f} % of steps of {:.1f} ms and waits for no data: the "
                   "host launches work too slowly",
                   facts.busy_percent->mean, 1e3 * facts.step_s->p50),
-      facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch
-          ? fmt::format("batch.micro = {}", std::min(2 * *facts.micro_batch, *facts.global_batch))
-          : "a larger batch.global");
+      what_to_change(facts));
 }
 
 }  // namespace brim::doctor

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "framework/nn/fused_cross_entropy.h"
+#include "framework/nn/fused/cross_entropy.h"
 
 namespace brim::train {
 

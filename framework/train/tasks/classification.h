@@ -7,7 +7,7 @@ namespace brim::train {
 
 /// Mean cross-entropy of logits [N, classes] against the batch's labels, spread over all classes by
 /// label_smoothing; where images are mixed, against both labels in their shares. Fused, by
-/// nn/fused_cross_entropy.h wherever that has a form for it.
+/// nn/fused/cross_entropy.h wherever that has a form for it.
 at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, double label_smoothing,
                    bool fused);
 

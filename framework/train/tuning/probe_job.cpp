@@ -24,6 +24,7 @@ ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)
       batch_(job.batch),
       steps_(job.train.steps),
       recompute_(job.train.recompute),
+      cuda_graph_(std::exchange(job.train.cuda_graph, false)),  // step_graph.h: the same memory
       distributed_(job.distributed),
       workers_(job.data.workers) {
   job.data.sampler.sampler.select("shuffled");
@@ -40,6 +41,7 @@ ProbeJob::~ProbeJob() {
   job_.batch = batch_;
   job_.train.steps = steps_;
   job_.train.recompute = recompute_;
+  job_.train.cuda_graph = cuda_graph_;
   job_.distributed = distributed_;
   job_.data.workers = workers_;
 }

@@ -53,6 +53,7 @@ class ProbeJob {
   BatchConfig batch_;
   std::optional<int64_t> steps_;
   std::vector<std::string> recompute_;
+  bool cuda_graph_;
   distributed::DistributedConfig distributed_;
   std::optional<int64_t> workers_;
 };

@@ -118,6 +118,8 @@ bool Prober::train(tune::Probe& probe) {
     account_.peak_bytes = memory_.stats().peak_bytes;
     if (!fits) return false;
     memory_.synchronize();
+    // cuDNN has tried its algorithms, with memory that no later step needs.
+    if (step == 0 && device_.is_cuda()) memory_.reset_peak();
     const int64_t passes = *job_.batch.global / group_->world() / probe.size;
     probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
   }

@@ -1,0 +1,123 @@
+// The way from the model to the operators, and their gradient.
+#include "framework/nn/fused/batch_norm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "framework/nn/fused/batch_norm_cpu.h"
+#include "framework/nn/fused/operator.h"
+
+namespace brim::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def(
+      "batch_norm(Tensor x, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
+      "Tensor(b!) running_var, float momentum, float eps, bool relu) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "batch_norm_backward(Tensor gradient, Tensor x, Tensor? y, Tensor weight, Tensor bias, "
+      "Tensor mean, Tensor inverse_std, bool relu, bool has_residual) "
+      "-> (Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "batch_norm_inference(Tensor x, Tensor? residual, Tensor weight, Tensor bias, "
+      "Tensor running_mean, Tensor running_var, float eps, bool relu) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) {
+  library.impl("batch_norm", cpu::batch_norm);
+  library.impl("batch_norm_backward", cpu::batch_norm_backward);
+  library.impl("batch_norm_inference", cpu::batch_norm_inference);
+}
+
+using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
+                                                               const MaybeTensor&,
+                                                               const at::Tensor&, const at::Tensor&,
+                                                               at::Tensor&, at::Tensor&, double,
+                                                               double, bool);
+using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&,
+    const at::Tensor&, const at::Tensor&, bool, bool);
+using Inference = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
+                             const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool);
+
+class FusedBatchNorm : public Function<FusedBatchNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const MaybeTensor& residual, const at::Tensor& weight,
+                            const at::Tensor& bias, at::Tensor running_mean, at::Tensor running_var,
+                            double momentum, double eps, bool relu) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto operation = find_operator<Forward>("brim::batch_norm");
+    auto [y, mean, inverse_std] =
+        operation.call(x, residual, weight, bias, running_mean, running_var, momentum, eps, relu);
+    const bool has_residual = residual.has_value();
+    context->save_for_backward(
+        {x, relu && has_residual ? y : at::Tensor(), weight, bias, mean, inverse_std});
+    context->saved_data["relu"] = relu;
+    context->saved_data["has_residual"] = has_residual;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_gradient("batch norm");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gradient =
+        gradients[0].to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+    static const auto operation = find_operator<Backward>("brim::batch_norm_backward");
+    const bool has_residual = context->saved_data["has_residual"].toBool();
+    auto [x_gradient, residual_gradient, weight_gradient, bias_gradient] =
+        operation.call(gradient, saved[0], maybe(saved[1]), saved[2], saved[3], saved[4], saved[5],
+                       context->saved_data["relu"].toBool(), has_residual);
+    return {x_gradient,
+            has_residual ? residual_gradient : at::Tensor(),
+            weight_gradient,
+            bias_gradient,
+            {},
+            {},
+            {},
+            {},
+            {}};
+  }
+};
+
+}  // namespace
+
+bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
+                          const BatchNormState& state) {
+  if (x.dim() != 4 || x.numel() == 0 || !has_fused_kernels(x)) return false;
+  if (!x.is_contiguous(at::MemoryFormat::ChannelsLast)) return false;
+  if (residual.defined() && (residual.scalar_type() != x.scalar_type() ||
+                             residual.sizes() != x.sizes() || residual.device() != x.device())) {
+    return false;
+  }
+  const at::ScalarType type = wide_type(x.scalar_type());
+  for (const at::Tensor* t :
+       {&state.weight, &state.bias, &state.running_mean, &state.running_var}) {
+    if (!t->defined() || t->scalar_type() != type || t->device() != x.device()) return false;
+  }
+  return true;
+}
+
+at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
+                            const BatchNormState& state, double momentum, bool relu) {
+  return FusedBatchNorm::apply(x, maybe(residual), state.weight, state.bias, state.running_mean,
+                               state.running_var, momentum, state.eps, relu);
+}
+
+at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
+                                      const BatchNormState& state, bool relu) {
+  static const auto operation = find_operator<Inference>("brim::batch_norm_inference");
+  return operation.call(x, maybe(residual), state.weight, state.bias, state.running_mean,
+                        state.running_var, state.eps, relu);
+}
+
+}  // namespace brim::nn

@@ -1,0 +1,31 @@
+// The CPU kernels of the operators that fused_batch_norm.cpp defines; x and what is like it lie in
+// memory as [N, H, W, C]. They throw c10::Error for what has another layout, shape or format.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+
+#include "framework/nn/fused/cpu.h"
+
+namespace brim::nn::cpu {
+
+/// The result, and the batch's mean and 1 / std [C].
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& x, const MaybeTensor& residual, const at::Tensor& weight,
+    const at::Tensor& bias, at::Tensor& running_mean, at::Tensor& running_var, double momentum,
+    double eps, bool relu);
+
+/// Gradients of x, of the residual (undefined where there is none), weight and bias. `y`, the
+/// result, is needed where there are both a residual and ReLU.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
+    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
+    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
+    bool has_residual);
+
+at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
+                                const at::Tensor& weight, const at::Tensor& bias,
+                                const at::Tensor& running_mean, const at::Tensor& running_var,
+                                double eps, bool relu);
+
+}  // namespace brim::nn::cpu

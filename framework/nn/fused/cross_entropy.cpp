@@ -1,0 +1,98 @@
+// The way from the tasks to the operators, and their gradient.
+#include "framework/nn/fused/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "framework/nn/fused/cross_entropy_cpu.h"
+#include "framework/nn/fused/operator.h"
+
+namespace brim::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def(
+      "cross_entropy(Tensor logits, Tensor labels, Tensor? partner_labels, Tensor? label_shares, "
+      "int ignore_index, float smoothing) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "cross_entropy_backward(Tensor gradient, Tensor logits, Tensor labels, "
+      "Tensor? partner_labels, Tensor? label_shares, Tensor rows, Tensor share, int ignore_index, "
+      "float smoothing) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) {
+  library.impl("cross_entropy", cpu::cross_entropy);
+  library.impl("cross_entropy_backward", cpu::cross_entropy_backward);
+}
+
+using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                               const MaybeTensor&,
+                                                               const MaybeTensor&, int64_t, double);
+using Backward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const MaybeTensor&, const MaybeTensor&, const at::Tensor&,
+                            const at::Tensor&, int64_t, double);
+
+class FusedCrossEntropy : public Function<FusedCrossEntropy> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& labels, const MaybeTensor& partner_labels,
+                            const MaybeTensor& label_shares, int64_t ignore_index,
+                            double smoothing) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto operation = find_operator<Forward>("brim::cross_entropy");
+    const at::Tensor rows_apart = logits.stride(1) == 1 ? logits : logits.contiguous();
+    auto [loss, rows, share] =
+        operation.call(rows_apart, labels, partner_labels, label_shares, ignore_index, smoothing);
+    const at::Tensor none;
+    context->save_for_backward({rows_apart, labels, partner_labels.value_or(none),
+                                label_shares.value_or(none), rows, share});
+    context->saved_data["ignore_index"] = ignore_index;
+    context->saved_data["smoothing"] = smoothing;
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_gradient("cross-entropy");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = context->get_saved_variables();
+    static const auto operation = find_operator<Backward>("brim::cross_entropy_backward");
+    const at::Tensor gradient = operation.call(
+        gradients[0], saved[0], saved[1], maybe(saved[2]), maybe(saved[3]), saved[4], saved[5],
+        context->saved_data["ignore_index"].toInt(), context->saved_data["smoothing"].toDouble());
+    return {gradient, {}, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+bool has_fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targets) {
+  if (logits.dim() != 2 || logits.numel() == 0 || !has_fused_kernels(logits)) return false;
+  const auto fits = [&](const at::Tensor& values, at::ScalarType type) {
+    return values.dim() == 1 && values.size(0) == logits.size(0) && values.scalar_type() == type &&
+           values.device() == logits.device();
+  };
+  if (!fits(targets.labels, at::kLong)) return false;
+  if (!targets.partner_labels.defined()) return true;
+  return fits(targets.partner_labels, at::kLong) && targets.label_shares.defined() &&
+         fits(targets.label_shares, at::kFloat);
+}
+
+at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targets) {
+  MaybeTensor partner_labels, label_shares;
+  if (targets.partner_labels.defined()) {
+    partner_labels = targets.partner_labels.contiguous();
+    label_shares = targets.label_shares.contiguous();
+  }
+  return FusedCrossEntropy::apply(logits, targets.labels.contiguous(), partner_labels, label_shares,
+                                  targets.ignore_index, targets.smoothing);
+}
+
+}  // namespace brim::nn

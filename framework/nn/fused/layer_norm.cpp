@@ -1,0 +1,146 @@
+// The way from the models to the operators, and their gradient.
+#include "framework/nn/fused/layer_norm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "framework/nn/fused/layer_norm_cpu.h"
+#include "framework/nn/fused/operator.h"
+
+namespace brim::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def(
+      "layer_norm(Tensor x, Tensor? branch, Tensor weight, Tensor bias, float eps, "
+      "ScalarType type) -> (Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "layer_norm_backward(Tensor gradient, Tensor? sum_gradient, Tensor sum, Tensor mean, "
+      "Tensor inverse_std, Tensor weight, bool has_branch) -> (Tensor, Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) {
+  library.impl("layer_norm", cpu::layer_norm);
+  library.impl("layer_norm_backward", cpu::layer_norm_backward);
+}
+
+using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
+                                                                           const MaybeTensor&,
+                                                                           const at::Tensor&,
+                                                                           const at::Tensor&,
+                                                                           double, at::ScalarType);
+using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+    const at::Tensor&, bool);
+
+class FusedLayerNorm : public Function<FusedLayerNorm> {
+ public:
+  /// The norm, then, where there is a branch, the sum.
+  static variable_list forward(AutogradContext* context, const at::Tensor& x,
+                               const MaybeTensor& branch, const at::Tensor& weight,
+                               const at::Tensor& bias, double eps, at::ScalarType type) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    static const auto operation = find_operator<Forward>("brim::layer_norm");
+    const at::Tensor dense = x.contiguous();
+    const bool has_branch = branch.has_value();
+    auto [sum, norm, mean, inverse_std] =
+        operation.call(dense, has_branch ? MaybeTensor(branch->contiguous()) : std::nullopt, weight,
+                       bias, eps, type);
+    context->save_for_backward({has_branch ? sum : dense, mean, inverse_std, weight});
+    context->saved_data["has_branch"] = has_branch;
+    context->saved_data["type"] = static_cast<int64_t>(type);
+    context->set_materialize_grads(false);
+    return has_branch ? variable_list{norm, sum} : variable_list{norm};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_gradient("layer norm");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& sum = saved[0];
+    const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    const bool has_branch = context->saved_data["has_branch"].toBool();
+    const auto dense = [](const at::Tensor& gradient, at::ScalarType of) {
+      return gradient.to(of).contiguous();
+    };
+    const at::Tensor gradient = gradients[0].defined()
+                                    ? dense(gradients[0], type)
+                                    : at::zeros(sum.sizes(), sum.options().dtype(type));
+    MaybeTensor sum_gradient;
+    if (has_branch && gradients[1].defined()) {
+      sum_gradient = dense(gradients[1], sum.scalar_type());
+    }
+    static const auto operation = find_operator<Backward>("brim::layer_norm_backward");
+    auto [x_gradient, branch_gradient, weight_gradient, bias_gradient] =
+        operation.call(gradient, sum_gradient, sum, saved[1], saved[2], saved[3], has_branch);
+    if (has_branch && !branch_gradient.defined()) branch_gradient = x_gradient;
+    return {x_gradient, branch_gradient, weight_gradient, bias_gradient, {}, {}};
+  }
+};
+
+/// What the matrix product behind the norm reads.
+at::ScalarType type_behind(const at::Tensor& x) {
+  const c10::DeviceType device = x.device().type();
+  const bool is_lowered =
+      x.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device);
+  return is_lowered ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+}
+
+at::Tensor plain_layer_norm(const at::Tensor& x, const LayerNormState& state) {
+  return at::layer_norm(x, {x.size(-1)}, state.weight, state.bias, state.eps);
+}
+
+}  // namespace
+
+bool has_fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
+                          const LayerNormState& state, at::ScalarType type) {
+  if (x.dim() == 0 || x.numel() == 0 || !has_fused_kernels(x)) return false;
+  const bool is_lowered = x.scalar_type() == at::kFloat &&
+                          (type == at::kBFloat16 || (type == at::kHalf && x.is_cuda()));
+  if (type != x.scalar_type() && !is_lowered) return false;
+  if (branch.defined() && (branch.sizes() != x.sizes() || branch.scalar_type() != type ||
+                           branch.device() != x.device())) {
+    return false;
+  }
+  for (const at::Tensor* t : {&state.weight, &state.bias}) {
+    if (!t->defined() || t->dim() != 1 || t->size(0) != x.size(-1) || !t->is_contiguous() ||
+        t->scalar_type() != wide_type(x.scalar_type()) || t->device() != x.device()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+AddedNorm fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
+                           const LayerNormState& state, at::ScalarType type) {
+  const variable_list results =
+      FusedLayerNorm::apply(x, maybe(branch), state.weight, state.bias, state.eps, type);
+  return {branch.defined() ? results[1] : x, results[0]};
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, bool fused) {
+  if (fused && has_fused_layer_norm(x, {}, state, type_behind(x))) {
+    return fused_layer_norm(x, {}, state, type_behind(x)).norm;
+  }
+  return plain_layer_norm(x, state);
+}
+
+AddedNorm add_layer_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
+                         bool fused) {
+  if (fused && has_fused_layer_norm(x, branch, state, type_behind(x))) {
+    return fused_layer_norm(x, branch, state, type_behind(x));
+  }
+  const at::Tensor sum = x + branch;
+  return {sum, plain_layer_norm(sum, state)};
+}
+
+}  // namespace brim::nn

@@ -1,0 +1,127 @@
+// BRIM_ISA is the name of the instruction set that this file is being compiled for.
+#include "framework/nn/fused/loops/gelu.h"
+
+#include "framework/nn/fused/loops/vectors.h"
+
+namespace brim::nn::loops::BRIM_ISA {
+
+Table<GeluLoops> gelu_table();
+
+namespace {
+
+constexpr int64_t kTile = 512;       // channels summed at once, on the stack
+constexpr int64_t kRowsAtOnce = 64;  // rows summed in T's wide type before float64 takes over
+
+constexpr double kInverseSqrt2Pi = 0.39894228040143268;
+constexpr double kSqrtHalf = 0.70710678118654752;
+constexpr double kTwoSqrt2OverPi = 1.5957691216057308;
+constexpr double kCubic = 0.044715;
+
+/// A gate of v and its slope: y = v · gate, y' = gate + v · slope.
+template <class V>
+struct Gate {
+  V gate, slope;
+};
+
+/// Φ and its density. Φ(-a) = exp(-a²/2) · t · q(t) with t = 1 / (1 + 0.3 a): q of degree 7 fitted
+/// for the least relative error over all a ≥ 0, which is 1.5e-7.
+BRIM_INLINE Gate<Floats> normal_gate(Floats v) {
+  const Floats a = v < 0.F ? -v : v;
+  const Floats t = 1.F / (a * 0.3F + 1.F);
+  Floats q = t * 0.035683419555425644F - 0.15723909437656403F;
+  q = q * t + 0.2064155489206314F;
+  q = q * t - 0.0537407211959362F;
+  q = q * t + 0.12859180569648743F;
+  q = q * t + 0.09990435838699341F;
+  q = q * t + 0.12075541913509369F;
+  q = q * t + 0.11962920427322388F;
+  const Floats bell = exp_of(a * a * -0.5F);
+  const Floats tail = bell * (t * q);
+  return {v < 0.F ? tail : 1.F - tail, bell * static_cast<float>(kInverseSqrt2Pi)};
+}
+BRIM_INLINE Gate<Doubles> normal_gate(Doubles v) {
+  Doubles tail;
+  for (int i = 0; i < kLanes<double>; ++i) tail[i] = 0.5 * __builtin_erfc(-v[i] * kSqrtHalf);
+  return {tail, exp_of(v * v * -0.5) * kInverseSqrt2Pi};
+}
+
+template <class W, class V>
+BRIM_INLINE Gate<V> logistic_gate(V v) {
+  const V square = v * v;
+  const V z =
+      v * (square * static_cast<W>(kTwoSqrt2OverPi * kCubic) + static_cast<W>(kTwoSqrt2OverPi));
+  const V e = exp_of(z < 0 ? z : -z);
+  const V share = static_cast<W>(1) / (e + static_cast<W>(1));
+  const V steepness =
+      square * static_cast<W>(3 * kTwoSqrt2OverPi * kCubic) + static_cast<W>(kTwoSqrt2OverPi);
+  return {z < 0 ? e * share : share, e * share * share * steepness};
+}
+
+template <class W, GeluForm kForm, class V>
+BRIM_INLINE Gate<V> gate_of(V v) {
+  if constexpr (kForm == GeluForm::kErf) {
+    return normal_gate(v);
+  } else {
+    return logistic_gate<W>(v);
+  }
+}
+
+template <class T, GeluForm kForm>
+void forward_as(Rows rows, const T* x, const Wide<T>* bias, T* y) {
+  using W = Wide<T>;
+  for (int64_t r = 0; r < rows.count; ++r, x += rows.channels, y += rows.channels) {
+    for_each_vector<W>(rows.channels, [&](int64_t c, auto part) {
+      const Vector<T> v = load(x + c, part) + load(bias + c, part);
+      store(v * gate_of<W, kForm>(v).gate, y + c, part);
+    });
+  }
+}
+
+template <class T>
+void forward(GeluForm form, Rows rows, const T* x, const Wide<T>* bias, T* y) {
+  form == GeluForm::kErf ? forward_as<T, GeluForm::kErf>(rows, x, bias, y)
+                         : forward_as<T, GeluForm::kTanh>(rows, x, bias, y);
+}
+
+template <class T, GeluForm kForm>
+void backward_as(Rows rows, const T* gradient, const T* x, const Wide<T>* bias, T* x_gradient,
+                 double* sum) {
+  using W = Wide<T>;
+  for (int64_t first = 0; first < rows.channels; first += kTile) {
+    const int64_t channels = rows.channels - first < kTile ? rows.channels - first : kTile;
+    for (int64_t row = 0; row < rows.count; row += kRowsAtOnce) {
+      const int64_t end = rows.count - row < kRowsAtOnce ? rows.count : row + kRowsAtOnce;
+      W sums[kTile] = {};
+      for (int64_t r = row; r < end; ++r) {
+        const int64_t at = r * rows.channels + first;
+        for_each_vector<W>(channels, [&](int64_t c, auto part) {
+          const Vector<T> v = load(x + at + c, part) + load(bias + first + c, part);
+          const auto [gate, slope] = gate_of<W, kForm>(v);
+          const Vector<T> g = load(gradient + at + c, part) * (gate + v * slope);
+          store(g, x_gradient + at + c, part);
+          store(load(sums + c, part) + g, sums + c, part);
+        });
+      }
+      for (int64_t c = 0; c < channels; ++c) sum[first + c] += static_cast<double>(sums[c]);
+    }
+  }
+}
+
+template <class T>
+void backward(GeluForm form, Rows rows, const T* gradient, const T* x, const Wide<T>* bias,
+              T* x_gradient, double* sum) {
+  form == GeluForm::kErf
+      ? backward_as<T, GeluForm::kErf>(rows, gradient, x, bias, x_gradient, sum)
+      : backward_as<T, GeluForm::kTanh>(rows, gradient, x, bias, x_gradient, sum);
+}
+
+template <class T>
+GeluLoops<T> loops() {
+  return {forward<T>, backward<T>};
+}
+
+}  // namespace
+
+Table<GeluLoops> gelu_table() { return {loops<float>(), loops<double>(), loops<BFloat16>()}; }
+
+}  // namespace brim::nn::loops::BRIM_ISA

@@ -1,0 +1,130 @@
+// Vectors as wide as the registers of the instruction set that a file is compiled for, and
+// functions of them. float32's exp is ours, float64's the C library's, value by value. BRIM_ISA is
+// the instruction set's name; like numbers.h, this makes no function that the linker could share.
+#pragma once
+
+#include <cstdint>
+
+#include "framework/nn/fused/loops/numbers.h"
+
+namespace brim::nn::loops::BRIM_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+typedef float Floats __attribute__((vector_size(kVectorBytes)));
+typedef double Doubles __attribute__((vector_size(kVectorBytes)));
+typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+
+/// How many values a vector of W has.
+template <class W>
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(W));
+
+/// What is computed with for values stored as T.
+template <class W>
+struct VectorType {
+  typedef W type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vector = typename VectorType<Wide<T>>::type;
+
+/// The whole of a vector, or its first values.
+struct Whole {};
+struct Part {
+  int count;
+};
+
+BRIM_INLINE Floats load(const float* from, Whole, float = 0) {
+  Floats v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+BRIM_INLINE Doubles load(const double* from, Whole, double = 0) {
+  Doubles v;
+  __builtin_memcpy(&v, from, sizeof(v));
+  return v;
+}
+BRIM_INLINE Floats load(const BFloat16* from, Whole, float = 0) {
+  Halves upper;
+  __builtin_memcpy(&upper, from, sizeof(upper));
+  return reinterpret_cast<Floats>(__builtin_convertvector(upper, Words) << 16);
+}
+/// The lanes that there are no values for get `rest`.
+template <class T>
+BRIM_INLINE Vector<T> load(const T* from, Part part, Wide<T> rest = 0) {
+  Wide<T> values[kLanes<Wide<T>>];
+  for (int i = 0; i < kLanes<Wide<T>>; ++i) values[i] = i < part.count ? wide(from[i]) : rest;
+  return load(values, Whole());
+}
+
+BRIM_INLINE void store(Floats v, float* to, Whole) { __builtin_memcpy(to, &v, sizeof(v)); }
+BRIM_INLINE void store(Doubles v, double* to, Whole) { __builtin_memcpy(to, &v, sizeof(v)); }
+/// Rounds as the scalar store() does.
+BRIM_INLINE void store(Floats v, BFloat16* to, Whole) {
+  const Words bits = reinterpret_cast<Words>(v);
+  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const Words kept = (bits & 0x7fffffffU) <= 0x7f800000U ? rounded : (rounded & 0U) + 0x7fc0U;
+  const Halves upper = __builtin_convertvector(kept, Halves);
+  __builtin_memcpy(to, &upper, sizeof(upper));
+}
+template <class V, class T>
+BRIM_INLINE void store(V v, T* to, Part part) {
+  Wide<T> values[kLanes<Wide<T>>];
+  __builtin_memcpy(values, &v, sizeof(v));
+  for (int i = 0; i < part.count; ++i) loops::store(values[i], to + i);
+}
+
+/// f(index, Whole or Part) over n values.
+template <class W, class F>
+[[gnu::always_inline]] inline void for_each_vector(int64_t n, const F& f) {
+  constexpr int kCount = kLanes<W>;
+  int64_t i = 0;
+  for (; i + kCount <= n; i += kCount) f(i, Whole());
+  if (i < n) f(i, Part{static_cast<int>(n - i)});
+}
+
+template <class V>
+BRIM_INLINE V greater(V a, V b) {
+  return a > b ? a : b;
+}
+
+template <class W, class V>
+BRIM_INLINE W sum_of_lanes(V v) {
+  W sum = 0;
+  for (int i = 0; i < kLanes<W>; ++i) sum += v[i];
+  return sum;
+}
+
+/// Of any number but +infinity up to 88; not-a-number stays it. Below -87.3 it is 0.
+///
+/// e^x = 2^k · e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r²·q(r): q of degree 4 fitted for the
+/// least relative error, which is 3e-9, less than rounding makes.
+BRIM_INLINE Floats exp_of(Floats x) {
+  constexpr float kLog2E = 1.44269504F, kShift = 12582912.F;  // 1.5 · 2^23: rounds to integers
+  constexpr float kLn2High = 0.693145752F, kLn2Low = 1.42860677e-6F;  // high · k is exact
+  const Floats shifted = x * kLog2E + kShift;
+  const Floats k = shifted - kShift;
+  const Floats r = (x - k * kLn2High) - k * kLn2Low;
+  Floats q = r * 0x1.6a2352p-10F + 0x1.123a6cp-7F;
+  q = q * r + 0x1.5558f4p-5F;
+  q = q * r + 0x1.555490p-3F;
+  q = q * r + 0x1.fffffcp-2F;
+  const Floats of_r = (r * r) * q + r + 1.F;
+  // The low bits of `shifted` are k; they move to where a float's exponent lies.
+  const Words power = reinterpret_cast<Words>(shifted) << 23;
+  const Floats result = reinterpret_cast<Floats>(reinterpret_cast<Words>(of_r) + power);
+  const Floats number = x < -87.3F ? Floats{} : result;
+  return x == x ? number : x;
+}
+BRIM_INLINE Doubles exp_of(Doubles x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = __builtin_exp(x[i]);
+  return x;
+}
+
+}  // namespace brim::nn::loops::BRIM_ISA
