@@ -1,88 +1,12 @@
-// A thread keeps to a few neighbouring channels and goes down the rows, so that a channel's factors
-// stay in registers; threads side by side read one row, or several short ones, without a gap.
-#include <algorithm>
 #include <initializer_list>
 
 #include "framework/cuda/batch_norm_kernel.h"
-#include "framework/cuda/values.cuh"
+#include "framework/cuda/channel_sums.cuh"
 
 namespace brim::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kShiftRows = 4;
-constexpr int64_t kRowsAThread = 16;  // at least, where there are as many
-constexpr int64_t kMostBlocks = 1024;
-
-/// Where a thread works: N channels from `channel`, every `step`th row from `row`.
-struct Place {
-  int64_t row, step;
-  int channel;
-};
-
-template <int N>
-__device__ Place place() {
-  return {static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y,
-          static_cast<int64_t>(gridDim.y) * blockDim.y,
-          static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N};
-}
-
-/// N channels' values of a per-channel array; zeros beyond the last channel.
-template <class W, int N>
-struct Channels {
-  W values[N];
-  __device__ Channels() {}
-  __device__ Channels(const W* all, int channel, int channels) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = channel < channels ? all[channel + i] : W(0);
-  }
-};
-
-template <class W, int N>
-struct Sums {
-  W first[N] = {};
-  W second[N] = {};
-};
-
-/// Adds up the threads of a block that share channels and stores the block's two sums a channel in
-/// sums [gridDim.y, 2, channels].
-template <class W, int N>
-__device__ void store_sums(const Sums<W, N>& own, int channels, double* sums) {
-  extern __shared__ double shared[];  // [blockDim.y, 2, blockDim.x · N]
-  const int width = blockDim.x * N;
-  double* row = shared + static_cast<int64_t>(threadIdx.y) * 2 * width;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    row[threadIdx.x * N + i] = own.first[i];
-    row[width + threadIdx.x * N + i] = own.second[i];
-  }
-  __syncthreads();
-  const int first_channel = blockIdx.x * width;
-  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (int i = thread; i < 2 * width; i += blockDim.x * blockDim.y) {
-    const int channel = first_channel + i % width;
-    if (channel >= channels) continue;
-    double sum = 0;
-    for (int y = 0; y < blockDim.y; ++y) sum += shared[static_cast<int64_t>(y) * 2 * width + i];
-    sums[(static_cast<int64_t>(blockIdx.y) * 2 + i / width) * channels + channel] = sum;
-  }
-}
-
-/// The two sums of a channel over all blocks, in every lane of the warp.
-__device__ double2 total(const double* sums, int blocks, int channels, int channel) {
-  double2 result = {0, 0};
-  for (int block = threadIdx.x; block < blocks; block += kWarp) {
-    const double* of_block = sums + static_cast<int64_t>(block) * 2 * channels + channel;
-    result.x += of_block[0];
-    result.y += of_block[channels];
-  }
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    result.x += __shfl_xor_sync(0xffffffffU, result.x, distance);
-    result.y += __shfl_xor_sync(0xffffffffU, result.y, distance);
-  }
-  return result;
-}
 
 /// Values near the channels' means, so that sums of squares about them lose no digits.
 template <class T, int N>
@@ -104,7 +28,7 @@ __device__ Channels<Wide<T>, N> near_means(NormShape shape, const T* x, int chan
 template <class T, int N>
 __global__ void sum_moments(NormShape shape, const T* x, double* sums, Wide<T>* shifts) {
   const Place at = place<N>();
-  Sums<Wide<T>, N> own;
+  Sums<Wide<T>, N, 2> own;
   if (at.channel < shape.channels) {
     const Channels<Wide<T>, N> shift = near_means<T, N>(shape, x, at.channel);
     if (at.row == 0) {
@@ -116,8 +40,8 @@ __global__ void sum_moments(NormShape shape, const T* x, double* sums, Wide<T>* 
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const Wide<T> value = wide(pack.values[i]) - shift.values[i];
-        own.first[i] += value;
-        own.second[i] += value * value;
+        own.of[0][i] += value;
+        own.of[1][i] += value * value;
       }
     }
   }
@@ -131,13 +55,13 @@ __global__ void finish_statistics(NormShape shape, const double* sums, int block
   using W = Wide<T>;
   const int channel = blockIdx.x * blockDim.y + threadIdx.y;
   if (channel >= shape.channels) return;
-  const double2 sum = total(sums, blocks, shape.channels, channel);
+  const Totals<2> sum = total<2>(sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
   const auto n = static_cast<double>(shape.rows);
-  const double distance = sum.x / n;
+  const double distance = sum.of[0] / n;
   W& kept_mean = static_cast<W*>(statistics.mean)[channel];
   const double mean = kept_mean + distance;
-  const double squares = sum.y - n * distance * distance;
+  const double squares = sum.of[1] - n * distance * distance;
   const double variance = squares < 0 ? 0 : squares / n;  // not-a-number stays it
   kept_mean = static_cast<W>(mean);
   static_cast<W*>(statistics.inverse_std)[channel] =
@@ -189,7 +113,7 @@ __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
   const Channels<W, N> bias(static_cast<const W*>(tensors.factors.bias), at.channel,
                             shape.channels);
   T* masked = static_cast<T*>(tensors.residual);
-  Sums<W, N> own;
+  Sums<W, N, 2> own;
   const int64_t rows = at.channel < shape.channels ? shape.rows : 0;
   for (int64_t r = at.row; r < rows; r += at.step) {
     const int64_t offset = r * shape.channels + at.channel;
@@ -209,8 +133,8 @@ __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
         g = wide(y.values[i]) <= 0 ? W(0) : g;
       }
       narrow(g, kept.values[i]);
-      own.first[i] += g;
-      own.second[i] += g * centred;
+      own.of[0][i] += g;
+      own.of[1][i] += g * centred;
     }
     if (masked != nullptr) *reinterpret_cast<Pack<T, N>*>(masked + offset) = kept;
   }
@@ -223,16 +147,16 @@ __global__ void finish_gradients(NormShape shape, NormBackward tensors, int bloc
   using W = Wide<T>;
   const int channel = blockIdx.x * blockDim.y + threadIdx.y;
   if (channel >= shape.channels) return;
-  const double2 sum = total(tensors.sums, blocks, shape.channels, channel);
+  const Totals<2> sum = total<2>(tensors.sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
   const auto n = static_cast<double>(shape.rows);
   const double scale = static_cast<const W*>(tensors.factors.scale)[channel];
   const double over_std = static_cast<const W*>(tensors.inverse_std)[channel];
-  static_cast<W*>(tensors.weight)[channel] = static_cast<W>(sum.y * over_std);
-  static_cast<W*>(tensors.bias)[channel] = static_cast<W>(sum.x);
+  static_cast<W*>(tensors.weight)[channel] = static_cast<W>(sum.of[1] * over_std);
+  static_cast<W*>(tensors.bias)[channel] = static_cast<W>(sum.of[0]);
   W* slope = static_cast<W*>(tensors.slopes);
-  slope[channel] = static_cast<W>(-scale * over_std * over_std * sum.y / n);
-  slope[shape.channels + channel] = static_cast<W>(-scale * sum.x / n);
+  slope[channel] = static_cast<W>(-scale * over_std * over_std * sum.of[1] / n);
+  slope[shape.channels + channel] = static_cast<W>(-scale * sum.of[0] / n);
 }
 
 template <class T, int N, bool kMasked>
@@ -265,31 +189,9 @@ __global__ void input_gradient(NormShape shape, NormBackward tensors, const T* g
   }
 }
 
-/// How threads and blocks are laid over rows and packs of channels.
-struct Layout {
-  dim3 grid, block;
-  size_t shared_bytes;
-};
-
-Layout layout(NormShape shape, int pack) {
-  const int packs = (shape.channels + pack - 1) / pack;
-  int x = 1;
-  while (x < packs && x < kWarp) x *= 2;
-  const int y = kThreads / x;
-  const int64_t columns = (packs + x - 1) / x;
-  const int64_t rows_a_block = kRowsAThread * y;
-  const int64_t wanted = (shape.rows + rows_a_block - 1) / rows_a_block;
-  const int64_t most = std::max<int64_t>(1, kMostBlocks / columns);
-  return {dim3(static_cast<unsigned>(columns), static_cast<unsigned>(std::min(wanted, most))),
-          dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)),
-          static_cast<size_t>(kThreads) * 2 * static_cast<size_t>(pack) * sizeof(double)};
+SumLayout layout(NormShape shape, int pack) {
+  return sum_layout(shape.rows, shape.channels, pack, 2);
 }
-
-constexpr int kWarpsABlock = kThreads / kWarp;
-dim3 warp_each(int count) {
-  return dim3(static_cast<unsigned>((count + kWarpsABlock - 1) / kWarpsABlock));
-}
-dim3 warps() { return dim3(kWarp, kWarpsABlock); }
 
 /// Whether rows can be read in packs.
 template <class T>
@@ -304,7 +206,7 @@ bool packs(NormShape shape, std::initializer_list<const void*> tensors) {
 template <class T, int N>
 void statistics_as(NormShape shape, const T* x, double* sums, const NormStatistics& statistics,
                    cudaStream_t stream) {
-  const Layout at = layout(shape, N);
+  const SumLayout at = layout(shape, N);
   sum_moments<T, N><<<at.grid, at.block, at.shared_bytes, stream>>>(
       shape, x, sums, static_cast<Wide<T>*>(statistics.mean));
   finish_statistics<T><<<warp_each(shape.channels), warps(), 0, stream>>>(
@@ -314,7 +216,7 @@ void statistics_as(NormShape shape, const T* x, double* sums, const NormStatisti
 template <class T, int N>
 void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors factors, bool relu,
                   T* y, cudaStream_t stream) {
-  const Layout at = layout(shape, N);
+  const SumLayout at = layout(shape, N);
   const auto run = [&](auto* kernel) {
     kernel<<<at.grid, at.block, 0, stream>>>(shape, x, residual, factors, y);
   };
@@ -327,7 +229,7 @@ void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors fa
 
 template <class T, int N>
 void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
-  const Layout at = layout(shape, N);
+  const SumLayout at = layout(shape, N);
   const auto sum = [&](auto* kernel) {
     kernel<<<at.grid, at.block, at.shared_bytes, stream>>>(shape, tensors);
   };
@@ -353,13 +255,7 @@ void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stre
 
 }  // namespace
 
-int64_t norm_sums(NormShape shape) {
-  int64_t most = 0;
-  for (const int pack : {1, 2, 4, 8}) {
-    most = std::max<int64_t>(most, layout(shape, pack).grid.y);
-  }
-  return most * 2 * shape.channels;
-}
+int64_t norm_sums(NormShape shape) { return sums_memory(shape.rows, shape.channels, 2); }
 
 cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
                                    NormStatistics statistics, cudaStream_t stream) {

@@ -210,15 +210,14 @@ unsigned blocks_for(int64_t rows) {
   return static_cast<unsigned>((rows + kRows - 1) / kRows);
 }
 
-/// f.operator()<N, kWidth>() for the pack and the number of threads that suit the rows.
+/// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows.
 template <class T, class F>
 void with_layout(const CrossEntropyInputs& inputs, const void* other, const F& f) {
   const bool is_narrow = inputs.classes <= kMostOfAWarp;
   if (packs<T>(inputs, other)) {
-    is_narrow ? f.template operator()<kPack<T>, kWarp>()
-              : f.template operator()<kPack<T>, kThreads>();
+    is_narrow ? f(Number<kPack<T>>(), Number<kWarp>()) : f(Number<kPack<T>>(), Number<kThreads>());
   } else {
-    is_narrow ? f.template operator()<1, kWarp>() : f.template operator()<1, kThreads>();
+    is_narrow ? f(Number<1>(), Number<kWarp>()) : f(Number<1>(), Number<kThreads>());
   }
 }
 
@@ -229,7 +228,8 @@ cudaError_t launch_cross_entropy(const CrossEntropyInputs& inputs, double* losse
   return with_type(inputs.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using W = Wide<T>;
-    with_layout<T>(inputs, nullptr, [&]<int N, int kWidth>() {
+    with_layout<T>(inputs, nullptr, [&](auto pack, auto width) {
+      constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
       row_losses<T, N, kWidth><<<blocks_for<kWidth>(inputs.rows), kThreads, 0, stream>>>(
           inputs, losses, static_cast<W*>(kept));
     });
@@ -244,7 +244,8 @@ cudaError_t launch_cross_entropy_backward(const CrossEntropyInputs& inputs, cons
   return with_type(inputs.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using W = Wide<T>;
-    with_layout<T>(inputs, logits_gradient, [&]<int N, int kWidth>() {
+    with_layout<T>(inputs, logits_gradient, [&](auto pack, auto width) {
+      constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
       row_gradients<T, N, kWidth><<<blocks_for<kWidth>(inputs.rows), kThreads, 0, stream>>>(
           inputs, static_cast<const W*>(kept), static_cast<const W*>(share),
           static_cast<const W*>(gradient), static_cast<T*>(logits_gradient));

@@ -64,6 +64,10 @@ template <class T>
 struct Tag {
   using type = T;
 };
+template <int N>
+struct Number {
+  static constexpr int value = N;
+};
 
 /// f(Tag<T>) for the format's type, which launches kernels; the status of the launch.
 template <class F>

@@ -13,14 +13,15 @@
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/init.h"
+#include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"
 #include "framework/nn/stochastic_depth.h"
 
 namespace brim::models {
 namespace {
 
+using nn::LayerNorm;
 using torch::nn::Conv2d;
-using torch::nn::LayerNorm;
 using torch::nn::Linear;
 
 LayerNorm layer_norm(int64_t channels) {

@@ -10,6 +10,7 @@
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/gelu.h"
+#include "framework/nn/fused/layer_norm.h"
 
 namespace brim::models {
 namespace {
@@ -50,17 +51,21 @@ class Conv1D : public torch::nn::Module {
   at::Tensor weight_, bias_;
 };
 
-class LayerNorm : public torch::nn::Module {
+class LayerNorm : public torch::nn::Module, public nn::Fusable {
  public:
   LayerNorm(int64_t width, at::Device device) {
     weight_ = register_parameter("weight", fresh({width}, device).fill_(1));
     bias_ = register_parameter("bias", fresh({width}, device).zero_());
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kNormEpsilon);
+  at::Tensor forward(const at::Tensor& x) { return nn::layer_norm(x, state(), is_fused()); }
+  /// Of x + branch, and that sum.
+  nn::AddedNorm forward_add(const at::Tensor& x, const at::Tensor& branch) {
+    return nn::add_layer_norm(x, branch, state(), is_fused());
   }
 
  private:
+  nn::LayerNormState state() const { return {weight_, bias_, kNormEpsilon}; }
+
   at::Tensor weight_, bias_;
 };
 
@@ -140,8 +145,8 @@ class GptBlock : public nn::Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    const at::Tensor attended = x + dropped(attn_->forward(ln_1_->forward(x)));
-    return attended + dropped(mlp_->forward(ln_2_->forward(attended)));
+    const auto [attended, norm] = ln_2_->forward_add(x, dropped(attn_->forward(ln_1_->forward(x))));
+    return attended + dropped(mlp_->forward(norm));
   }
 
  private:

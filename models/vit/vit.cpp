@@ -17,12 +17,13 @@
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/init.h"
+#include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
 
-using torch::nn::LayerNorm;
+using nn::LayerNorm;
 using torch::nn::Linear;
 
 struct Dropouts {
@@ -99,8 +100,8 @@ class EncoderBlock : public nn::Block {
 
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor seen = attention_->forward(ln_1_->forward(x));
-    const at::Tensor sum = x + at::dropout(seen, dropout_, is_training());
-    return sum + mlp_->forward(ln_2_->forward(sum));
+    const auto [sum, norm] = ln_2_->forward_add(x, at::dropout(seen, dropout_, is_training()));
+    return sum + mlp_->forward(norm);
   }
 
  private:
