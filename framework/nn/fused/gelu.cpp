@@ -76,7 +76,8 @@ at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu for
 }
 
 at::Tensor linear_gelu(const torch::nn::Linear& layer, const at::Tensor& x, bool fused) {
-  if (!fused) return at::gelu(apply(layer, x));
+  // On the CPU LibTorch's is as fast, and faster for large matrices of bfloat16.
+  if (!fused || x.is_cpu()) return at::gelu(apply(layer, x));
   return bias_gelu(at::linear(x, layer->weight), layer->bias, Gelu::kErf);
 }
 

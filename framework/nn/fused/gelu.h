@@ -24,8 +24,8 @@ at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu for
 /// where there is a fused form.
 at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu form);
 
-/// gelu(layer(x)), by the error function. `fused`: the product and what follows it apart, the
-/// latter fused.
+/// gelu(layer(x)), by the error function. `fused`, and not on the CPU, where that gains nothing
+/// (benchmarks/fused_ops.cpp): the product and what follows it apart, the latter fused.
 at::Tensor linear_gelu(const torch::nn::Linear& layer, const at::Tensor& x, bool fused);
 
 }  // namespace brim::nn

@@ -34,8 +34,9 @@ bool has_fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
 AddedNorm fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
                            const LayerNormState& state, at::ScalarType type);
 
-/// The norm of x, and that of x + branch. `fused`: where there is a fused form, it is taken, and
-/// under autocast the norm has autocast's type.
+/// The norm of x, and that of x + branch. `fused`: where there is a fused form that gains something
+/// (on the CPU under autocast only; benchmarks/fused_ops.cpp), it is taken, and under autocast the
+/// norm has autocast's type.
 at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, bool fused);
 AddedNorm add_layer_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
                          bool fused);
