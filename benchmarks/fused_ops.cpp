@@ -54,7 +54,7 @@ double timed(const Work& work, bool fused) {
   const double start = seconds();
   work.run(fused);
   const double taken = seconds() - start;
-  for (at::Tensor input : work.inputs) input.mutable_grad() = at::Tensor();
+  for (const at::Tensor& input : work.inputs) input.mutable_grad() = at::Tensor();
   return taken;
 }
 
