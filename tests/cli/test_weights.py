@@ -1,7 +1,9 @@
 """Weights that a model starts from, and where they go: model.pretrained, model.freeze, trainer eval
 and trainer export, with files that the safetensors package writes and reads."""
+import gzip
 import json
 
+import numpy
 import pytest
 import torch
 import torchvision
@@ -110,6 +112,46 @@ def test_frozen_weights_stay_and_the_rest_learns(resnet, tmp_path):
     for name, tensor in before.items():
         same = torch.equal(after[name], tensor)
         assert same if name.startswith("layer1.") else not same, name
+
+
+def write_digits(folder, digits):
+    """The scans of these digits, and a recipe that trains small_cnn on them."""
+    folder.mkdir()
+    recipe = f'extends = "{DIGITS}"\n[model]\nname = "small_cnn"\n'
+    for part, section in (("train", "train"), ("test", "eval")):
+        source = DIGITS.parent / "data" / "digits"
+        images = gzip.decompress((source / f"{part}-images.idx.gz").read_bytes())
+        labels = gzip.decompress((source / f"{part}-labels.idx.gz").read_bytes())
+        chosen = numpy.isin(numpy.frombuffer(labels[8:], numpy.uint8), digits)
+        count = int(chosen.sum()).to_bytes(4, "big")
+        pixels = numpy.frombuffer(images[16:], numpy.uint8).reshape(len(chosen), -1)
+        (folder / f"{part}-images").write_bytes(images[:4] + count + images[8:16] + pixels[chosen].tobytes())
+        (folder / f"{part}-labels").write_bytes(
+            labels[:4] + count + numpy.frombuffer(labels[8:], numpy.uint8)[chosen].tobytes())
+        recipe += f'[data.{section}]\nimages = "{part}-images"\nlabels = "{part}-labels"\n'
+    (folder / "job.toml").write_text(recipe)
+    return folder / "job.toml"
+
+
+def test_a_network_of_five_digits_learns_the_others_with_a_frozen_backbone(tmp_path):
+    low, high = write_digits(tmp_path / "low", [0, 1, 2, 3, 4]), write_digits(tmp_path / "high", [5, 6, 7, 8, 9])
+    run = trainer("--recipe", low, "--output", tmp_path / "first", *sets(train__epochs=6))
+    assert run.returncode == 0, run.stderr
+    file = tmp_path / "backbone.safetensors"
+    assert trainer("export", tmp_path / "first", "--output", file).returncode == 0
+    before = load_file(file)
+    head = next(name for name, tensor in before.items() if name.endswith(".weight") and tensor.shape[0] == 5)
+    backbone = [name for name in before if name.partition(".")[0] != head.partition(".")[0]]
+    run = trainer("--recipe", high, "--output", tmp_path / "second", *sets(
+        model__pretrained=str(file), model__freeze=[name for name in backbone if "running" not in name
+                                                    and "tracked" not in name], train__epochs=6))
+    assert run.returncode == 0, run.stderr
+    assert "is for 5 classes there and 10 here, and starts anew" in run.stderr
+    after = weights(tmp_path / "second")
+    for name in backbone:  # the running statistics of its batch norms too
+        assert torch.equal(after[name], before[name]), name
+    lines = [json.loads(line) for line in (tmp_path / "second" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line.get("eval_top1", 0) for line in lines) > 70  # by chance: 20
 
 
 def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
