@@ -200,13 +200,13 @@ def test_half_precision_is_converted_with_one_warning(tmp_path):
 def test_differences_from_a_packages_names_are_listed(tmp_path):
     recipe, file = recipe_of(tmp_path, "small_vit"), tmp_path / "w.safetensors"
     state = timm_vit().state_dict()
-    state["pos_embed"] = torch.zeros(1, 5, 64)
+    state["pos_embed"] = torch.zeros(1, 6, 64)  # five patches: of no square image
     state["blocks.9.norm1.weight"] = torch.zeros(64)
     del state["norm.bias"]
     save_file(state, file)
     done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file)))
     assert done.returncode == 4
-    for words in ("encoder.pos_embedding: expected shape [1, 65, 64], found [1, 5, 64]",
+    for words in ("encoder.pos_embedding: expected shape [1, 65, 64], found [1, 6, 64]",
                   'holds "blocks.9.norm1.weight" [64], for which this run has no place', "lacks encoder.ln.bias"):
         assert words in done.stderr, done.stderr
     state = timm_vit().state_dict()
