@@ -99,7 +99,7 @@ at::Tensor apply_scale(const Batch& batch, const StepScale& scale) {
   const auto options = batch.parameters.front().options();
   if (!scale.found_inf) return at::ones({}, options);
   const at::Tensor skip = scale.found_inf->gt(0);
-  for (auto gradient : batch.gradients) gradient.masked_fill_(skip, 0);
+  for (const at::Tensor& gradient : batch.gradients) gradient.masked_fill_(skip, 0);
   return skip.logical_not().to(options.dtype());
 }
 
