@@ -18,6 +18,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/host.h"
 
 namespace brim::distributed {
 namespace fs = std::filesystem;
@@ -53,12 +54,6 @@ Address own_address(int socket) {
     throw Error(Exit::kDistributed, "a socket has no address: {}", errno_text(errno));
   }
   return {host.data(), static_cast<uint16_t>(std::strtoul(port.data(), nullptr, 10))};
-}
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 /// /tmp is everybody's: the folder in it must be ours alone.
@@ -97,7 +92,7 @@ std::optional<MeetingFile> parse(const std::string& text) {
 }
 
 bool is_left_behind(const MeetingFile& file) {
-  return file.host == this_host() && start_time(file.process) != file.started;
+  return file.host == host_name() && start_time(file.process) != file.started;
 }
 
 /// Connects and hangs up. What stood against it; empty: nothing.
@@ -146,7 +141,7 @@ void write_meeting_file(const fs::path& file, const Address& address) {
   if (file.parent_path().parent_path() == "/tmp") make_own_folder(file.parent_path());
   try {
     write_file(file, fmt::format("brim-meeting-1 {} {} {} {} {}\n", address.host, address.port,
-                                 this_host(), ::getpid(), start_time(::getpid()).value_or(0)));
+                                 host_name(), ::getpid(), start_time(::getpid()).value_or(0)));
   } catch (const Error& error) {
     throw Error(Exit::kDistributed, "the ranks' meeting place: {}", error.what());
   }

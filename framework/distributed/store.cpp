@@ -1,13 +1,11 @@
 #include "framework/distributed/store.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "framework/base/error.h"
+#include "framework/base/host.h"
 #include "framework/distributed/deadline.h"
 #include "framework/distributed/meeting.h"
 
@@ -19,12 +17,6 @@ using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "what listens there does not answer as a store does";
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// Other machines must reach it: on the interface that MASTER_ADDR names, or, where that name is
 /// not this machine's own (a service's, or "localhost" beside other machines), on all.
@@ -52,7 +44,7 @@ std::optional<Listener> listen(const Ranks& ranks) {
     case Kind::kFile: {
       const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
       write_meeting_file(meeting.file,
-                         {ranks.one_machine() ? kLoopback : this_host(), listener.port});
+                         {ranks.one_machine() ? kLoopback : host_name(), listener.port});
       return listener;
     }
     case Kind::kAgent:

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/host.h"
 #include "framework/telemetry/protobuf.h"
 #include "framework/telemetry/tf_record.h"
 
@@ -88,13 +88,11 @@ std::string plugin_value(std::string_view tensor, std::string_view plugin) {
 // --- files ---
 
 fs::path new_file_name(const fs::path& folder) {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   // TensorBoard reads a folder's files in the order of their names, so a name that is taken (a run
   // resumed within the second) gets the next second.
   for (auto second = static_cast<int64_t>(wall_time_s());; ++second) {
     fs::path path =
-        folder / fmt::format("{}{:010}.{}.{}{}", kPrefix, second, host.data(), ::getpid(), kSuffix);
+        folder / fmt::format("{}{:010}.{}.{}{}", kPrefix, second, host_name(), ::getpid(), kSuffix);
     if (!fs::exists(fs::symlink_status(path))) return path;
   }
 }
