@@ -22,9 +22,11 @@
 #include "framework/amp/autocast.h"
 #include "framework/device/memory.h"
 #include "framework/nn/batch_norm.h"
+#include "framework/nn/convolution.h"
 #include "framework/nn/fused/cross_entropy.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
+#include "framework/nn/model.h"
 
 namespace brim {
 namespace {
@@ -153,6 +155,43 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
            }});
 }
 
+/// As in a training step, a weight is met again only after others that the caches can't hold
+/// beside.
+void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t stride,
+                 bool bf16) {
+  const std::string operation = "convolution";
+  if (!is_wanted(operation)) return;
+  constexpr int64_t kWeights = 1 << 25;  // 128 MiB
+  const int64_t layers = kWeights / (outputs * sizes[1] * kernel * kernel) + 1;
+  std::vector<nn::Conv2d> convolutions;
+  const at::Tensor x = at::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  std::vector<at::Tensor> inputs = {x};
+  for (int64_t i = 0; i < layers; ++i) {
+    convolutions.emplace_back(torch::nn::Conv2dOptions(sizes[1], outputs, kernel)
+                                  .stride(stride)
+                                  .padding(kernel / 2)
+                                  .bias(false));
+    nn::use_channels_last(*convolutions.back());
+    inputs.push_back(convolutions.back()->weight);
+  }
+  const amp::Precision precision = {.compute = bf16 ? at::kBFloat16 : at::kFloat, .autocast = bf16};
+  measure({fmt::format("{}×{} {}, {} layers", kernel, kernel, operation, layers),
+           bf16 ? "bf16 autocast" : "fp32",
+           {sizes[0], sizes[1], sizes[2], sizes[3], outputs},
+           inputs,
+           [&](bool fused) {
+             for (nn::Conv2d& layer : convolutions) {
+               nn::use_fused(*layer, fused);
+               at::Tensor y;
+               {
+                 const amp::Autocast autocast(c10::kCPU, precision);
+                 y = layer->forward(x);
+               }
+               y.sum().backward();
+             }
+           }});
+}
+
 /// As in a block of a transformer: x goes on, and the norm goes into a product that reads `type`.
 void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_branch) {
   const std::string operation = has_branch ? "add, layer norm" : "layer norm";
@@ -194,6 +233,14 @@ void measure_all() {
     for (const at::ScalarType type : kTypes) {
       for (const bool has_residual : {false, true}) batch_norm(sizes, type, has_residual);
     }
+  }
+  for (const bool bf16 : {false, true}) {
+    convolution({8, 512, 1, 1}, 512, 3, 1, bf16);  // the last ones of ResNet-18 at 32 px, batch 8
+    convolution({8, 256, 2, 2}, 512, 3, 2, bf16);
+    convolution({8, 256, 2, 2}, 512, 1, 2, bf16);
+    convolution({8, 256, 2, 2}, 256, 3, 1, bf16);
+    convolution({32, 512, 2, 2}, 512, 3, 1, bf16);
+    convolution({8, 512, 7, 7}, 2048, 1, 1, bf16);  // of ResNet-50 at 224 px
   }
   for (const at::ScalarType type : kTypes) {
     for (const double smoothing : {0.0, 0.1}) {

@@ -17,14 +17,19 @@ enum class PrecisionMode { kAuto, kBf16, kFp16, kFp32, kTf32, kFp64 };
 inline constexpr std::array<std::string_view, 6> kPrecisionWords = {"auto", "bf16", "fp16",
                                                                     "fp32", "tf32", "fp64"};
 
-/// How a run computes. Parameters, optimizer and gradients of parameters are float32, in mode
-/// fp64 (for checks of the maths) float64.
+/// How a run computes.
 struct Precision {
   c10::ScalarType compute = c10::ScalarType::Float;  // of matrix products and convolutions
   bool autocast = false;
   bool scaler = false;    // the loss is scaled, see GradScaler
   bool tf32 = false;      // float32 products may round their inputs to TF32
   std::string note = "";  // where not empty, what the user should be told about this choice
+
+  /// Of parameters, their gradients, the optimizer and images: float32, in mode fp64 (for checks of
+  /// the maths) float64.
+  c10::ScalarType parameters() const {
+    return compute == c10::ScalarType::Double ? compute : c10::ScalarType::Float;
+  }
 };
 
 /// What decides what `auto` becomes.

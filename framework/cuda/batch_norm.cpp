@@ -1,4 +1,4 @@
-// brim::batch_norm, brim::batch_norm_backward and brim::batch_norm_inference on CUDA;
+// brim::batch_norm, brim::batch_norm_backward and brim::batch_norm_apply on CUDA;
 // framework/nn/fused/batch_norm.h says what they do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -9,16 +9,17 @@
 #include <torch/library.h>
 
 #include <limits>
-#include <optional>
 #include <tuple>
 
 #include "framework/cuda/batch_norm_kernel.h"
 #include "framework/cuda/format_of.h"
+#include "framework/nn/fused/formats.h"
 
 namespace brim::cuda {
 namespace {
 
-using MaybeTensor = std::optional<at::Tensor>;
+using nn::MaybeTensor;
+using nn::wide_type;
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x) {
   TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == x.scalar_type() &&
@@ -33,7 +34,7 @@ NormShape shape_of(const at::Tensor& x, std::initializer_list<const at::Tensor*>
   TORCH_CHECK(x.dim() == 4 && x.numel() > 0 && x.size(1) <= std::numeric_limits<int32_t>::max(),
               "batch_norm: expected x [N, C, H, W] of fewer than 2^31 channels, found ", x.sizes());
   check_like("x", x, x);
-  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType type = wide_type(x);
   for (const at::Tensor* t : of_channels) {
     TORCH_CHECK(t->dim() == 1 && t->size(0) == x.size(1) && t->scalar_type() == type &&
                     t->is_contiguous() && t->device() == x.device(),
@@ -87,15 +88,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
   return {y, mean, inverse_std};
 }
 
-at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
-                                const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& running_mean, const at::Tensor& running_var,
-                                double eps, bool relu) {
-  const NormShape shape = shape_of(x, {&weight, &bias, &running_mean, &running_var});
+at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
+                            const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& mean, const at::Tensor& inverse_std, bool relu) {
+  const NormShape shape = shape_of(x, {&weight, &bias, &mean, &inverse_std});
   if (residual) check_like("a residual", *residual, x);
   const c10::cuda::CUDAGuard guard(x.device());
-  const at::Tensor scale = weight.mul(running_var.add(eps).rsqrt());
-  return normalise(shape, x, residual, running_mean, scale, bias, relu);
+  return normalise(shape, x, residual, mean, weight.mul(inverse_std), bias, relu);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
@@ -136,7 +135,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
 TORCH_LIBRARY_IMPL(brim, CUDA, library) {
   library.impl("batch_norm", batch_norm);
   library.impl("batch_norm_backward", batch_norm_backward);
-  library.impl("batch_norm_inference", batch_norm_inference);
+  library.impl("batch_norm_apply", batch_norm_apply);
 }
 
 }  // namespace

@@ -7,16 +7,17 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <tuple>
 
 #include "framework/cuda/cross_entropy_kernel.h"
 #include "framework/cuda/format_of.h"
+#include "framework/nn/fused/formats.h"
 
 namespace brim::cuda {
 namespace {
 
-using MaybeTensor = std::optional<at::Tensor>;
+using nn::MaybeTensor;
+using nn::wide_type;
 
 void check_rows(const at::Tensor& values, at::ScalarType type, const at::Tensor& logits) {
   TORCH_CHECK(
@@ -49,10 +50,6 @@ CrossEntropyInputs inputs_of(const at::Tensor& logits, const at::Tensor& labels,
   inputs.partner_labels = partner_labels->const_data_ptr<int64_t>();
   inputs.label_shares = label_shares->const_data_ptr<float>();
   return inputs;
-}
-
-at::ScalarType wide_type(const at::Tensor& logits) {
-  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(

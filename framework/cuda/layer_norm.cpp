@@ -9,16 +9,17 @@
 #include <torch/library.h>
 
 #include <limits>
-#include <optional>
 #include <tuple>
 
 #include "framework/cuda/format_of.h"
 #include "framework/cuda/layer_norm_kernel.h"
+#include "framework/nn/fused/formats.h"
 
 namespace brim::cuda {
 namespace {
 
-using MaybeTensor = std::optional<at::Tensor>;
+using nn::MaybeTensor;
+using nn::wide_type;
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
                 at::ScalarType type) {
@@ -30,7 +31,7 @@ void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
 }
 
 void check_vector(const char* what, const at::Tensor& tensor, int64_t size, const at::Tensor& x) {
-  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType type = wide_type(x);
   TORCH_CHECK(tensor.numel() == size && tensor.scalar_type() == type && tensor.is_contiguous() &&
                   tensor.device() == x.device(),
               "layer_norm: expected ", what, " ", type, " [", size, "] on ", x.device(), ", found ",

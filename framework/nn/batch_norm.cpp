@@ -111,32 +111,37 @@ double BatchNorm2dImpl::count_batch() {
   return 1.0 / num_batches_tracked.item<double>();  // waits for the device
 }
 
+std::optional<double> BatchNorm2dImpl::begin_fused_pass(const at::Tensor& x,
+                                                        const at::Tensor& residual) {
+  require_two_values(x);
+  if (!is_fused() || sum_ || !is_training() || !has_fused_batch_norm(x, residual, state())) {
+    return std::nullopt;
+  }
+  // A block's second pass sees samples that the first one has counted.
+  return is_recomputing() ? 0.0 : count_batch();
+}
+
 at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,
                                           bool relu) {
-  if (!is_fused() || sum_) return {};
-  if (!is_training() && at::GradMode::is_enabled()) return {};
-  const BatchNormState state = {weight, bias, running_mean, running_var, options.eps()};
-  if (!has_fused_batch_norm(x, residual, state)) return {};
-  if (!is_training()) return fused_batch_norm_inference(x, residual, state, relu);
-  // A block's second pass sees samples that the first one has counted.
-  const double momentum = is_recomputing() ? 0.0 : count_batch();
-  return fused_batch_norm(x, residual, state, momentum, relu);
+  if (const auto momentum = begin_fused_pass(x, residual)) {
+    return fused_batch_norm(x, residual, state(), *momentum, relu);
+  }
+  const bool infers = is_fused() && !is_training() && !at::GradMode::is_enabled();
+  if (!infers || !has_fused_batch_norm(x, residual, state())) return {};
+  return fused_batch_norm_inference(x, residual, state(), relu);
 }
 
 at::Tensor BatchNorm2dImpl::forward(const at::Tensor& x) {
-  require_two_values(x);
   const at::Tensor y = fused_forward(x, {}, /*relu=*/false);
   return y.defined() ? y : plain_forward(x);
 }
 
 at::Tensor BatchNorm2dImpl::forward_relu(const at::Tensor& x) {
-  require_two_values(x);
   const at::Tensor y = fused_forward(x, {}, /*relu=*/true);
   return y.defined() ? y : plain_forward(x).relu_();
 }
 
 at::Tensor BatchNorm2dImpl::forward_add_relu(const at::Tensor& x, const at::Tensor& residual) {
-  require_two_values(x);
   const at::Tensor y = fused_forward(x, residual, /*relu=*/true);
   return y.defined() ? y : plain_forward(x).add_(residual).relu_();
 }

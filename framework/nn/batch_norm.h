@@ -6,8 +6,10 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <functional>
+#include <optional>
 
 #include "framework/nn/fused.h"
+#include "framework/nn/fused/batch_norm.h"
 
 namespace brim::nn {
 
@@ -27,6 +29,12 @@ class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
   at::Tensor forward_relu(const at::Tensor& x);
   /// relu(forward(x) + residual), both [N, C, H, W]
   at::Tensor forward_add_relu(const at::Tensor& x, const at::Tensor& residual);
+
+  BatchNormState state() const { return {weight, bias, running_mean, running_var, options.eps()}; }
+  /// How far the fused form of a training pass over x moves the running statistics towards x's own,
+  /// after counting the batch: the pass must follow. nullopt, and nothing is counted, where there
+  /// is no such form. Throws as forward() does.
+  std::optional<double> begin_fused_pass(const at::Tensor& x, const at::Tensor& residual = {});
 
   /// From now on statistics in training are those of every rank's samples.
   void synchronize(SumOverRanks sum) { sum_ = std::move(sum); }

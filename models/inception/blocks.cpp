@@ -152,7 +152,7 @@ Unit::Unit(int64_t inputs, int64_t outputs, const UnitOptions& options) {
           .stride(options.stride)
           .padding(both(options.padding))
           .bias(false);
-  conv_ = register_module("conv", torch::nn::Conv2d(conv));
+  conv_ = register_module("conv", nn::Conv2d(conv));
   bn_ = register_module("bn", nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(outputs).eps(0.001)));
 }
 

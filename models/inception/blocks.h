@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
+#include "framework/nn/convolution.h"
 
 namespace brim::models::inception {
 
@@ -30,7 +30,7 @@ class Unit : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return bn_->forward_relu(conv_->forward(x)); }
 
  private:
-  torch::nn::Conv2d conv_{nullptr};
+  nn::Conv2d conv_{nullptr};
   nn::BatchNorm2d bn_{nullptr};
 };
 using UnitPointer = std::shared_ptr<Unit>;

@@ -5,17 +5,17 @@
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
+#include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
 
 using nn::BatchNorm2d;
-using torch::nn::Conv2d;
+using nn::Conv2d;
 
 Conv2d convolution(int64_t inputs, int64_t outputs, int64_t kernel, int64_t stride = 1,
                    int64_t groups = 1) {
@@ -70,8 +70,7 @@ class BasicBlock : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor out = bn1_->forward_relu(conv1_->forward(x));
-    out = conv2_->forward(out);
+    const at::Tensor out = conv2_->forward_after(bn1_, conv1_->forward(x));
     return bn2_->forward_add_relu(out, shortcut(x));
   }
   BatchNorm2d& last_norm() override { return bn2_; }
@@ -98,9 +97,8 @@ class Bottleneck : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor out = bn1_->forward_relu(conv1_->forward(x));
-    out = bn2_->forward_relu(conv2_->forward(out));
-    out = conv3_->forward(out);
+    at::Tensor out = conv2_->forward_after(bn1_, conv1_->forward(x));
+    out = conv3_->forward_after(bn2_, out);
     return bn3_->forward_add_relu(out, shortcut(x));
   }
   BatchNorm2d& last_norm() override { return bn3_; }

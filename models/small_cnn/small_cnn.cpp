@@ -1,16 +1,16 @@
 #include "models/small_cnn/small_cnn.h"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
-#include <torch/nn/modules/conv.h>
 
 #include "framework/nn/batch_norm.h"
+#include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
 
-torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t stride) {
-  return torch::nn::Conv2d(
+nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t stride) {
+  return nn::Conv2d(
       torch::nn::Conv2dOptions(inputs, outputs, 3).stride(stride).padding(1).bias(false));
 }
 
@@ -27,14 +27,13 @@ class SmallCnn : public nn::Model {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward_relu(conv1_->forward(images));
-    x = bn2_->forward_relu(conv2_->forward(x));
-    x = bn3_->forward_relu(conv3_->forward(x));
+    at::Tensor x = conv2_->forward_after(bn1_, conv1_->forward(images));
+    x = bn3_->forward_relu(conv3_->forward_after(bn2_, x));
     return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
-  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
   nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
   torch::nn::Linear fc_{nullptr};
 };

@@ -27,14 +27,14 @@ TORCH_LIBRARY_FRAGMENT(brim, library) {
       "Tensor mean, Tensor inverse_std, bool relu, bool has_residual) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
   library.def(
-      "batch_norm_inference(Tensor x, Tensor? residual, Tensor weight, Tensor bias, "
-      "Tensor running_mean, Tensor running_var, float eps, bool relu) -> Tensor");
+      "batch_norm_apply(Tensor x, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, "
+      "Tensor inverse_std, bool relu) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("batch_norm", cpu::batch_norm);
   library.impl("batch_norm_backward", cpu::batch_norm_backward);
-  library.impl("batch_norm_inference", cpu::batch_norm_inference);
+  library.impl("batch_norm_apply", cpu::batch_norm_apply);
 }
 
 using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
@@ -45,8 +45,23 @@ using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&
 using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&,
     const at::Tensor&, const at::Tensor&, bool, bool);
-using Inference = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
-                             const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool);
+using Apply = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
+                         const at::Tensor&, const at::Tensor&, const at::Tensor&, bool);
+
+const c10::TypedOperatorHandle<Forward>& forward_operator() {
+  static const auto operation = find_operator<Forward>("brim::batch_norm");
+  return operation;
+}
+
+const c10::TypedOperatorHandle<Backward>& backward_operator() {
+  static const auto operation = find_operator<Backward>("brim::batch_norm_backward");
+  return operation;
+}
+
+const c10::TypedOperatorHandle<Apply>& apply_operator() {
+  static const auto operation = find_operator<Apply>("brim::batch_norm_apply");
+  return operation;
+}
 
 class FusedBatchNorm : public Function<FusedBatchNorm> {
  public:
@@ -55,9 +70,8 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
                             const at::Tensor& bias, at::Tensor running_mean, at::Tensor running_var,
                             double momentum, double eps, bool relu) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto operation = find_operator<Forward>("brim::batch_norm");
-    auto [y, mean, inverse_std] =
-        operation.call(x, residual, weight, bias, running_mean, running_var, momentum, eps, relu);
+    auto [y, mean, inverse_std] = forward_operator().call(x, residual, weight, bias, running_mean,
+                                                          running_var, momentum, eps, relu);
     const bool has_residual = residual.has_value();
     context->save_for_backward(
         {x, relu && has_residual ? y : at::Tensor(), weight, bias, mean, inverse_std});
@@ -72,11 +86,10 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
     const auto saved = context->get_saved_variables();
     const at::Tensor gradient =
         gradients[0].to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
-    static const auto operation = find_operator<Backward>("brim::batch_norm_backward");
     const bool has_residual = context->saved_data["has_residual"].toBool();
     auto [x_gradient, residual_gradient, weight_gradient, bias_gradient] =
-        operation.call(gradient, saved[0], maybe(saved[1]), saved[2], saved[3], saved[4], saved[5],
-                       context->saved_data["relu"].toBool(), has_residual);
+        backward_operator().call(gradient, saved[0], maybe(saved[1]), saved[2], saved[3], saved[4],
+                                 saved[5], context->saved_data["relu"].toBool(), has_residual);
     return {x_gradient,
             has_residual ? residual_gradient : at::Tensor(),
             weight_gradient,
@@ -99,7 +112,7 @@ bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
                              residual.sizes() != x.sizes() || residual.device() != x.device())) {
     return false;
   }
-  const at::ScalarType type = wide_type(x.scalar_type());
+  const at::ScalarType type = wide_type(x);
   for (const at::Tensor* t :
        {&state.weight, &state.bias, &state.running_mean, &state.running_var}) {
     if (!t->defined() || t->scalar_type() != type || t->device() != x.device()) return false;
@@ -115,9 +128,32 @@ at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
 
 at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
                                       const BatchNormState& state, bool relu) {
-  static const auto operation = find_operator<Inference>("brim::batch_norm_inference");
-  return operation.call(x, maybe(residual), state.weight, state.bias, state.running_mean,
-                        state.running_var, state.eps, relu);
+  const at::Tensor inverse_std = (state.running_var + state.eps).rsqrt();
+  return apply_operator().call(x, maybe(residual), state.weight, state.bias, state.running_mean,
+                               inverse_std, relu);
+}
+
+NormedBatch norm_batch(const at::Tensor& x, const BatchNormState& state, double momentum) {
+  at::Tensor running_mean = state.running_mean, running_var = state.running_var;
+  auto [y, mean, inverse_std] =
+      forward_operator().call(x, std::nullopt, state.weight, state.bias, running_mean, running_var,
+                              momentum, state.eps, /*relu=*/true);
+  return {y, {mean, inverse_std}};
+}
+
+at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      const NormMoments& moments) {
+  return apply_operator().call(x, std::nullopt, weight, bias, moments.mean, moments.inverse_std,
+                               /*relu=*/true);
+}
+
+NormGradients norm_gradients(const at::Tensor& gradient, const at::Tensor& x,
+                             const at::Tensor& weight, const at::Tensor& bias,
+                             const NormMoments& moments) {
+  auto [x_gradient, none, weight_gradient, bias_gradient] = backward_operator().call(
+      gradient.contiguous(at::MemoryFormat::ChannelsLast), x, std::nullopt, weight, bias,
+      moments.mean, moments.inverse_std, /*relu=*/true, /*has_residual=*/false);
+  return {x_gradient, weight_gradient, bias_gradient};
 }
 
 }  // namespace brim::nn

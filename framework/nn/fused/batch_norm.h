@@ -5,7 +5,7 @@
 // order that does not depend on the number of threads.
 //
 // Defined here are three operators, brim::batch_norm, brim::batch_norm_backward and
-// brim::batch_norm_inference, with their CPU kernels; framework/cuda/ adds the CUDA kernels.
+// brim::batch_norm_apply, with their CPU kernels; framework/cuda/ adds the CUDA kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,5 +35,27 @@ at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
 /// The same by the running statistics; knows no gradient.
 at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
                                       const BatchNormState& state, bool relu);
+
+// For other operators' passes below autograd, the norm with a ReLU:
+
+struct NormMoments {
+  at::Tensor mean, inverse_std;  // [C], of the batch
+};
+struct NormedBatch {
+  at::Tensor y;  // relu(norm(x)), like x
+  NormMoments moments;
+};
+struct NormGradients {
+  at::Tensor x, weight, bias;
+};
+
+/// As fused_batch_norm() does.
+NormedBatch norm_batch(const at::Tensor& x, const BatchNormState& state, double momentum);
+/// The y that norm_batch() gave, to the bit.
+at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      const NormMoments& moments);
+NormGradients norm_gradients(const at::Tensor& gradient, const at::Tensor& x,
+                             const at::Tensor& weight, const at::Tensor& bias,
+                             const NormMoments& moments);
 
 }  // namespace brim::nn

@@ -115,7 +115,7 @@ void check(const at::Tensor& x, std::initializer_list<const at::Tensor*> of_chan
   TORCH_CHECK(x.dim() == 4 && x.numel() > 0, "batch_norm: expected x [N, C, H, W], found ",
               x.sizes());
   check_layout("x", x, x);
-  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType type = wide_type(x);
   for (const at::Tensor* t : of_channels) {
     TORCH_CHECK(
         t->dim() == 1 && t->size(0) == x.size(1) && t->scalar_type() == type && t->is_contiguous(),
@@ -195,15 +195,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
       });
 }
 
-at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
-                                const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& running_mean, const at::Tensor& running_var,
-                                double eps, bool relu) {
-  check(x, {&weight, &bias, &running_mean, &running_var});
+at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
+                            const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& mean, const at::Tensor& inverse_std, bool relu) {
+  check(x, {&weight, &bias, &mean, &inverse_std});
   if (residual) check_layout("a residual", *residual, x);
   return with_format_of("batch_norm", x, [&]<class S>() {
-    return forward_as<S>(x, residual, weight, bias, relu,
-                         {running_mean, (running_var + eps).rsqrt()});
+    return forward_as<S>(x, residual, weight, bias, relu, {mean, inverse_std});
   });
 }
 

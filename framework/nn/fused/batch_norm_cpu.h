@@ -1,4 +1,4 @@
-// The CPU kernels of the operators that fused_batch_norm.cpp defines; x and what is like it lie in
+// The CPU kernels of the operators that batch_norm.cpp defines; x and what is like it lie in
 // memory as [N, H, W, C]. They throw c10::Error for what has another layout, shape or format.
 #pragma once
 
@@ -23,9 +23,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
     const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
     bool has_residual);
 
-at::Tensor batch_norm_inference(const at::Tensor& x, const MaybeTensor& residual,
-                                const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& running_mean, const at::Tensor& running_var,
-                                double eps, bool relu);
+/// What batch_norm() gives, by moments that are known.
+at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
+                            const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& mean, const at::Tensor& inverse_std, bool relu);
 
 }  // namespace brim::nn::cpu

@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 
+#include "framework/nn/fused/formats.h"
 #include "framework/nn/fused/loops/numbers.h"
 #include "framework/nn/fused/loops/rows.h"
 
 namespace brim::nn::cpu {
 
-using MaybeTensor = std::optional<at::Tensor>;
 using loops::Rows;
 using loops::Wide;
 

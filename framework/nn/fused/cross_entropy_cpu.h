@@ -14,7 +14,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(
     const at::Tensor& logits, const at::Tensor& labels, const MaybeTensor& partner_labels,
     const MaybeTensor& label_shares, int64_t ignore_index, double smoothing);
 
-/// The gradient of the logits. `gradient` is the loss's; `rows` and `share` are what forward gave.
+/// The gradient of the logits. `gradient` is the loss's; `rows` and `share` are what forward gave,
+/// the labels those that it has checked.
 at::Tensor cross_entropy_backward(const at::Tensor& gradient, const at::Tensor& logits,
                                   const at::Tensor& labels, const MaybeTensor& partner_labels,
                                   const MaybeTensor& label_shares, const at::Tensor& rows,

@@ -2,7 +2,6 @@
 #include "framework/nn/fused/layer_norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -87,20 +86,12 @@ class FusedLayerNorm : public Function<FusedLayerNorm> {
   }
 };
 
-/// What the matrix product behind the norm reads.
-at::ScalarType type_behind(const at::Tensor& x) {
-  const c10::DeviceType device = x.device().type();
-  const bool is_lowered =
-      x.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device);
-  return is_lowered ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
-}
-
 at::Tensor plain_layer_norm(const at::Tensor& x, const LayerNormState& state) {
   return at::layer_norm(x, {x.size(-1)}, state.weight, state.bias, state.eps);
 }
 
 /// On the CPU LibTorch's operators are faster where nothing is cast behind them.
-bool gains(const at::Tensor& x) { return !x.is_cpu() || type_behind(x) != x.scalar_type(); }
+bool gains(const at::Tensor& x) { return !x.is_cpu() || type_of_product(x) != x.scalar_type(); }
 
 }  // namespace
 
@@ -116,7 +107,7 @@ bool has_fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
   }
   for (const at::Tensor* t : {&state.weight, &state.bias}) {
     if (!t->defined() || t->dim() != 1 || t->size(0) != x.size(-1) || !t->is_contiguous() ||
-        t->scalar_type() != wide_type(x.scalar_type()) || t->device() != x.device()) {
+        t->scalar_type() != wide_type(x) || t->device() != x.device()) {
       return false;
     }
   }
@@ -131,16 +122,16 @@ AddedNorm fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, bool fused) {
-  if (fused && gains(x) && has_fused_layer_norm(x, {}, state, type_behind(x))) {
-    return fused_layer_norm(x, {}, state, type_behind(x)).norm;
+  if (fused && gains(x) && has_fused_layer_norm(x, {}, state, type_of_product(x))) {
+    return fused_layer_norm(x, {}, state, type_of_product(x)).norm;
   }
   return plain_layer_norm(x, state);
 }
 
 AddedNorm add_layer_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
                          bool fused) {
-  if (fused && gains(x) && has_fused_layer_norm(x, branch, state, type_behind(x))) {
-    return fused_layer_norm(x, branch, state, type_behind(x));
+  if (fused && gains(x) && has_fused_layer_norm(x, branch, state, type_of_product(x))) {
+    return fused_layer_norm(x, branch, state, type_of_product(x));
   }
   const at::Tensor sum = x + branch;
   return {sum, plain_layer_norm(sum, state)};

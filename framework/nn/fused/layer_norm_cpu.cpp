@@ -10,10 +10,6 @@ namespace {
 
 Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
 
-at::ScalarType wide_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
                 at::ScalarType type) {
   TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == type && tensor.is_contiguous(),

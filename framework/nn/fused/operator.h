@@ -2,15 +2,16 @@
 // its gradient has none.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 
 #include <optional>
 
-namespace brim::nn {
+#include "framework/nn/fused/formats.h"
 
-using MaybeTensor = std::optional<at::Tensor>;
+namespace brim::nn {
 
 inline MaybeTensor maybe(const at::Tensor& tensor) {
   return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
@@ -30,9 +31,18 @@ inline void refuse_second_gradient(const char* name) {
                               "(precision.fused = false)");
 }
 
-/// The format that parameters, statistics and sums have beside values of this one.
-inline at::ScalarType wide_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
+/// What a matrix product or a convolution computes x in: autocast's format where that is on.
+inline at::ScalarType type_of_product(const at::Tensor& x) {
+  const c10::DeviceType device = x.device().type();
+  const bool is_lowered =
+      x.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device);
+  return is_lowered ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+}
+
+/// x in that format, as autocast casts it for those operators.
+inline at::Tensor lowered(const at::Tensor& x) {
+  const at::ScalarType type = type_of_product(x);
+  return type == x.scalar_type() ? x : at::autocast::cached_cast(type, x, x.device().type());
 }
 
 /// Whether there are kernels for x's device and format.

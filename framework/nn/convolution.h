@@ -1,0 +1,32 @@
+// A convolution over images. Parameters and their names are torch::nn::Conv2d's.
+#pragma once
+
+#include <torch/nn/modules/conv.h>
+
+#include <optional>
+
+#include "framework/nn/batch_norm.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/fused/convolution.h"
+
+namespace brim::nn {
+
+/// Fused, it is a product of matrices where that is faster (fused/convolution.h): few output pixels
+/// and many channels, channels_last, on the CPU, without a bias and groups.
+class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
+ public:
+  using torch::nn::Conv2dImpl::Conv2dImpl;
+
+  /// x [N, C, H, W] to [N, O, OH, OW]
+  at::Tensor forward(const at::Tensor& x);
+  /// forward(norm->forward_relu(x)), to the bit. Fused, in training, the input of this convolution
+  /// is not kept but computed again from x in backward (fused/norm_convolution.h).
+  at::Tensor forward_after(BatchNorm2d& norm, const at::Tensor& x);
+
+ private:
+  /// nullopt where no fused form takes the options.
+  std::optional<ConvolutionSteps> steps() const;
+};
+TORCH_MODULE(Conv2d);
+
+}  // namespace brim::nn

@@ -1,0 +1,140 @@
+#include "framework/nn/fused/convolution.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <vector>
+
+#include "framework/nn/fused/operator.h"
+#include "framework/nn/fused/patches_cpu.h"
+
+namespace brim::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+/// Output pixels beyond which oneDNN's layouts pay, by benchmarks/fused_ops.cpp on a CPU with
+/// AVX-512, which emulates products of bfloat16.
+int64_t most_pixels(int64_t outputs, at::ScalarType type) {
+  return type == at::kBFloat16 ? outputs / 4 : 2 * outputs;
+}
+
+cpu::Patches patches_of(const at::Tensor& x, const at::Tensor& weight,
+                        const ConvolutionSteps& steps) {
+  return {.image = {x.size(0), x.size(1), x.size(2), x.size(3)},
+          .kernel = {weight.size(2), weight.size(3)},
+          .steps = steps};
+}
+
+/// A channels_last weight [O, C, KH, KW] as a matrix [O, KH · KW · C].
+at::Tensor matrix_of(const at::Tensor& weight) {
+  return weight.permute({0, 2, 3, 1}).view({weight.size(0), -1});
+}
+
+/// Channels_last images [N, C, H, W] as [N · H · W, C].
+at::Tensor pixels_of(const at::Tensor& images) {
+  return images.permute({0, 2, 3, 1}).view({-1, images.size(1)});
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
+  const cpu::Patches patches = patches_of(x, weight, steps);
+  return at::mm(cpu::patch_rows(x, patches), matrix_of(weight).t())
+      .view({x.size(0), patches.places(0), patches.places(1), weight.size(0)})
+      .permute({0, 3, 1, 2});
+}
+
+ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Tensor& x,
+                                       const at::Tensor& weight, const ConvolutionSteps& steps,
+                                       bool of_x, bool of_weight) {
+  const cpu::Patches patches = patches_of(x, weight, steps);
+  const at::Tensor pixels = pixels_of(gradient.contiguous(at::MemoryFormat::ChannelsLast));
+  ConvolutionGradients gradients;
+  if (of_x) gradients.x = cpu::sum_of_patch_rows(at::mm(pixels, matrix_of(weight)), patches);
+  if (of_weight) {
+    gradients.weight = at::mm(pixels.t(), cpu::patch_rows(x, patches))
+                           .view({weight.size(0), weight.size(2), weight.size(3), weight.size(1)})
+                           .permute({0, 3, 1, 2});
+  }
+  return gradients;
+}
+
+class FusedConvolution : public Function<FusedConvolution> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const ConvolutionSteps& steps) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, weight});
+    context->saved_data["steps"] = to_list(steps);
+    return product(x, weight, steps);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_gradient("convolution");
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = context->get_saved_variables();
+    const auto [x_gradient, weight_gradient] =
+        product_gradients(gradients[0].to(saved[0].scalar_type()), saved[0], saved[1],
+                          steps_of(context->saved_data["steps"].toIntVector()),
+                          context->needs_input_grad(0), context->needs_input_grad(1));
+    return {x_gradient, weight_gradient, {}};
+  }
+};
+
+}  // namespace
+
+bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
+                           const ConvolutionSteps& steps) {
+  const auto fits = [](const at::Tensor& t) {
+    return t.is_cpu() && t.dim() == 4 && t.numel() > 0 && has_fused_kernels(t) &&
+           t.is_contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  if (!fits(x) || !fits(weight) || x.size(1) != weight.size(1)) return false;
+  const at::ScalarType type = type_of_product(x);
+  if (type != type_of_product(weight) || type == at::kHalf) return false;
+  const cpu::Patches patches = patches_of(x, weight, steps);
+  for (const int side : {0, 1}) {
+    if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
+    if (!patches.has_places(side)) return false;
+  }
+  return patches.rows() <= most_pixels(weight.size(0), type);
+}
+
+at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
+                             const ConvolutionSteps& steps) {
+  return FusedConvolution::apply(lowered(x), lowered(weight), steps);
+}
+
+at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
+                       int64_t groups) {
+  if (groups == 1 && has_fused_convolution(x, weight, steps)) return product(x, weight, steps);
+  return at::convolution(x, weight, {}, steps.stride, steps.padding, steps.dilation,
+                         /*transposed=*/false, {0, 0}, groups);
+}
+
+ConvolutionGradients convolution_gradients(const at::Tensor& gradient, const at::Tensor& x,
+                                           const at::Tensor& weight, const ConvolutionSteps& steps,
+                                           int64_t groups, bool of_x, bool of_weight) {
+  if (groups == 1 && has_fused_convolution(x, weight, steps)) {
+    return product_gradients(gradient, x, weight, steps, of_x, of_weight);
+  }
+  auto [x_gradient, weight_gradient, none] = at::convolution_backward(
+      gradient, x, weight, std::nullopt, steps.stride, steps.padding, steps.dilation,
+      /*transposed=*/false, {0, 0}, groups, {of_x, of_weight, false});
+  return {x_gradient, weight_gradient};
+}
+
+std::vector<int64_t> to_list(const ConvolutionSteps& steps) {
+  const auto& [stride, padding, dilation] = steps;
+  return {stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]};
+}
+
+ConvolutionSteps steps_of(const std::vector<int64_t>& list) {
+  return {.stride = {list.at(0), list.at(1)},
+          .padding = {list.at(2), list.at(3)},
+          .dilation = {list.at(4), list.at(5)}};
+}
+
+}  // namespace brim::nn

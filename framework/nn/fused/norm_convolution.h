@@ -1,0 +1,26 @@
+// A convolution of relu(batch norm(x)) that keeps x alone for backward, where both operators by
+// themselves keep x and the convolution's input: that is computed again from x, in one pass over
+// memory (as Pleiss et al., "Memory-Efficient Implementation of DenseNets", 2017, do).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "framework/nn/fused/batch_norm.h"
+#include "framework/nn/fused/convolution.h"
+
+namespace brim::nn {
+
+/// Whether there is such a form: has_fused_batch_norm(), and x has the format that the convolution
+/// computes in.
+bool has_fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm,
+                                const at::Tensor& weight);
+
+/// The convolution, without a bias, of fused_batch_norm(x, {}, norm, momentum, relu): the same
+/// results and gradients. The gradient has none: then c10::NotImplementedError.
+at::Tensor fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm, double momentum,
+                                  const at::Tensor& weight, const ConvolutionSteps& steps,
+                                  int64_t groups);
+
+}  // namespace brim::nn
