@@ -1,5 +1,5 @@
-// Brim's Trainer around a module of your own, in a program of your own: no recipe file, no run's
-// folder. Prints the loss before and after and writes the weights.
+// Brim's training step around a module of your own, in a program of your own: no recipe file, no
+// run's folder. Prints the loss before and after and writes the weights.
 
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -10,7 +10,7 @@
 #include "framework/cli/program.h"
 #include "framework/device/choice.h"
 #include "framework/nn/wrap.h"
-#include "framework/train/trainer.h"
+#include "framework/train/training_step.h"
 
 namespace {
 
@@ -47,14 +47,12 @@ int run(int argc, char** argv) {
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
   train::Parts parts = train::build_parts(job, device, distributed::Group::alone());
-  const std::shared_ptr<nn::Model> model = parts.model;
-  const train::Task& task = *parts.task;
-  train::Trainer trainer(job, std::move(parts), {}, {}, *memory);
-  const auto loss = [&] { return task.metrics(trainer.evaluation_sums().cpu())[0].second; };
+  train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, *memory);
+  const auto loss = [&] { return parts.task->metrics(step.evaluation_sums().cpu())[0].second; };
   const double before = loss();
-  for (int step = 0; step < 20; ++step) trainer.train_step();
+  for (int i = 0; i < 20; ++i) step.take();
   std::printf("loss %.4f before, %.4f after 20 steps\n", before, loss());
-  if (argc > 1) checkpoint::save_tensors(argv[1], nn::named_tensors(*model), {});
+  if (argc > 1) checkpoint::save_tensors(argv[1], nn::named_tensors(*parts.model), {});
   return 0;
 }
 

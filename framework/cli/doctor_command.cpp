@@ -10,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/device/cuda_loader.h"
@@ -29,6 +31,7 @@ int environment_command(bool as_json) {
   if (cuda.backend != nullptr) software.cuda_runtime = cuda.backend->runtime_version();
   auto results = environment::examine(environment::look_around(std::move(software)));
   std::ranges::move(doctor::self_test(), std::back_inserter(results));
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped during the self-test");
   if (as_json) {
     fmt::print("{}\n", environment::to_json(results).dump(
                            -1, ' ', false, nlohmann::json::error_handler_t::replace));

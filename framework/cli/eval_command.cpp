@@ -3,23 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/device/choice.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
+#include "framework/train/evaluation.h"
+#include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
-#include "framework/train/trainer.h"
 
 namespace brim::cli {
 namespace {
@@ -70,11 +70,12 @@ int eval_command(int argc, char** argv) {
   train::TrainState state;
   if (saved) state = train::restore(saved->checkpoint, job, parts);
   const int64_t samples = parts.eval_data->size();
-  const train::Task& task = *parts.task;
-  train::Trainer trainer(job, std::move(parts), state, train::RunFolder{}, *memory);
+  const at::Tensor sums =
+      train::evaluation_sums(parts, train::Inputs(job, parts), job.batch.micro_or_all());
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no figures");
   nlohmann::json json = {{"samples", samples}, {"step", state.step}};
   std::string line = saved ? fmt::format("{}:", saved->checkpoint.string()) : "";
-  for (const auto& [name, value] : task.metrics(trainer.evaluation_sums().cpu())) {
+  for (const auto& [name, value] : parts.task->metrics(sums.cpu())) {
     json[name] = value;
     line += fmt::format("  {} {:.4g}", name, value);
   }

@@ -61,7 +61,7 @@ void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options,
   data::DevicePrefetcher inputs(
       *pictures, loading,
       train::input_options(trained.job, *pictures, parts.device, parts.channels_last,
-                           parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat),
+                           parts.precision.parameters()),
       timeline);
   const at::NoGradGuard no_grad;
   while (const auto* input = inputs.next()) {

@@ -5,14 +5,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "framework/base/error.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
-#include "framework/train/trainer.h"
+#include "framework/train/training_step.h"
 
 namespace brim::doctor {
 namespace {
@@ -71,13 +70,12 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
   job.run.seed = seed;
   job.precision.mode = precision;
   train::Parts parts = train::build_parts(job, device, distributed::Group::alone());
-  const std::shared_ptr<nn::Model> model = parts.model;
   Trained result;
-  result.start = flat(model->parameters());
-  train::Trainer trainer(job, std::move(parts), train::TrainState{}, train::RunFolder{}, memory);
-  for (int step = 0; step < kSteps; ++step) trainer.train_step();
-  result.weights = flat(model->parameters());
-  const at::Tensor sums = trainer.evaluation_sums().to(at::kCPU, at::kDouble);
+  result.start = flat(parts.model->parameters());
+  train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
+  for (int i = 0; i < kSteps; ++i) step.take();
+  result.weights = flat(parts.model->parameters());
+  const at::Tensor sums = step.evaluation_sums().to(at::kCPU, at::kDouble);
   result.loss = (sums[0] / sums[-1]).item<double>();
   return result;
 }

@@ -6,6 +6,7 @@
 namespace brim::train {
 
 void DeviceValues::push(int64_t step, const at::Tensor& values, distributed::Pending sum) {
+  while (in_flight_.size() > kMostInFlight) pop(/*wait=*/true);
   if (values.device().is_cpu()) {
     in_flight_.push_back({step, values, std::nullopt, std::move(sum)});
     return;

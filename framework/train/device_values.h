@@ -23,7 +23,8 @@ struct ArrivedValues {
 class DeviceValues {
  public:
   /// Starts the copy of `values`, float32 [K], to the host. Values on the CPU have arrived when
-  /// `sum`, a collective that works on them, has ended; those of a GPU are copied after it.
+  /// `sum`, a collective that works on them, has ended; those of a GPU are copied after it. Waits
+  /// for the oldest and drops them where nobody takes them.
   void push(int64_t step, const at::Tensor& values, distributed::Pending sum);
 
   /// The oldest values if they have arrived, or if `wait` or more than kMostInFlight are under way.

@@ -11,8 +11,8 @@
 namespace brim::train {
 
 /// The task's sums over this rank's part of the evaluation data, with the averaged weights where
-/// the job keeps an average; `micro` samples a pass where the recipe gives no size. Undefined after
-/// a stop was asked for. The model is in training mode afterwards.
+/// the job keeps an average; `micro` samples a pass where the recipe gives no size. Where a stop
+/// is asked for, of a part of the data, or undefined. The model is in training mode afterwards.
 at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
 
 }  // namespace brim::train

@@ -25,7 +25,7 @@ Inputs::Inputs(const JobConfig& job, const Parts& parts)
     : job_(job),
       parts_(parts),
       options_(input_options(job, *parts.train_data, parts.device, parts.channels_last,
-                             parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat)) {}
+                             parts.precision.parameters())) {}
 
 /// This rank's part of what the recipe says of loading.
 data::LoaderOptions Inputs::share(data::LoaderOptions options) const {

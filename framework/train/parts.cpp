@@ -111,7 +111,7 @@ void build_model(const JobConfig& job, Weights weights, Parts& parts) {
   if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
   if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
-  parts.model->to(parts.device, parts.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+  parts.model->to(parts.device, parts.precision.parameters());
   const auto parameters = parts.model->parameters();
   const bool has_images_inside =
       std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
@@ -124,6 +124,7 @@ void build_model(const JobConfig& job, Weights weights, Parts& parts) {
         nn::synchronize_batch_norms(*parts.model, [group = parts.group](const at::Tensor& sums) {
           group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
         });
+    parts.norms_wait = count > 0;
     if (count == 0 && parts.group->is_first()) {
       log::warning(
           "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
@@ -192,6 +193,12 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
 }
 
 }  // namespace
+
+void keep_norms_apart(Parts& parts) {
+  if (!parts.norms_wait) return;
+  nn::synchronize_batch_norms(*parts.model, [](const at::Tensor&) {});
+  parts.norms_wait = false;
+}
 
 std::string_view precision_name(const amp::Precision& precision) {
   if (precision.compute == at::kBFloat16) return "bf16";

@@ -29,6 +29,7 @@ struct Parts {
   c10::Device device{c10::kCPU};
   amp::Precision precision;
   bool channels_last = false;  // image tensors in NHWC memory order
+  bool norms_wait = false;     // synchronized batch norms: for other ranks, in the midst of a pass
   std::unique_ptr<data::Dataset> train_data;
   nn::ModelShape input;                      // what the data feed the model
   std::unique_ptr<data::Dataset> eval_data;  // null: no evaluation
@@ -54,6 +55,11 @@ enum class Weights {
 /// of the kind that fits; no rank waits for another one.
 Parts build_parts(const JobConfig& job, c10::Device device,
                   std::shared_ptr<distributed::Group> group, Weights weights = Weights::kOfRecipe);
+
+/// From now on synchronized batch norms compute the same, with the same memory, of this rank's
+/// samples alone: a rank that runs out of memory leaves no other one waiting. Passes are quicker by
+/// the waits.
+void keep_norms_apart(Parts& parts);
 
 /// "bf16", "fp16", "tf32", "fp32", "fp64".
 std::string_view precision_name(const amp::Precision& precision);

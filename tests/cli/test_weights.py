@@ -2,6 +2,9 @@
 and trainer export, with files that the safetensors package writes and reads."""
 import gzip
 import json
+import pathlib
+import signal
+import subprocess
 
 import numpy
 import pytest
@@ -9,7 +12,7 @@ import torch
 import torchvision
 from safetensors.torch import load_file, save_file
 
-from trainer import DIGITS, latest_checkpoint, sets, trainer
+from trainer import DIGITS, LIMIT_S, TRAINER, environment, latest_checkpoint, sets, trainer
 
 RECIPE = """
 [model]
@@ -168,6 +171,22 @@ def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
     assert trainer("export", tmp_path / "run", "--output", tmp_path / "w.safetensors").returncode == 0
     alone = trainer("eval", "--recipe", DIGITS, "--json", *sets(model__pretrained=str(tmp_path / "w.safetensors")))
     assert json.loads(alone.stdout)["loss"] == pytest.approx(found["loss"], rel=1e-6)
+
+
+def test_eval_that_is_stopped_gives_no_figures(tmp_path):
+    data = sets(data='{kind = "synthetic", height = 8, width = 8, channels = 1, classes = 10, samples = 640}')
+    run = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *data, *sets(train__steps=1))
+    assert run.returncode == 0, run.stderr
+    many = sets(data__eval_samples=100000000)
+    process = subprocess.Popen([TRAINER, "eval", tmp_path / "run", *many], env=environment(), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+    while process.poll() is None and "Threads:\t1\n" in status.read_text():
+        pass  # until batches are made
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 75 and out == "", err
+    assert "stopped before the last sample" in err
 
 
 def refused(recipe, file, status, *words, **values):

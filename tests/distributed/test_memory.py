@@ -91,6 +91,21 @@ def test_a_rank_short_of_memory_while_tuning(run, recipe, tmp_path):
     assert re.search(r"^micro = \d+$", (tmp_path / "tuned" / "recipe.toml").read_text(), re.M)
 
 
+# In a probe no rank's batch norms wait for another's, which may have run out of memory before them.
+# Each batch is another one, whose size no earlier job has found.
+@pytest.mark.parametrize("fault, batch", [(None, 2000), ("rank=1,where=forward,call=7,kind=oom", 2200),
+                                          ("rank=0,where=backward,call=9,kind=shortage", 2400)])
+def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, recipe, tmp_path):
+    images = {"model__name": "small_cnn", "distributed__sync_batch_norm": True, "batch__global": batch}
+    recipe.write_text(recipe.read_text().replace("hidden = 512\ndropout = 0.1\n", ""))
+    train(run, 2, recipe, tmp_path / "tuned", fault, device__memory_gib=0.12, batch__micro="auto", **images)
+    text = (tmp_path / "tuned" / "recipe.toml").read_text()
+    micro = int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
+    assert 8 < micro < batch // 2
+    train(run, 2, recipe, tmp_path / "plain", batch__micro=micro, **images)
+    assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
+
+
 def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
     result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=shortage",
                    batch__global=2400, train__steps=103)

@@ -21,6 +21,15 @@ TEST(DeviceValues, ArriveInTheOrderInWhichTheyWerePushed) {
   EXPECT_THAT(second->values, ElementsAre(3.0f, 4.0f));
 }
 
+TEST(DeviceValues, TheOldestAreDroppedWhereNobodyTakesThem) {
+  DeviceValues values;
+  for (int64_t step = 1; step <= 100; ++step) values.push(step, at::tensor({1.0f}), {});
+  int64_t last = 0, count = 0;
+  for (; const auto arrived = values.pop(/*wait=*/true); ++count) last = arrived->step;
+  EXPECT_EQ(last, 100);
+  EXPECT_LT(count, 20);
+}
+
 TEST(DeviceValues, NothingUnderWayIsNothing) {
   DeviceValues values;
   EXPECT_FALSE(values.pop(/*wait=*/false).has_value());

@@ -11,7 +11,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/input_shape.h"
-#include "framework/train/trainer.h"
+#include "framework/train/training_step.h"
 
 namespace brim::train {
 namespace {
@@ -103,10 +103,10 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   const bool has_images = parts.input.kind() == nn::InputKind::kImages;
   parts.train_data = (has_images ? ready<ReadyImages>
                                  : ready<ReadyTokens>)(std::move(parts.train_data), parts.input);
-  Trainer trainer(job, std::move(parts), TrainState{}, RunFolder{}, memory);
-  for (int64_t step = 0; step < kWarmUpSteps; ++step) {
+  TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
+  for (int64_t i = 0; i < kWarmUpSteps; ++i) {
     require_going_on();
-    trainer.train_step();
+    step.take();
   }
   memory.synchronize();
   Ceiling result;
@@ -114,7 +114,7 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   while (result.steps < kMostSteps &&
          (result.steps < kFewestSteps || now_s() - start_s < kLongEnoughS)) {
     require_going_on();
-    trainer.train_step();
+    step.take();
     ++result.steps;
   }
   memory.synchronize();

@@ -77,13 +77,6 @@ Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
 Tuning tune_batch(JobConfig& job, c10::Device device,
                   const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
                   const TuneOptions& how) {
-  if (job.distributed.sync_batch_norm && !group->is_alone()) {
-    throw Error(Exit::kRecipe,
-                "[batch] micro = \"auto\" can't be tuned with [distributed] sync_batch_norm on {} "
-                "ranks: a rank that runs out of memory in the middle of a pass would leave the "
-                "others waiting. Run trainer tune on one rank and give the number",
-                group->world());
-  }
   const double start_s = now_s();
   const KeepRandomState keep(device);
   Tuning tuning;

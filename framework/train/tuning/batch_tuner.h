@@ -1,5 +1,5 @@
 // [batch] micro = "auto": finds the largest micro-batch that is safe by real training steps of a
-// trainer that is thrown away afterwards, on synthetic samples of the data's shape. The job that
+// model that is thrown away afterwards, on synthetic samples of the data's shape. The job that
 // follows is the one that has that size written in its recipe.
 #pragma once
 

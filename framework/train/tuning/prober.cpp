@@ -10,7 +10,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/input_shape.h"
-#include "framework/train/trainer.h"
+#include "framework/train/training_step.h"
 #include "framework/train/tuning/tuning_cache.h"
 
 namespace brim::train {
@@ -95,6 +95,7 @@ bool Prober::train(tune::Probe& probe) {
     account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
     return false;
   }
+  keep_norms_apart(*parts);
   account_ = memory_account(*parts, memory_);
   // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
   const int64_t copy_bytes =
@@ -109,24 +110,29 @@ bool Prober::train(tune::Probe& probe) {
     is_built = false;
   }
   if (!all(is_built)) return false;
-  Trainer trainer(job_, std::move(*parts), TrainState{}, RunFolder{}, memory_);
-  for (int step = 0; step < 2; ++step) {
+  TrainingStep step(job_, *parts, /*finished_steps=*/0, {}, memory_);
+  for (int i = 0; i < 2; ++i) {
     memory_.synchronize();
     const double start_s = now_s();
-    const bool fits = trainer.try_step();
-    account_.modules = trainer.account().modules;
+    bool fits = false;
+    try {
+      fits = step.try_once().has_value();
+    } catch (const c10::OutOfMemoryError&) {  // in the update
+      if (!group_->is_alone()) throw;
+    }
+    account_.modules = step.account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
     if (!fits) return false;
     memory_.synchronize();
     // cuDNN has tried its algorithms, with memory that no later step needs.
-    if (step == 0 && device_.is_cuda()) memory_.reset_peak();
+    if (i == 0 && device_.is_cuda()) memory_.reset_peak();
     const int64_t passes = *job_.batch.global / group_->world() / probe.size;
     probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
   }
   bool is_evaluated = true;
   if (shape_.has_evaluation) {
     try {
-      trainer.evaluation_sums();
+      step.evaluation_sums();
       memory_.synchronize();
     } catch (const c10::OutOfMemoryError&) {
       is_evaluated = false;

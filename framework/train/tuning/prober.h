@@ -1,4 +1,4 @@
-// Probes of the batch tuner: real training steps of a trainer that is thrown away afterwards, and
+// Probes of the batch tuner: real training steps of a model that is thrown away afterwards, and
 // what memory they took, on all ranks together.
 #pragma once
 

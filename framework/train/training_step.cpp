@@ -1,0 +1,260 @@
+#include "framework/train/training_step.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/optim/clip.h"
+#include "framework/train/evaluation.h"
+
+namespace brim::train {
+namespace {
+
+constexpr const char* kElsewhere = "another rank is out of memory";
+constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
+
+}  // namespace
+
+TrainingStep::TrainingStep(const JobConfig& job, Parts& parts, int64_t finished_steps,
+                           const distributed::BucketLayout& buckets, device::Memory& memory)
+    : job_(job),
+      parts_(parts),
+      group_(*parts.group),
+      finished_steps_(finished_steps),
+      memory_(memory),
+      data_parallel_(parts.group, *parts.model, job.distributed.gradients, buckets),
+      host_syncs_(parts.device),
+      histograms_(*parts.model, job.telemetry.histograms_every_steps),
+      all_inputs_(job, parts),
+      micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
+      step_start_(parts),
+      shortage_(kElsewhere) {
+  for (const auto& parameter : parts.model->parameters()) {
+    if (parameter.requires_grad()) parameters_.push_back(parameter);
+  }
+  const bool records = job.train.cuda_graph && no_cuda_graph(job, parts).empty();
+  passes_.emplace(
+      records ? device::cuda().backend->make_graph_recorder(std::max<int>(0, parts.device.index()))
+              : nullptr,
+      parameters_, at::device(parts.device).dtype(parts.precision.parameters()),
+      [this](const auto& batch, const at::Tensor& share) { return forward(batch, share); });
+  parts.model->train();
+}
+
+TakenStep TrainingStep::take() {
+  if (micro_batch_.grow(finished_steps_)) {
+    log::info("trying micro-batches of {} again", micro_batch_.size());
+    inputs_.reset();
+    passes_->reset();
+  }
+  for (;;) {
+    if (const auto step = try_once()) return *step;
+    make_room();
+  }
+}
+
+std::optional<TakenStep> TrainingStep::try_once() {
+  const HostSyncs::Watch watch(host_syncs_);
+  step_start_.remember();
+  const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
+  if (!gradients) return std::nullopt;
+  const double learning_rate = update(*gradients);
+  return finish(*gradients, learning_rate);
+}
+
+/// The first step tells which modules hold the memory.
+std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
+  const ModuleMemory watch(*parts_.model, parts_.device);
+  auto gradients = compute_gradients();
+  modules_ = watch.largest(kLargestModules);
+  knows_modules_ = gradients.has_value();
+  if (recorder_ != nullptr && knows_modules_) recorder_->memory(account());
+  return gradients;
+}
+
+std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
+  try {
+    return accumulate();
+  } catch (const c10::OutOfMemoryError& error) {
+    if (parts_.norms_wait) throw;  // there is no way on for the ranks that wait for this one
+    shortage_ = error.what_without_backtrace();
+  }
+  data_parallel_.give_up();  // here the pass has let go of its memory
+  return std::nullopt;
+}
+
+// Reads top to bottom, in the order in which things happen.
+std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
+  if (inputs_ == nullptr) start_inputs();
+  Gradients result;
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  do {                        // each micro-batch
+    batch = inputs_->next();  // phases data_wait, copy, augment
+    const bool sums = batch->ends_step;
+    result.own_samples += batch->count;
+
+    timeline_.enter(Phase::kCommunication);
+    data_parallel_.before_forward(sums);
+
+    timeline_.enter(Phase::kForward);
+    parts_.optimizer->begin_forward();
+    const double share =
+        batch->weight < batch->step_weight
+            ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
+            : 1.0;
+    const StepGraph::Pass pass =
+        passes_->forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
+    parts_.optimizer->finish_step();
+    timeline_.move(Phase::kForward, Phase::kCommunication, parts_.optimizer->waited_s());
+
+    timeline_.enter(Phase::kBackward);
+    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_->backward(pass); })) {
+      return std::nullopt;
+    }
+    timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
+    if (recorder_ != nullptr && sums) recorder_->communicates_since(data_parallel_.own_work_done());
+    result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
+    inputs_->prefetch();  // while the device computes
+  } while (!batch->ends_step);
+  result.samples = batch->step_samples;
+  return result;
+}
+
+StepGraph::Pass TrainingStep::forward(const data::DeviceBatch& batch, const at::Tensor& share) {
+  at::Tensor loss;
+  {
+    const amp::Autocast autocast(parts_.device.type(), parts_.precision);
+    loss = parts_.task->loss(*parts_.model, batch);
+  }
+  if (share.defined()) loss = loss * share;
+  return {loss.detach(), parts_.scaler->scale(loss)};
+}
+
+double TrainingStep::update(const Gradients& step) {
+  const double learning_rate = parts_.schedule->learning_rate(finished_steps_);
+  timeline_.enter(Phase::kOptimizer);
+  const std::vector<at::Tensor> gradients = defined_gradients();
+  if (recorder_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
+    histograms_.count(finished_steps_ + 1, parts_.scaler->scale_of_loss());
+  }
+  at::Tensor gradient_norm;
+  if (job_.train.clip_norm > 0) {
+    parts_.scaler->unscale(gradients);
+    gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm);
+  } else {
+    parts_.scaler->check(gradients);
+  }
+  parts_.optimizer->step(learning_rate, {parts_.scaler->grad_scale(), parts_.scaler->found_inf()});
+  if (parts_.ema) {
+    parts_.optimizer->finish_step();
+    parts_.ema->update(parts_.scaler->found_inf());
+  }
+  push_values(step.loss, gradient_norm);
+  parts_.scaler->update();
+  parts_.optimizer->zero_grad();
+  timeline_.enter(Phase::kOther);
+  return learning_rate;
+}
+
+TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate) {
+  finished_steps_ += 1;
+  TakenStep step = {.record = {.step = finished_steps_,
+                               .epoch = (finished_steps_ - 1) / parts_.steps_per_epoch,
+                               .samples = gradients.samples,
+                               .learning_rate = learning_rate,
+                               .phase_s = timeline_.take(),
+                               .hidden = inputs_->take_hidden(),
+                               .host_syncs = host_syncs_.take(),
+                               .memory = memory_.stats()},
+                    .own_work = {.samples = gradients.own_samples}};
+  const double waited_s = step.record.phase_s[static_cast<size_t>(Phase::kDataWait)];
+  step.own_work.busy_s = data_parallel_.take_compute_s() + waited_s;
+  if (balancer_) balancer_->step(finished_steps_, step.own_work.samples, step.own_work.busy_s);
+  if (finished_steps_ % kMemoryChecks == 0) memory_.leave_for_tensors();
+  group_.step(finished_steps_);
+  return step;
+}
+
+MemoryAccount TrainingStep::account() const {
+  MemoryAccount result = memory_account(parts_, memory_);
+  result.modules = modules_;
+  return result;
+}
+
+/// A rank's part of the global batch, where it is the largest.
+int64_t TrainingStep::rank_share() const {
+  return (*job_.batch.global + group_.world() - 1) / group_.world();
+}
+
+void TrainingStep::make_room() {
+  timeline_.enter(Phase::kOther);
+  const int64_t size = std::min(micro_batch_.size(), rank_share());
+  step_start_.restore();
+  parts_.optimizer->zero_grad();
+  passes_->reset();
+  data_parallel_.reset();
+  inputs_.reset();  // it starts again before the same samples
+  memory_.release_cached();
+  if (!micro_batch_.halve(finished_steps_, size)) {
+    throw Error(Exit::kResource,
+                "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
+                "train.recompute, choose a smaller model or smaller samples, or give the job more "
+                "memory (device.memory_gib)",
+                finished_steps_ + 1, size, account().text());
+  }
+  log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
+               finished_steps_ + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
+               step_start_.has_statistics()
+                   ? "batch norms now see fewer samples at a time, which changes what is learned"
+                   : "what is learned stays the same");
+}
+
+void TrainingStep::start_inputs() {
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone() &&
+      !balancer_) {
+    balancer_.emplace(parts_.group, job_.data.prefetch + 4);
+  }
+  inputs_ = all_inputs_.training(finished_steps_, micro_batch_.size(),
+                                 balancer_ ? balancer_->shares() : nullptr, timeline_);
+}
+
+std::vector<at::Tensor> TrainingStep::defined_gradients() const {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters_.size());
+  for (const auto& parameter : parameters_) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradient_norm) {
+  const at::Tensor zero = at::zeros({}, loss.options().dtype(at::kFloat));
+  const auto as_float = [&](const at::Tensor& value) { return value.to(at::kFloat); };
+  std::array<at::Tensor, kStepValueCount> values;
+  values[kLoss] = as_float(loss);
+  values[kGradientNorm] = gradient_norm.defined() ? as_float(gradient_norm) : zero;
+  values[kFoundInf] = parts_.scaler->found_inf().value_or(zero);
+  values[kScale] =
+      parts_.scaler->enabled() ? parts_.scaler->state().at("grad_scaler.scale") : zero + 1;
+  const at::Tensor all = at::stack(values);
+  // Every rank has its part of the loss; the rest they have in common.
+  distributed::Pending sum = group_.start_all_reduce(
+      all.narrow(0, kLoss, 1), distributed::Reduce::kSum, "the sum of losses");
+  values_.push(finished_steps_ + 1, all, std::move(sum));
+}
+
+at::Tensor TrainingStep::evaluation_sums() {
+  passes_->release();  // an evaluation may need that memory
+  return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
+}
+
+int64_t TrainingStep::skipped_samples() const {
+  return inputs_ == nullptr ? 0 : inputs_->loader().skipped();
+}
+
+}  // namespace brim::train
