@@ -7,13 +7,8 @@
 
 #include <limits>
 
-#include "framework/data/sampler.h"
-#include "framework/data/source.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/optim/optimizer.h"
-#include "framework/optim/schedule.h"
-#include "framework/train/tasks/task.h"
-#include "models/register.h"
+#include "tests/support/all_parts.h"
 
 namespace brim::doctor {
 namespace {
@@ -25,12 +20,7 @@ using ::testing::HasSubstr;
 class SelfTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    models::register_all();
-    data::register_sources();
-    data::register_samplers();
-    optim::register_optimizers();
-    optim::register_schedules();
-    train::register_tasks();
+    testing::register_all_parts();
     memory_ = device::memory_of(c10::kCPU, {}).release();
   }
   static Trained train(PrecisionMode precision, int64_t seed = 1) {

@@ -13,7 +13,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
-#include "models/register.h"
+#include "tests/support/all_parts.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::train {
@@ -141,14 +141,7 @@ struct Job {
 
 class GpuGraph : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    models::register_all();
-    data::register_sources();
-    data::register_samplers();
-    optim::register_optimizers();
-    optim::register_schedules();
-    register_tasks();
-  }
+  static void SetUpTestSuite() { testing::register_all_parts(); }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
   }
