@@ -143,7 +143,7 @@ def test_a_step_that_runs_out_of_memory_is_taken_again_in_halves(train):
 
 
 def test_running_statistics_see_no_sample_twice(train):
-    whole, result = train("whole", "small_cnn", device__memory_gib=0.6, batch__global=20000)
+    whole, result = train("whole", "small_cnn", device__memory_gib=0.45, batch__global=20000)
     assert result.returncode == 0, result.stderr
     micro = int(re.findall(r"from its start with (\d+)", result.stderr)[-1])
     assert "batch norms" in result.stderr
@@ -312,8 +312,8 @@ def test_what_recompute_saves_and_costs_is_measured(tmp_path):
 def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
-    result = trainer("tune", "--recipe", recipe, *sets(data__height=640, data__width=640, data__eval_samples=0,
-                                                       batch__global=2, device__memory_gib=0.4))
+    result = trainer("tune", "--recipe", recipe, *sets(data__height=1024, data__width=1024, data__eval_samples=0,
+                                                       batch__global=2, device__memory_gib=0.6))
     assert result.returncode == 5, result.stderr
     assert "most of it in" in result.stderr
     assert 'With train.recompute = ["*"] it fits' in result.stderr

@@ -13,7 +13,8 @@ import uuid
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cli", "support")]
+import marked  # noqa: E402
 from trainer import DIGITS, TRAINER, environment, sets  # noqa: E402
 
 TRAINRUN = TRAINER.parent / "trainrun"
@@ -35,18 +36,6 @@ def job(output, **values):
 def with_fault(command, fault):
     """The command with fault.cpp in the trainer alone: a launcher is left as it is."""
     return ["env", f"LD_PRELOAD={FAULT_LIBRARY}", f"BRIM_TEST_FAULT={fault}", *command]
-
-
-def processes(mark):
-    """{pid: name} of the processes that carry the mark; zombies have no environment any more."""
-    found = {}
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "comm").read_text().strip()
-        except OSError:  # gone, or another user's
-            continue
-    return found
 
 
 def wait_until(condition, what):
@@ -81,13 +70,16 @@ class Run:
         return self
 
     def __exit__(self, kind, *_):
-        left = processes(self.mark)
+        left = self.processes()
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         for process, _ in self.started:
             process.wait()
         if kind is None:
             assert not left, f"processes are left: {left}"
+
+    def processes(self):
+        return marked.processes(MARK, self.mark)
 
     def start(self, command, variables=None):
         path = self.folder / f"stderr-{self.mark[:8]}-{len(self.started)}"

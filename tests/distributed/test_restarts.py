@@ -1,7 +1,7 @@
 """What a launcher's end, a stop and a restart leave: nothing running, and the same training."""
 import pytest
 
-from runs import TRAINER, Run, job, processes, run, wait_until, with_fault  # noqa: F401
+from runs import TRAINER, Run, job, run, wait_until, with_fault  # noqa: F401
 from trainer import assert_same_tensors, latest_checkpoint, metrics
 
 WORLD = 3
@@ -52,7 +52,7 @@ def test_a_stop_saves_on_all_ranks_and_goes_on_bit_for_bit(where, rank, undistur
     result = run.finish(run.trainrun(WORLD, with_fault(command(tmp_path / "run"), fault)))
     assert result.status == 75, result.stderr
     assert "state saved" in result.stderr
-    assert not processes(run.mark)
+    assert not run.processes()
     result = run.finish(run.trainrun(WORLD, [*command(tmp_path / "run"), "--resume", "auto"]))
     assert result.status == 0, result.stderr
     assert_same_training(undisturbed, tmp_path / "run")
@@ -63,4 +63,4 @@ def test_nothing_outlives_a_launcher_that_is_killed(where, run, tmp_path):
     fault = f"rank=1,where={where},call=1,kind=kill_launcher"
     launcher = run.trainrun(WORLD, with_fault(command(tmp_path / "run", train__steps=100000), fault))
     assert run.finish(launcher).status == -9
-    wait_until(lambda: not processes(run.mark), "the workers' end")
+    wait_until(lambda: not run.processes(), "the workers' end")

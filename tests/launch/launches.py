@@ -6,27 +6,19 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 import uuid
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import marked  # noqa: E402
+
 BIN = pathlib.Path(os.environ["BRIM_BIN_DIR"])
 TRAINRUN = BIN / "trainrun"
 LIMIT_S = 120  # only to catch a hang
 MARK = "BRIM_TEST_LAUNCH"
-
-
-def processes(mark):
-    """{pid: state} of the processes that carry the mark; zombies have no environment any more."""
-    found = {}
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "comm").read_text().strip()
-        except OSError:  # gone, or another user's
-            continue
-    return found
 
 
 class Launch:
@@ -48,7 +40,7 @@ class Launch:
         except subprocess.TimeoutExpired:
             self.end()
             pytest.fail("trainrun hangs")
-        left = processes(self.mark)
+        left = self.processes()
         self.end()
         assert not left, f"processes are left: {left}"
         decode = lambda data: None if data is None else data.decode(errors="replace")
@@ -57,8 +49,11 @@ class Launch:
     def end(self):
         self.process.poll() is None and self.process.kill()
         self.process.wait()
-        for pid in processes(self.mark):
+        for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+
+    def processes(self):
+        return marked.processes(MARK, self.mark)
 
     def signal(self, number):
         self.process.send_signal(number)

@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from launches import Launch, processes, sh, trainrun, wait_for_files, wait_until
+from launches import Launch, sh, trainrun, wait_for_files, wait_until
 
 WAIT = "sleep 1000"
 
@@ -83,7 +83,7 @@ def test_workers_die_with_their_launcher(tmp_path):
     wait_for_files(tmp_path, "0", "1", "2")
     launch.signal(signal.SIGKILL)
     launch.process.wait()
-    wait_until(lambda: not processes(launch.mark), "for the workers to die")
+    wait_until(lambda: not launch.processes(), "for the workers to die")
 
 
 def test_a_launcher_killed_takes_grandchildren_along(tmp_path):
@@ -91,7 +91,7 @@ def test_a_launcher_killed_takes_grandchildren_along(tmp_path):
     wait_for_files(tmp_path, "0", "1")
     launch.signal(signal.SIGKILL)
     launch.process.wait()
-    wait_until(lambda: not processes(launch.mark), "for the workers' children to die")
+    wait_until(lambda: not launch.processes(), "for the workers' children to die")
 
 
 def test_restarts_count_and_take_a_new_port(tmp_path):

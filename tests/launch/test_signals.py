@@ -3,7 +3,7 @@ import os
 import signal
 
 import pytest
-from launches import TRAINRUN, Launch, processes, sh, trainrun, wait_for_files
+from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files
 
 # Saves its state and leaves with 75, as trainer does; "up" says that the trap is set.
 SAVER = """trap 'sleep 0.2; touch {0}/saved$RANK; exit 75' TERM INT; touch {0}/up$RANK
@@ -96,7 +96,7 @@ def first_process(*args):
 def test_as_a_container_s_first_process_it_stops_in_order(tmp_path):
     launch = first_process("--nproc-per-node=2", "--stop-timeout=1000", *sh(SAVER.format(tmp_path)))
     wait_for_files(tmp_path, "up0", "up1")
-    pid = min(pid for pid, name in processes(launch.mark).items() if name == "trainrun")
+    pid = min(pid for pid, name in launch.processes().items() if name == "trainrun")
     os.kill(pid, signal.SIGTERM)
     status, _, err = launch.finish()
     assert status == 75, err
