@@ -128,6 +128,25 @@ def measure_peer(tool, case, python, largest):
     return f"{size} | {result['seconds']:.1f} s | {result['peak_bytes'] / 2**30:.2f} GiB | {further}"
 
 
+def write_table(args, commit, rows, results, peers):
+    """What there is after each case, so that it outlives an end before the last one."""
+    date = datetime.date.today().isoformat()
+    named = "_".join(args.models.split(","))
+    out = SOURCE / "benchmarks" / "results" / f"tuning_{date}_{named}.md"
+    out.write_text("\n".join([
+        f"# {date}, the batch tuner on the CPU", "",
+        f"Commit {commit}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
+        f"--optimizers {args.optimizers} --caps {args.caps} --further {args.further}`. \"In steps\": the tuner's time "
+        "in micro-batches of the size found. \"Short\": times that memory ran out afterwards. \"Growth\": of the "
+        "process, beside a run of two samples a pass, of the cap.", "",
+        "| model | precision | optimizer | cap | micro | probes | fill | prediction | tuning | in steps | short | growth |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|", *rows, "",
+        f"Medians: {statistics.median(r['probes'] for r in results):g} probes, "
+        f"{statistics.median(r['steps'] for r in results):.0f} steps; worst prediction "
+        f"{100 * max(abs(r['error']) for r in results):.1f} %; least fill {100 * min(r['fill'] for r in results):.1f} %.",
+        "", *(PEER_TABLE + peers + [""] if peers else [])]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
@@ -140,6 +159,8 @@ def main():
     unknown = set(args.models.split(",")) - set(MODELS)
     if unknown:
         parser.error(f"--models: unknown {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, capture_output=True,
+                            text=True).stdout.strip()
     rows, results, peers = [], [], []
     for model, precision, optimizer, cap in itertools.product(
             args.models.split(","), args.precisions.split(","), args.optimizers.split(","), args.caps.split(",")):
@@ -158,23 +179,7 @@ def main():
             peers.append(f"| {model} | {precision} | {optimizer} | {cap} GiB | Brim | {result['micro']:,} "
                          f"| {result['seconds']:.1f} s | {result['most'] / 2**30:.2f} GiB | {2 * args.further} of "
                          f"{2 * args.further} |")
-    date = datetime.date.today().isoformat()
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, capture_output=True,
-                            text=True).stdout.strip()
-    named = "_".join(args.models.split(","))
-    out = SOURCE / "benchmarks" / "results" / f"tuning_{date}_{named}.md"
-    out.write_text("\n".join([
-        f"# {date}, the batch tuner on the CPU", "",
-        f"Commit {commit}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
-        f"--optimizers {args.optimizers} --caps {args.caps} --further {args.further}`. \"In steps\": the tuner's time "
-        "in micro-batches of the size found. \"Short\": times that memory ran out afterwards. \"Growth\": of the "
-        "process, beside a run of two samples a pass, of the cap.", "",
-        "| model | precision | optimizer | cap | micro | probes | fill | prediction | tuning | in steps | short | growth |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|", *rows, "",
-        f"Medians: {statistics.median(r['probes'] for r in results):g} probes, "
-        f"{statistics.median(r['steps'] for r in results):.0f} steps; worst prediction "
-        f"{100 * max(abs(r['error']) for r in results):.1f} %; least fill {100 * min(r['fill'] for r in results):.1f} %.",
-        "", *(PEER_TABLE + peers + [""] if peers else [])]))
+        write_table(args, commit, rows, results, peers)
 
 
 if __name__ == "__main__":
