@@ -16,6 +16,12 @@ options = types.SimpleNamespace(steps=6, warmup=2,  # of ResNet-50's
                                 peers=None)         # a Python that has Lightning
 
 
+def commit():
+    """As a table names it."""
+    return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
 def brim(*args):
     """The lines of metrics.jsonl of a run of the trainer."""
     with tempfile.TemporaryDirectory() as folder:

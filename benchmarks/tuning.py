@@ -20,8 +20,8 @@ import subprocess
 import tempfile
 import time
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
-TRAINER = SOURCE / "build" / "release" / "bin" / "trainer"
+from programs import SOURCE, TRAINER, commit
+
 MODELS = {"mlp": ("mlp", 28), "resnet18_32": ("resnet18", 32), "resnet18_224": ("resnet18", 224),
           "resnet50_224": ("resnet50", 224)}
 MOST = 1 << 20  # samples of a global batch that never bounds the size
@@ -128,14 +128,14 @@ def measure_peer(tool, case, python, largest):
     return f"{size} | {result['seconds']:.1f} s | {result['peak_bytes'] / 2**30:.2f} GiB | {further}"
 
 
-def write_table(args, commit, rows, results, peers):
+def write_table(args, tree, rows, results, peers):
     """What there is after each case, so that it outlives an end before the last one."""
     date = datetime.date.today().isoformat()
     named = "_".join(args.models.split(","))
     out = SOURCE / "benchmarks" / "results" / f"tuning_{date}_{named}.md"
     out.write_text("\n".join([
         f"# {date}, the batch tuner on the CPU", "",
-        f"Commit {commit}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
+        f"Commit {tree}; made by `benchmarks/tuning.py --models {args.models} --precisions {args.precisions} "
         f"--optimizers {args.optimizers} --caps {args.caps} --further {args.further}`. \"In steps\": the tuner's time "
         "in micro-batches of the size found. \"Short\": times that memory ran out afterwards. \"Growth\": of the "
         "process, beside a run of two samples a pass, of the cap.", "",
@@ -159,8 +159,7 @@ def main():
     unknown = set(args.models.split(",")) - set(MODELS)
     if unknown:
         parser.error(f"--models: unknown {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, capture_output=True,
-                            text=True).stdout.strip()
+    tree = commit()
     rows, results, peers = [], [], []
     for model, precision, optimizer, cap in itertools.product(
             args.models.split(","), args.precisions.split(","), args.optimizers.split(","), args.caps.split(",")):
@@ -179,7 +178,7 @@ def main():
             peers.append(f"| {model} | {precision} | {optimizer} | {cap} GiB | Brim | {result['micro']:,} "
                          f"| {result['seconds']:.1f} s | {result['most'] / 2**30:.2f} GiB | {2 * args.further} of "
                          f"{2 * args.further} |")
-        write_table(args, commit, rows, results, peers)
+        write_table(args, tree, rows, results, peers)
 
 
 if __name__ == "__main__":

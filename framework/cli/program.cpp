@@ -10,13 +10,8 @@
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
 #include "framework/base/stop.h"
+#include "framework/cli/all_parts.h"
 #include "framework/cli/commands.h"
-#include "framework/data/config.h"
-#include "framework/optim/optimizer.h"
-#include "framework/optim/schedule.h"
-#include "framework/recipe/read.h"
-#include "framework/train/tasks/task.h"
-#include "models/register.h"
 
 namespace brim::cli {
 namespace {
@@ -70,14 +65,7 @@ int body(int argc, char** argv) {
 
 }  // namespace
 
-void register_parts() {
-  models::register_all();
-  data::register_sources();
-  data::register_samplers();
-  optim::register_optimizers();
-  optim::register_schedules();
-  train::register_tasks();
-}
+void register_parts() { register_all_parts(); }
 
 int main(int argc, char** argv, void (*register_own)()) {
   own_parts = register_own;

@@ -34,7 +34,7 @@ at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {
   const auto steps = this->steps();
-  if (steps && has_fused_norm_convolution(x, norm->state(), weight)) {
+  if (steps && fits_norm_convolution(x, weight)) {
     if (const auto momentum = norm->begin_fused_pass(x)) {
       return fused_norm_convolution(x, norm->state(), *momentum, weight, *steps, options.groups());
     }

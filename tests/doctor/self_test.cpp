@@ -7,8 +7,8 @@
 
 #include <limits>
 
+#include "framework/cli/all_parts.h"
 #include "framework/device/cuda_loader.h"
-#include "tests/support/all_parts.h"
 
 namespace brim::doctor {
 namespace {
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 class SelfTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    testing::register_all_parts();
+    cli::register_all_parts();
     memory_ = device::memory_of(c10::kCPU, {}).release();
   }
   static Trained train(PrecisionMode precision, int64_t seed = 1) {

@@ -6,14 +6,15 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <vector>
 
+#include "framework/cli/all_parts.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
-#include "tests/support/all_parts.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::train {
@@ -134,14 +135,17 @@ Trained train(const std::string& recipe, bool cuda_graph) {
 }
 
 struct Job {
+  const char* model;
   const char* recipe;
   const char* precision;
   double tolerance;  // of a loss, as a share of it; 0: the same bits
 };
 
+void PrintTo(const Job& job, std::ostream* out) { *out << job.model << ' ' << job.precision; }
+
 class GpuGraph : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { testing::register_all_parts(); }
+  static void SetUpTestSuite() { cli::register_all_parts(); }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
   }
@@ -166,9 +170,11 @@ TEST_P(GpuGraphOf, TrainsAsStepsWithout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, GpuGraphOf,
-                         ::testing::Values(Job{kMlp, "fp32", 0}, Job{kMlp, "fp16", 0},
-                                           Job{kMlp, "bf16", 0}, Job{kResnet, "bf16", 0.02},
-                                           Job{kResnet, "fp16", 0.02}, Job{kGpt, "fp32", 0.002}));
+                         ::testing::Values(Job{"mlp", kMlp, "fp32", 0}, Job{"mlp", kMlp, "fp16", 0},
+                                           Job{"mlp", kMlp, "bf16", 0},
+                                           Job{"resnet", kResnet, "bf16", 0.02},
+                                           Job{"resnet", kResnet, "fp16", 0.02},
+                                           Job{"gpt", kGpt, "fp32", 0.002}));
 
 /// Work that waits for the device can't be recorded, and what was there before still works.
 TEST_F(GpuGraph, ARecordingThatFailsLeavesTheDeviceAsItWas) {

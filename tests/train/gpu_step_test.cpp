@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
+#include "framework/cli/all_parts.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
-#include "tests/support/all_parts.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::train {
@@ -43,7 +43,7 @@ select = "cuda:0"
 
 class GpuStep : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { testing::register_all_parts(); }
+  static void SetUpTestSuite() { cli::register_all_parts(); }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
   }

@@ -52,10 +52,8 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
 
 }  // namespace
 
-bool has_fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm,
-                                const at::Tensor& weight) {
-  return has_fused_batch_norm(x, {}, norm) && type_of_product(x) == x.scalar_type() &&
-         type_of_product(weight) == x.scalar_type();
+bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight) {
+  return type_of_product(x) == x.scalar_type() && type_of_product(weight) == x.scalar_type();
 }
 
 at::Tensor fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm, double momentum,

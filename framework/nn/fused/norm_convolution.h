@@ -12,10 +12,9 @@
 
 namespace brim::nn {
 
-/// Whether there is such a form: has_fused_batch_norm(), and x has the format that the convolution
-/// computes in.
-bool has_fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm,
-                                const at::Tensor& weight);
+/// Whether x and the weight have formats for it: x is what the convolution computes in. The norm
+/// needs has_fused_batch_norm() besides.
+bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight);
 
 /// The convolution, without a bias, of fused_batch_norm(x, {}, norm, momentum, relu): the same
 /// results and gradients. The gradient has none: then c10::NotImplementedError.

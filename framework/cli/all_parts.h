@@ -1,4 +1,4 @@
-// For tests that train: every model, data source, optimizer and so on that a recipe can name.
+// What a recipe can name, whole: for the program, and for tests that train without it.
 #pragma once
 
 #include "framework/data/sampler.h"
@@ -8,9 +8,9 @@
 #include "framework/train/tasks/task.h"
 #include "models/register.h"
 
-namespace brim::testing {
+namespace brim::cli {
 
-/// Once in a process.
+/// Registers every model, data source, sampler, optimizer, schedule and task. Call once.
 inline void register_all_parts() {
   models::register_all();
   data::register_sources();
@@ -20,4 +20,4 @@ inline void register_all_parts() {
   train::register_tasks();
 }
 
-}  // namespace brim::testing
+}  // namespace brim::cli
