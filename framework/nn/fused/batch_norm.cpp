@@ -81,8 +81,7 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("batch norm");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("batch norm");
     const auto saved = context->get_saved_variables();
     const at::Tensor gradient =
         gradients[0].to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);

@@ -72,8 +72,7 @@ class FusedConvolution : public Function<FusedConvolution> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("convolution");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("convolution");
     const auto saved = context->get_saved_variables();
     const auto [x_gradient, weight_gradient] =
         product_gradients(gradients[0].to(saved[0].scalar_type()), saved[0], saved[1],

@@ -60,8 +60,7 @@ class FusedCrossEntropy : public Function<FusedCrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("cross-entropy");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("cross-entropy");
     const auto saved = context->get_saved_variables();
     static const auto operation = find_operator<Backward>("brim::cross_entropy_backward");
     const at::Tensor gradient = operation.call(

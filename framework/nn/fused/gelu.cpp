@@ -47,8 +47,7 @@ class FusedBiasGelu : public Function<FusedBiasGelu> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("bias and GELU");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("bias and GELU");
     const auto saved = context->get_saved_variables();
     static const auto operation = find_operator<Backward>("brim::bias_gelu_backward");
     auto [x_gradient, bias_gradient] =

@@ -62,8 +62,7 @@ class FusedLayerNorm : public Function<FusedLayerNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("layer norm");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("layer norm");
     const auto saved = context->get_saved_variables();
     const at::Tensor& sum = saved[0];
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());

@@ -30,8 +30,7 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    refuse_second_gradient("batch norm and convolution");
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const BackwardPass pass("batch norm and convolution");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[3];
     const NormMoments moments = {saved[4], saved[5]};
@@ -39,11 +38,12 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
                          context->needs_input_grad(2);
     const bool of_weight = context->needs_input_grad(3);
     // The other gradient takes no more of y than its layout, which is x's.
-    const at::Tensor y = of_weight ? norm_again(x, saved[1], saved[2], moments) : x;
+    at::Tensor y = of_weight ? norm_again(x, saved[1], saved[2], moments) : x;
     auto [y_gradient, weight_gradient] =
         convolution_gradients(gradients[0].to(x.scalar_type()), y, weight,
                               steps_of(context->saved_data["steps"].toIntVector()),
                               context->saved_data["groups"].toInt(), of_norm, of_weight);
+    y.reset();
     NormGradients of;
     if (of_norm) of = norm_gradients(y_gradient, x, saved[1], saved[2], moments);
     return {of.x, of.weight, of.bias, weight_gradient, {}, {}, {}, {}, {}, {}};
@@ -53,7 +53,8 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
 }  // namespace
 
 bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight) {
-  return type_of_product(x) == x.scalar_type() && type_of_product(weight) == x.scalar_type();
+  return has_fused_kernels(x) && type_of_product(x) == x.scalar_type() &&
+         type_of_product(weight) == x.scalar_type();
 }
 
 at::Tensor fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm, double momentum,

@@ -1,8 +1,9 @@
-// What the way from a model to a fused operator takes: the operator by its name, and the rule that
-// its gradient has none.
+// What the way from a model to a fused operator takes: the operator by its name, the surroundings
+// of its backward pass, and the formats that it computes in.
 #pragma once
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -23,13 +24,21 @@ c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-/// For a backward pass: throws c10::NotImplementedError where its own gradient is wanted. `name` is
-/// for people: "batch norm".
-inline void refuse_second_gradient(const char* name) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(), "fused ", name,
-                              ": its gradient has no gradient; turn fused operations off "
-                              "(precision.fused = false)");
-}
+/// While a backward pass runs: its operators are not recorded, and compute in the formats that
+/// forward has chosen, whatever autocast is on around backward(). Throws c10::NotImplementedError
+/// where the pass's own gradient is wanted; `name` is for people: "batch norm".
+class BackwardPass {
+ public:
+  explicit BackwardPass(const char* name) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(), "fused ", name,
+                                ": its gradient has no gradient; turn fused operations off "
+                                "(precision.fused = false)");
+  }
+
+ private:
+  at::AutoDispatchBelowADInplaceOrView below_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+};
 
 /// What a matrix product or a convolution computes x in: autocast's format where that is on.
 inline at::ScalarType type_of_product(const at::Tensor& x) {

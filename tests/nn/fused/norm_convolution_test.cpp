@@ -64,7 +64,8 @@ std::vector<Job> jobs() {
           {{2, 8, 3, 3}, options(8, 64, 3).bias(true)}};
 }
 
-Results pass(const Job& job, at::ScalarType type, bool after, bool autocast = false) {
+Results pass(const Job& job, at::ScalarType type, bool after, bool autocast = false,
+             bool autocasts_backward = false) {
   Layers layers = make_layers(job.options, autocast ? at::kFloat : type, /*fused=*/true);
   at::manual_seed(9);
   const at::Tensor x = images(job.sizes, type).requires_grad_();
@@ -74,7 +75,9 @@ Results pass(const Job& job, at::ScalarType type, bool after, bool autocast = fa
     y = after ? layers.convolution->forward_after(layers.norm, x)
               : layers.convolution->forward(layers.norm->forward_relu(x));
   }
-  y.backward(at::randn(y.sizes(), at::kDouble).to(y.scalar_type()));
+  const at::Tensor g = at::randn(y.sizes(), at::kDouble).to(y.scalar_type());
+  const amp::Autocast scope(c10::kCPU, {.compute = at::kBFloat16, .autocast = autocasts_backward});
+  y.backward(g);
   return {{"y", y.detach()},
           {"x", x.grad()},
           {"norm's weight", layers.norm->weight.grad()},
@@ -99,6 +102,15 @@ TEST(FusedNormConvolution, GivesWhatTheTwoGiveToTheBit) {
     }
     expect_same(pass(job, at::kBFloat16, true, /*autocast=*/true),
                 pass(job, at::kBFloat16, false, /*autocast=*/true));
+  }
+}
+
+TEST(FusedNormConvolution, AutocastAroundBackwardChangesNothing) {
+  const Job job = {{2, 8, 2, 2},  // few enough pixels for a product in bf16 as well
+                   torch::nn::Conv2dOptions(8, 64, 3).padding(1).bias(false)};
+  for (const bool after : {true, false}) {
+    expect_same(pass(job, at::kFloat, after, false, /*autocasts_backward=*/true),
+                pass(job, at::kFloat, after));
   }
 }
 
