@@ -131,7 +131,7 @@ def measure_peer(tool, case, python, largest):
 def write_table(args, tree, rows, results, peers):
     """What there is after each case, so that it outlives an end before the last one."""
     date = datetime.date.today().isoformat()
-    named = "_".join(args.models.split(","))
+    named = "_".join([args.models, args.precisions, args.optimizers, args.caps]).replace(",", "-")
     out = SOURCE / "benchmarks" / "results" / f"tuning_{date}_{named}.md"
     out.write_text("\n".join([
         f"# {date}, the batch tuner on the CPU", "",
