@@ -1,22 +1,28 @@
 #include "framework/train/evaluation.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
-#include <optional>
+#include <algorithm>
+#include <string>
 
 #include "framework/amp/autocast.h"
+#include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
 
 namespace brim::train {
+namespace {
 
-at::Tensor evaluation_sums(Parts& parts, const Inputs& all_inputs, int64_t micro) {
+/// Throws c10::OutOfMemoryError, in whatever mode the model then is.
+at::Tensor sums_in_passes(Parts& parts, const Inputs& all_inputs, int64_t batch, int64_t pass) {
   const at::NoGradGuard no_grad;
   std::optional<optim::Ema::Swap> averaged;
   if (parts.ema) averaged.emplace(*parts.ema);
   parts.model->eval();
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  const auto inputs = all_inputs.evaluation(micro, timeline);
+  const auto inputs = all_inputs.evaluation(batch, pass, timeline);
   at::Tensor sums;
   while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
     const amp::Autocast autocast(parts.device.type(), parts.precision);
@@ -26,6 +32,44 @@ at::Tensor evaluation_sums(Parts& parts, const Inputs& all_inputs, int64_t micro
   }
   parts.model->train();
   return sums;
+}
+
+/// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
+std::optional<at::Tensor> try_in_passes(Parts& parts, const Inputs& inputs, int64_t batch,
+                                        int64_t pass, std::string& shortage) {
+  try {
+    return sums_in_passes(parts, inputs, batch, pass);
+  } catch (const c10::OutOfMemoryError& error) {
+    shortage = error.what_without_backtrace();
+  }
+  parts.model->train();
+  return std::nullopt;
+}
+
+}  // namespace
+
+at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro) {
+  const int64_t batch = inputs.evaluation_batch(micro);
+  int64_t pass = std::min(batch, std::max<int64_t>(1, parts.eval_data->size()));
+  std::string shortage;
+  for (;;) {
+    if (const auto sums = try_in_passes(parts, inputs, batch, pass, shortage)) return *sums;
+    if (pass == 1) {
+      throw Error(Exit::kResource,
+                  "out of memory in the evaluation, with one sample a pass: {}. Choose a smaller "
+                  "model or smaller samples, or give the job more memory (device.memory_gib)",
+                  shortage);
+    }
+    log::warning("evaluation with {} samples a pass: {}. It is done again with {}", pass, shortage,
+                 (pass + 1) / 2);
+    pass = (pass + 1) / 2;
+  }
+}
+
+std::optional<at::Tensor> try_evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro) {
+  std::string shortage;
+  const int64_t batch = inputs.evaluation_batch(micro);
+  return try_in_passes(parts, inputs, batch, batch, shortage);
 }
 
 }  // namespace brim::train

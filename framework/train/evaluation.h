@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "framework/train/inputs.h"
 #include "framework/train/parts.h"
@@ -11,8 +12,13 @@
 namespace brim::train {
 
 /// The task's sums over this rank's part of the evaluation data, with the averaged weights where
-/// the job keeps an average; `micro` samples a pass where the recipe gives no size. Where a stop
-/// is asked for, of a part of the data, or undefined. The model is in training mode afterwards.
+/// the job keeps an average; `micro` samples a pass where the recipe gives no size. Where memory
+/// runs out, the data are gone over again in passes half as large. Where a stop is asked for, of a
+/// part of the data, or undefined. The model is in training mode afterwards. Throws
+/// Error(kResource) where a single sample is too much.
 at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
+
+/// The same, but nullopt where memory runs out.
+std::optional<at::Tensor> try_evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
 
 }  // namespace brim::train

@@ -21,6 +21,10 @@ data::InputOptions input_options(const JobConfig& job, const data::Dataset& data
       .mix = job.data.augment.mix};
 }
 
+int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro) {
+  return (job.data.prefetch + 2) * micro * sample_bytes;
+}
+
 Inputs::Inputs(const JobConfig& job, const Parts& parts)
     : job_(job),
       parts_(parts),
@@ -52,11 +56,11 @@ std::unique_ptr<data::DevicePrefetcher> Inputs::training(int64_t finished_steps,
                                                   finished_steps % parts_.steps_per_epoch);
 }
 
-std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t micro,
+std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t batch, int64_t pass,
                                                            Timeline& timeline) const {
   data::LoaderOptions options = share(job_.data.eval_options());
-  options.micro_batch = job_.eval.batch.value_or(micro);
-  options.global_batch = options.micro_batch * options.world;
+  options.micro_batch = pass;
+  options.global_batch = batch * options.world;
   return std::make_unique<data::DevicePrefetcher>(*parts_.eval_data, options, options_, timeline);
 }
 

@@ -17,6 +17,9 @@ namespace brim::train {
 data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
                                  at::Device device, bool channels_last, at::ScalarType dtype);
 
+/// What batches under way take beside tensors, at most: `micro` samples each.
+int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro);
+
 /// Belongs to one trainer; job and parts outlive it.
 class Inputs {
  public:
@@ -27,8 +30,12 @@ class Inputs {
   std::unique_ptr<data::DevicePrefetcher> training(int64_t finished_steps, int64_t micro,
                                                    std::shared_ptr<data::Shares> shares,
                                                    Timeline& timeline) const;
-  /// All evaluation samples, once, by `micro` where the recipe gives no size.
-  std::unique_ptr<data::DevicePrefetcher> evaluation(int64_t micro, Timeline& timeline) const;
+  /// All evaluation samples, once, `batch` a rank at a time, in passes of at most `pass`. Which of
+  /// them are this rank's follows from `batch` alone.
+  std::unique_ptr<data::DevicePrefetcher> evaluation(int64_t batch, int64_t pass,
+                                                     Timeline& timeline) const;
+  /// Samples of such a batch: the recipe's, or `micro` where it gives none.
+  int64_t evaluation_batch(int64_t micro) const { return job_.eval.batch.value_or(micro); }
 
  private:
   data::LoaderOptions share(data::LoaderOptions options) const;
