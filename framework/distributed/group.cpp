@@ -134,16 +134,22 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   return group;
 }
 
-Pending Group::start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what) {
+template <class Collective>
+Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective collective) {
   Pending pending;
   if (is_alone()) return pending;
   std::vector<at::Tensor> tensors = {tensor};
-  c10d::AllreduceOptions options;
-  options.reduceOp = operation(how);
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
-  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->allreduce(tensors, options); });
+  guarded(*watchdog_, what, [&] { pending.work_ = collective(tensors); });
   return pending;
+}
+
+Pending Group::start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation(how);
+  return start(tensor, what,
+               [&](auto& tensors) { return process_group_->allreduce(tensors, options); });
 }
 
 void Group::all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what) {
@@ -151,15 +157,10 @@ void Group::all_reduce(const at::Tensor& tensor, Reduce how, std::string_view wh
 }
 
 Pending Group::start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root) {
-  Pending pending;
-  if (is_alone()) return pending;
-  std::vector<at::Tensor> tensors = {tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  pending.watchdog_ = watchdog_.get();
-  pending.what_ = what;
-  guarded(*watchdog_, what, [&] { pending.work_ = process_group_->broadcast(tensors, options); });
-  return pending;
+  return start(tensor, what,
+               [&](auto& tensors) { return process_group_->broadcast(tensors, options); });
 }
 
 void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t root) {

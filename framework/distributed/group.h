@@ -102,6 +102,9 @@ class Group {
  private:
   explicit Group(Ranks ranks);
   [[noreturn]] void fail(std::string_view what, const std::exception& error);
+  /// `collective(tensors)` begins it and returns its c10d::Work.
+  template <class Collective>
+  Pending start(const at::Tensor& tensor, std::string_view what, Collective collective);
 
   Ranks ranks_;
   c10::intrusive_ptr<c10d::Store> store_;
