@@ -28,7 +28,7 @@ int environment_command(bool as_json) {
   environment::Software software;
   software.libtorch = TORCH_VERSION;
   software.why_no_cuda = cuda.why_not;
-  if (cuda.backend != nullptr) software.cuda_runtime = cuda.backend->runtime_version();
+  if (cuda.backend != nullptr) software.cuda_runtime = cuda.backend->libraries().at("cuda");
   auto results = environment::examine(environment::look_around(std::move(software)));
   std::ranges::move(doctor::self_test(), std::back_inserter(results));
   if (stop_requested()) throw Error(Exit::kStopped, "stopped during the self-test");

@@ -1,6 +1,7 @@
 // device::CudaBackend on the CUDA runtime and LibTorch's caching allocator.
 
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/cuda/memory_snapshot.h>
 
+#include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "framework/cuda/graph_recorder.h"
@@ -55,10 +57,13 @@ class Backend final : public device::CudaBackend {
     return version_text(version);
   }
 
-  std::string runtime_version() const override {
-    int version = 0;
-    C10_CUDA_CHECK(cudaRuntimeGetVersion(&version));
-    return version_text(version);
+  std::map<std::string, std::string> libraries() const override {
+    int runtime = 0;
+    C10_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+    const long cudnn = at::detail::getCUDAHooks().versionRuntimeCuDNN();  // 91300 is 9.13.0
+    return {{"cuda", version_text(runtime)},
+            {"cudnn", fmt::format("{}.{}.{}", cudnn / 10000, cudnn / 100 % 100, cudnn % 100)},
+            {"nccl", c10d::getNcclVersion()}};
   }
 
   device::CudaMemory memory(int device) const override {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -37,9 +38,10 @@ class CudaBackend {
   virtual std::string name(int device) const = 0;
   /// 90 for compute capability 9.0.
   virtual int compute_capability(int device) const = 0;
-  /// "13.0" of the driver and of the runtime.
+  /// "13.0": the newest CUDA that the driver runs.
   virtual std::string driver_version() const = 0;
-  virtual std::string runtime_version() const = 0;
+  /// Versions of what it was linked with: "cuda" (the runtime), "cudnn", "nccl".
+  virtual std::map<std::string, std::string> libraries() const = 0;
   virtual CudaMemory memory(int device) const = 0;
   virtual void reset_peak(int device) const = 0;
   virtual void release_cached() const = 0;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
@@ -78,10 +79,11 @@ json run_record(const RunRecord& run) {
   for (const char* name : kVariables) {
     if (const char* value = std::getenv(name)) environment[name] = value;
   }
+  json versions = run.libraries;
+  versions.update({{"brim", brim_version()}, {"commit", brim_commit()}});
   std::error_code no_folder;
   return {
-      {"versions",
-       {{"brim", brim_version()}, {"commit", brim_commit()}, {"libtorch", run.libtorch}}},
+      {"versions", std::move(versions)},
       {"machine", machine_record()},
       {"device", run.device},
       {"started", timestamp()},

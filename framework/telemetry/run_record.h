@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -23,9 +24,9 @@ std::string brim_commit();
 nlohmann::json machine_record();
 
 struct RunRecord {
-  std::vector<std::string> command;  // argv
-  std::string libtorch;              // version; this folder doesn't see LibTorch
-  std::string device;                // "cpu", "cuda:0 (NVIDIA H200)"
+  std::vector<std::string> command;              // argv
+  std::map<std::string, std::string> libraries;  // versions of LibTorch and what it uses, by name
+  std::string device;                            // "cpu", "cuda:0 (NVIDIA H200)"
   int64_t seed = 0;
   int64_t ranks = 1;
   std::string launch = "";  // names the launch; a restarted one finds its run by it

@@ -56,7 +56,7 @@ def test_the_file_holds_what_was_measured(bench):
         assert 0 < summary["step_p50_s"] <= summary["step_p95_s"]
     environment_ = file["environment"]
     assert environment_["machine"]["cores"] >= 1 and environment_["build"]["commit"]
-    assert environment_["libtorch"] == "2.11.0" and environment_["device"] == "cpu"
+    assert environment_["libraries"] == {"libtorch": "2.11.0"} and environment_["device"] == "cpu"
     assert environment_["build"]["flags"] and environment_["build"]["compiler"]
     assert (root / "benchmarks/baselines/small.json").read_text() == (root / "F.json").read_text()
 
@@ -235,3 +235,13 @@ def test_a_bench_is_no_rank_of_a_launcher():
     done = subprocess.run([TRAINER, "bench", *map(str, SMALL)], env=launched, text=True,
                           capture_output=True, timeout=600)
     assert done.returncode == 2 and "starts its runs itself" in done.stderr
+
+
+def test_runs_of_several_ranks_are_measured_whole(tmp_path):
+    done = trainer("bench", *SMALL, "--repeats", 1, "--devices", "cpu,cpu", "--out", tmp_path / "F.json",
+                   cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    file = json.loads((tmp_path / "F.json").read_text())
+    assert file["environment"]["ranks"] == 2
+    [run] = file["variants"][0]["runs"]
+    assert run["samples_per_step"] == 64 and run["phases_s"]["communication"] > 0

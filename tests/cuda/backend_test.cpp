@@ -20,7 +20,10 @@ TEST_F(Gpu, DescribesItself) {
   EXPECT_THAT(backend().name(0), testing::Not(testing::IsEmpty()));
   EXPECT_GE(backend().compute_capability(0), 75);
   EXPECT_THAT(backend().driver_version(), testing::MatchesRegex("[0-9]+\\.[0-9]+"));
-  EXPECT_EQ(backend().runtime_version(), "13.0");
+  const auto libraries = backend().libraries();
+  EXPECT_EQ(libraries.at("cuda"), "13.0");
+  EXPECT_TRUE(libraries.at("cudnn").starts_with("9.")) << libraries.at("cudnn");
+  EXPECT_TRUE(libraries.at("nccl").starts_with("2.")) << libraries.at("nccl");
 }
 
 TEST_F(Gpu, CountsMemoryAndKeepsThePeak) {

@@ -81,6 +81,18 @@ TEST(BenchFile, EnergyIsToldOfOneGpu) {
   EXPECT_NE(report(bench).find("; 330 W on the first GPU"), std::string::npos) << report(bench);
 }
 
+TEST(BenchFile, WhatSlowedAGpuIsSaidOnce) {
+  BenchResult bench = result();
+  for (MeasuredRun& each : bench.variants[0].runs) {
+    each.conditions["gpus"] = {{{"index", 0}, {"throttle", {"the power limit"}}},
+                               {{"index", 1}, {"throttle", json::array()}}};
+  }
+  EXPECT_NE(report(bench).find("clocks were held meanwhile by the power limit\n"),
+            std::string::npos)
+      << report(bench);
+  EXPECT_EQ(report(result()).find("clocks"), std::string::npos);
+}
+
 TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {
   const json good = to_json(result());
   EXPECT_EQ(complaint(good), "");

@@ -18,7 +18,7 @@ TEST(RunRecord, HoldsWhatMakesARunUnderstandable) {
   ::setenv("OMP_NUM_THREADS", "7", 1);
   ::unsetenv("SLURM_JOB_ID");
   const json record = run_record({.command = {"trainer", "--recipe", "x.toml"},
-                                  .libtorch = "2.11.0",
+                                  .libraries = {{"libtorch", "2.11.0"}},
                                   .device = "cpu",
                                   .seed = 42});
   EXPECT_EQ(record["versions"]["brim"], brim_version());

@@ -100,8 +100,8 @@ class Bench {
                     /*allow_exceptions=*/false);
     variant.job = record.is_object() ? record.value("job", json::object()) : json::object();
     if (!record.is_object() || index != 0) return;
-    result_.environment["libtorch"] =
-        record.value(json::json_pointer("/versions/libtorch"), json());
+    json& libraries = result_.environment["libraries"] = record.value("versions", json::object());
+    for (const char* own : {"brim", "commit"}) libraries.erase(own);  // the build's
     result_.environment["device"] = record.value("device", json());
     result_.environment["ranks"] = record.value("ranks", json());
     result_.environment["variables"] = record.value("environment", json::object());

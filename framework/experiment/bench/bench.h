@@ -41,7 +41,7 @@ struct BenchResult {
   std::string started;  // timestamp()
   double seconds = 0.0;
   int64_t repeats = 0;
-  nlohmann::json environment;  // fingerprint(), "libtorch", "device", "variables"
+  nlohmann::json environment;  // fingerprint(), "libraries", "device", "variables"
   std::vector<BenchVariant> variants = {};
 };
 

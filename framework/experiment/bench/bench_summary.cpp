@@ -1,10 +1,12 @@
 #include "framework/experiment/bench/bench_summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,19 @@ double worst_condition(const BenchResult& result, const char* name) {
   return worst;
 }
 
+/// Why clocks of GPUs were held down in any run, each once.
+std::set<std::string> throttle_reasons(const BenchResult& result) {
+  std::set<std::string> reasons;
+  for (const BenchVariant& variant : result.variants) {
+    for (const MeasuredRun& run : variant.runs) {
+      for (const json& gpu : run.conditions.value("gpus", json::array())) {
+        for (const json& reason : gpu.at("throttle")) reasons.insert(reason.get<std::string>());
+      }
+    }
+  }
+  return reasons;
+}
+
 std::vector<std::string> doubts(const BenchResult& result) {
   std::vector<std::string> lines;
   const auto& runs = result.variants[0].runs;
@@ -139,6 +154,10 @@ std::vector<std::string> doubts(const BenchResult& result) {
   }
   if (worst_condition(result, "heat_throttles") > 0) {
     lines.emplace_back("the processor was slowed by heat meanwhile");
+  }
+  if (const auto reasons = throttle_reasons(result); !reasons.empty()) {
+    lines.push_back(
+        fmt::format("a GPU's clocks were held meanwhile by {}", fmt::join(reasons, ", ")));
   }
   if (const double seconds = worst_condition(result, "quota_throttled_s"); seconds > 0) {
     lines.push_back(fmt::format("the container's quota held a run up for {:.1f} s", seconds));

@@ -142,6 +142,7 @@ void Watch::look_at_gpus() {
     note(lists, "power_w", gpu.power_w);
     json& reasons = lists["throttle"];
     if (reasons.is_null()) reasons = json::array();
+    if (!gpu.is_slowed) continue;
     for (const std::string& reason : gpu.throttle.value_or(std::vector<std::string>())) {
       if (std::ranges::find(reasons, json(reason)) == reasons.end()) reasons.push_back(reason);
     }

@@ -26,7 +26,7 @@ class Watch {
   /// Since the construction: "others_cores" (processor time of other processes, in cores),
   /// "stolen_cores" (taken by the host of a virtual machine), "cpu_mhz", "heat_throttles" (times
   /// that the first core was slowed by heat), "quota_throttled_s", and for each GPU "sm_mhz",
-  /// "temperature_c", "power_w" (means), "throttle" (reasons). `own_cpu_s`: the run's part.
+  /// "temperature_c", "power_w" (means), "throttle" (what slowed it). `own_cpu_s`: the run's part.
   nlohmann::json finish(double own_cpu_s);
 
  private:

@@ -7,6 +7,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/base/timeline.h"
 #include "framework/base/units.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
 #include "framework/nn/flops.h"
 #include "framework/train/inputs.h"
@@ -17,25 +18,33 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kSamples = 2;  // one is too few for a batch norm of one pixel
-constexpr int64_t kSide = 2048;  // of the measured product's factors
+constexpr int64_t kSamples = 2;                   // one is too few for a batch norm of one pixel
+constexpr int64_t kSide = 2048, kGpuSide = 8192;  // of the measured product's factors
 constexpr double kMeasured_s = 1.0;
 constexpr int kFewestProducts = 3;
 
 /// Two operations for each multiply-add of the product, by the seconds of the fastest.
-double measured_flops(at::ScalarType type) {
+double measured_flops(c10::Device device, int64_t side, at::ScalarType type) {
   const at::NoGradGuard no_grad;
-  const at::Tensor a = at::randn({kSide, kSide}).to(type), b = at::randn({kSide, kSide}).to(type);
+  const auto options = at::device(device).dtype(at::kFloat);
+  const at::Tensor a = at::randn({side, side}, options).to(type);
+  const at::Tensor b = at::randn({side, side}, options).to(type);
+  const auto finish = [&] {
+    if (device.is_cuda()) device::cuda().backend->synchronize(device.index());
+  };
+  finish();
   double best_s = 0;
   const double start_s = now_s();
   for (int i = 0; i < kFewestProducts || now_s() - start_s < kMeasured_s; ++i) {
     const double before_s = now_s();
     at::mm(a, b);
+    finish();
     const double taken_s = now_s() - before_s;
     if (i == 0) continue;
     best_s = best_s > 0 ? std::min(best_s, taken_s) : taken_s;
   }
-  return 2.0 * kSide * kSide * kSide / best_s;
+  const auto factor = static_cast<double>(side);
+  return 2.0 * factor * factor * factor / best_s;
 }
 
 at::ScalarType type_of(const std::string& format) {
@@ -99,9 +108,14 @@ std::string to_text(const ModelSummary& summary) {
 }
 
 Peak peak_of(const std::string& gpu, const std::string& format) {
-  if (!gpu.empty()) return {device::peak_flops(gpu, format), "data sheet of " + gpu};
-  return {measured_flops(type_of(format)),
-          fmt::format("measured: products of {0}×{0} matrices in {1}", kSide, format)};
+  const double known = gpu.empty() ? 0 : device::peak_flops(gpu, format);
+  if (known > 0) return {known, "data sheet of " + gpu};
+  if (!gpu.empty() && device::cuda().backend == nullptr) return {};
+  const c10::Device device = gpu.empty() ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
+  const int64_t side = gpu.empty() ? kSide : kGpuSide;
+  amp::apply_tf32({.tf32 = format == "tf32"});
+  return {measured_flops(device, side, type_of(format)),
+          fmt::format("measured: products of {0}×{0} matrices in {1}", side, format)};
 }
 
 }  // namespace brim::train

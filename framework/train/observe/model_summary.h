@@ -36,8 +36,8 @@ struct Peak {
 };
 
 /// Of a device's matrix products in "bf16", "fp16", "tf32", "fp32" or "fp64": from the table of
-/// GPUs where `gpu` names one there, else the best of a few products measured on this CPU, which
-/// takes about a second. flops is 0 for a GPU that is not in the table.
+/// GPUs where `gpu` names one there, else the best of a few products measured on the first GPU, or
+/// on this CPU where `gpu` is empty, which takes about a second. flops is 0 where neither can be.
 Peak peak_of(const std::string& gpu, const std::string& format);
 
 }  // namespace brim::train
