@@ -8,6 +8,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/device/choice.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/device/device_list.h"
 #include "framework/launch/launcher.h"
 
@@ -17,10 +19,10 @@ namespace {
 constexpr std::string_view kOption = "--devices";
 
 /// The arguments with `device` in the list's place.
-std::vector<std::string> command(int argc, char** argv, const std::string& device) {
+std::vector<std::string> command(std::span<char* const> arguments, const std::string& device) {
   std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe")};
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
     if (word == kOption) {
       ++i;
     } else if (!word.starts_with(std::string(kOption) + "=")) {
@@ -29,6 +31,26 @@ std::vector<std::string> command(int argc, char** argv, const std::string& devic
   }
   words.insert(words.end(), {std::string(kOption), device});
   return words;
+}
+
+/// Runs this program once for each of the selection's ranks, where they are several, and returns
+/// the exit status; nullopt where this process is to train.
+std::optional<int> launch_ranks(const device::Selection& selection,
+                                std::span<char* const> arguments) {
+  if (selection.ranks < 2) return std::nullopt;
+  const bool is_cpu = selection.where == device::Selection::Where::kCpu;
+  launch::LaunchOptions launch;
+  launch.command = command(arguments, is_cpu ? "cpu" : "cuda");
+  launch.ranks_per_node = selection.ranks;
+  return launch::launch(launch);
+}
+
+void require_one_device(const device::DeviceConfig& config) {
+  if (device::parse_device_list(config.select).ranks < 2) return;
+  throw Error(Exit::kRecipe,
+              "device '{}': a launcher has started this rank already; name one device or none, and "
+              "choose GPUs by CUDA_VISIBLE_DEVICES",
+              config.select);
 }
 
 }  // namespace
@@ -51,21 +73,22 @@ device::Selection place(device::DeviceConfig& config) {
   return selection;
 }
 
-std::optional<int> launch_ranks(const device::Selection& selection, int argc, char** argv) {
-  if (selection.ranks < 2) return std::nullopt;
-  const bool is_cpu = selection.where == device::Selection::Where::kCpu;
-  launch::LaunchOptions launch;
-  launch.command = command(argc, argv, is_cpu ? "cpu" : "cuda");
-  launch.ranks_per_node = selection.ranks;
-  return launch::launch(launch);
-}
-
-void require_one_device(const device::DeviceConfig& config) {
-  if (device::parse_device_list(config.select).ranks < 2) return;
-  throw Error(Exit::kRecipe,
-              "device '{}': a launcher has started this rank already; name one device or none, and "
-              "choose GPUs by CUDA_VISIBLE_DEVICES",
-              config.select);
+std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
+                               Placement& placement) {
+  placement.ranks = distributed::read_ranks();
+  device::DeviceConfig placed = config;
+  if (!placement.ranks.launcher.empty()) {
+    require_one_device(placed);
+  } else {
+    placement.selection = place(placed);
+    if (const auto status = launch_ranks(placement.selection, arguments)) return status;
+  }
+  placement.device =
+      device::choose_device(placed, placement.ranks.local_rank, placement.ranks.local_world);
+  if (placement.selection.where == device::Selection::Where::kGpus && placement.device.is_cpu()) {
+    log::warning("CUDA cannot use it: {}; training on the CPU", device::cuda().why_not);
+  }
+  return std::nullopt;
 }
 
 }  // namespace brim::cli

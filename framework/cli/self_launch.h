@@ -2,10 +2,14 @@
 // rank for each itself, as trainrun does.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <optional>
+#include <span>
 
 #include "framework/device/config.h"
 #include "framework/device/selection.h"
+#include "framework/distributed/ranks.h"
 
 namespace brim::cli {
 
@@ -14,11 +18,17 @@ namespace brim::cli {
 /// run runs. Throws as select_devices() does.
 device::Selection place(device::DeviceConfig& config);
 
-/// Runs this program once for each of the selection's ranks, where they are several, and returns
-/// the exit status; nullopt where this process is to train.
-std::optional<int> launch_ranks(const device::Selection& selection, int argc, char** argv);
+/// Where this process trains.
+struct Placement {
+  distributed::Ranks ranks;
+  device::Selection selection;  // its claims last as long as this
+  c10::Device device{c10::kCPU};
+};
 
-/// Throws Error(kRecipe) where `config` names several devices: under a launcher each rank has one.
-void require_one_device(const device::DeviceConfig& config);
+/// Under a launcher `placement` is the rank's device; throws Error(kRecipe) where the config names
+/// several. Without one it is what the config selects; where that is several devices, runs this
+/// program with these arguments once for each and returns the exit status. nullopt: go on there.
+std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
+                               Placement& placement);
 
 }  // namespace brim::cli

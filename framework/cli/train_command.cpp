@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,6 +27,7 @@
 #include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/job_record.h"
 #include "framework/train/parts.h"
@@ -107,6 +110,23 @@ void say_verdict(const std::filesystem::path& run) {
   }
 }
 
+/// What run.json says that the run computes with.
+std::map<std::string, std::string> libraries(c10::Device device) {
+  std::map<std::string, std::string> versions;
+  if (device.is_cuda()) versions = device::cuda().backend->libraries();
+  versions["libtorch"] = TORCH_VERSION;
+  return versions;
+}
+
+/// What the tuner would have found of a micro-batch that the recipe gives.
+void keep_room_for_loading(const train::JobConfig& job, const train::Parts& parts,
+                           device::Memory& memory) {
+  const int64_t world = parts.group->world();
+  const int64_t micro = std::min(job.batch.micro_or_all(), (*job.batch.global + world - 1) / world);
+  memory.keep_outside(memory.outside_bytes() + job.data.source->cache_bytes() +
+                      train::ring_bytes(job, parts.train_data->sample_bytes(), micro));
+}
+
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
                c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
                const std::optional<train::ProfileSteps>& profile,
@@ -137,7 +157,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;
     nlohmann::json record = telemetry::run_record({.command = std::move(command),
-                                                   .libtorch = TORCH_VERSION,
+                                                   .libraries = libraries(device),
                                                    .device = device.str(),
                                                    .seed = job.run.seed,
                                                    .ranks = group->world(),
@@ -151,6 +171,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     group->finish();
     return 0;
   }
+  if (!tuning && device.is_cpu()) keep_room_for_loading(job, parts, *memory);
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
   if (profile) trainer.profile(*profile);
   const Exit status = trainer.run();
@@ -171,21 +192,11 @@ int train_command(int argc, char** argv) {
   if (parsed.count("profile") != 0) {
     profile = train::read_profile_steps(parsed["profile"].as<std::string>());
   }
-  const distributed::Ranks ranks = distributed::read_ranks();
-  if (ranks.rank > 0) log::write_only_warnings();
+  if (distributed::read_ranks().rank > 0) log::write_only_warnings();
   train::JobConfig job = train::read_job(load_document(parsed));
-  device::DeviceConfig placed = job.device;  // the run's record says what the recipe says
-  device::Selection selection;               // its claims last as long as the run
-  if (!ranks.launcher.empty()) {
-    require_one_device(placed);
-  } else {
-    selection = place(placed);
-    if (const auto status = launch_ranks(selection, argc, argv)) return *status;
-  }
-  const c10::Device device = device::choose_device(placed, ranks.local_rank, ranks.local_world);
-  if (selection.where == device::Selection::Where::kGpus && device.is_cpu()) {
-    log::warning("CUDA cannot use it: {}; training on the CPU", device::cuda().why_not);
-  }
+  Placement here;
+  if (const auto status = start_ranks(job.device, {argv + 1, argv + argc}, here)) return *status;
+  const distributed::Ranks& ranks = here.ranks;
   train::RunFolderOptions where{.run_name = job.run.name,
                                 .output = {},
                                 .resume = {},
@@ -194,11 +205,11 @@ int train_command(int argc, char** argv) {
   if (parsed.count("output") != 0) where.output = parsed["output"].as<std::string>();
   if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
 
-  const auto group =
-      distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
+  const auto group = distributed::Group::connect(ranks, here.device, job.distributed.backend,
+                                                 job.distributed.limit());
   // What ends this rank is what the others should say.
   try {
-    return train_with(group, job, device, where, parsed.count("dry-run") != 0, profile,
+    return train_with(group, job, here.device, where, parsed.count("dry-run") != 0, profile,
                       {argv, argv + argc});
   } catch (const Error& error) {
     group->say_farewell(static_cast<int>(error.status()), error.what());

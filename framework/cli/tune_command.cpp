@@ -8,7 +8,7 @@
 
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/device/choice.h"
+#include "framework/cli/self_launch.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/job.h"
@@ -28,13 +28,13 @@ int tune_command(int argc, char** argv) {
     return 0;
   }
   train::JobConfig job = train::read_job(load_document(parsed));
-  const distributed::Ranks ranks = distributed::read_ranks();
-  const c10::Device device = device::choose_device(job.device, ranks.local_rank, ranks.local_world);
-  const auto group =
-      distributed::Group::connect(ranks, device, job.distributed.backend, job.distributed.limit());
-  const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
+  Placement here;
+  if (const auto status = start_ranks(job.device, {argv, argv + argc}, here)) return *status;
+  const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
+                                                 job.distributed.limit());
+  const auto memory = device::memory_of(here.device, job.device, group->ranks().local_world);
   const train::Tuning tuning = train::tune_batch(
-      job, device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
+      job, here.device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
   train::take(tuning, group->world(), job);
   if (group->is_first()) {
     fmt::print("{}", parsed.count("json") != 0 ? train::to_json(tuning).dump() + "\n"
