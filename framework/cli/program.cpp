@@ -59,7 +59,10 @@ int body(int argc, char** argv) {
     install_stop_handlers();
     return run(argc, argv);
   } catch (const c10::OutOfMemoryError& error) {
-    throw Error(Exit::kResource, "{}; lower batch.micro", error.what_without_backtrace());
+    throw Error(Exit::kResource,
+                "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or give the "
+                "job more memory (device.memory_gib)",
+                error.what_without_backtrace());
   }
 }
 

@@ -14,7 +14,8 @@ namespace brim::device {
 namespace {
 
 constexpr double kGib = 1 << 30;
-/// Of a GPU's free memory, for what NCCL and other libraries take beside LibTorch's allocator.
+/// Of what a job may take of a GPU: for CUDA's context, NCCL and other libraries, which LibTorch's
+/// allocator doesn't see.
 constexpr int64_t kCudaLibraries = int64_t{512} << 20;
 
 /// A line of /proc/self/status, as VmHWM; 0 where there is none.
@@ -77,8 +78,7 @@ class CpuMemory final : public Memory {
 class GpuMemory final : public Memory {
  public:
   GpuMemory(int device, const DeviceConfig& config)
-      : Memory(
-            limit(config, memory(device).total_bytes, memory(device).free_bytes - kCudaLibraries)),
+      : Memory(limit(config, memory(device).total_bytes, memory(device).free_bytes)),
         device_(device),
         total_bytes_(memory(device).total_bytes) {}
 
@@ -92,8 +92,7 @@ class GpuMemory final : public Memory {
   }
   void reset_peak() override { cuda().backend->reset_peak(device_); }
   void release_cached() override { cuda().backend->release_cached(); }
-  /// The context is taken before the limit is read, where it is what is free.
-  int64_t outside_bytes() const override { return 0; }
+  int64_t outside_bytes() const override { return kCudaLibraries; }
   void start_history() override { cuda().backend->start_memory_history(); }
   std::string snapshot() override { return cuda().backend->memory_snapshot(); }
   void synchronize() const override { cuda().backend->synchronize(device_); }
@@ -113,8 +112,13 @@ class GpuMemory final : public Memory {
 
 }  // namespace
 
-void Memory::leave_for_tensors(int64_t outside) {
-  set_cap(std::max<int64_t>(0, limit_bytes_ - std::max(outside, outside_bytes())));
+void Memory::keep_outside(int64_t bytes) {
+  kept_bytes_ = bytes;
+  leave_for_tensors();
+}
+
+void Memory::leave_for_tensors() {
+  set_cap(std::max<int64_t>(0, limit_bytes_ - std::max(kept_bytes_, outside_bytes())));
 }
 
 std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config, int64_t sharers) {

@@ -23,7 +23,8 @@ class Memory {
   virtual void reset_peak() = 0;
   virtual void release_cached() = 0;
   /// The most that the job has held beside tensors: on the CPU what the process has grown by since
-  /// this was made, batches being loaded included, pages of mapped files not.
+  /// this was made, batches being loaded included, pages of mapped files not; on a GPU an
+  /// allowance.
   virtual int64_t outside_bytes() const = 0;
   /// From now on every allocation is remembered, until snapshot().
   virtual void start_history() = 0;
@@ -35,8 +36,12 @@ class Memory {
 
   /// What the job may take in all.
   int64_t limit_bytes() const { return limit_bytes_; }
-  /// Leaves tensors what the limit leaves beside `outside` and what the job holds outside already.
-  void leave_for_tensors(int64_t outside = 0);
+  /// From now on tensors leave at least so much of the limit for what the job will hold beside
+  /// them.
+  void keep_outside(int64_t bytes);
+  /// Leaves tensors what the limit leaves beside that, or what the job holds beside them already
+  /// where that is more.
+  void leave_for_tensors();
 
  protected:
   explicit Memory(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -44,6 +49,7 @@ class Memory {
 
  private:
   int64_t limit_bytes_;
+  int64_t kept_bytes_ = 0;
 };
 
 /// The limit is the config's; where it gives none, what is free on the device now. `sharers` ranks

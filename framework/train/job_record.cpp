@@ -34,7 +34,8 @@ nlohmann::json job_record(const JobConfig& job, const Parts& parts) {
           {"channels_last", parts.channels_last},
           {"convolutions", has_convolutions},
           {"parameters", parameters},
-          {"micro_batch", job.batch.micro_or_all()}};
+          {"micro_batch", job.batch.micro_or_all()},
+          {"batch_statistics", has_statistics(*parts.model)}};
 }
 
 }  // namespace brim::train

@@ -200,6 +200,8 @@ void keep_norms_apart(Parts& parts) {
   parts.norms_wait = false;
 }
 
+bool has_statistics(const nn::Model& model) { return !model.buffers().empty(); }
+
 std::string_view precision_name(const amp::Precision& precision) {
   if (precision.compute == at::kBFloat16) return "bf16";
   if (precision.compute == at::kHalf) return "fp16";

@@ -61,6 +61,10 @@ Parts build_parts(const JobConfig& job, c10::Device device,
 /// the waits.
 void keep_norms_apart(Parts& parts);
 
+/// Whether how many samples are in a pass is part of what is learned: batch norms keep statistics
+/// of each. No other layer has buffers that a pass changes.
+bool has_statistics(const nn::Model& model);
+
 /// "bf16", "fp16", "tf32", "fp32", "fp64".
 std::string_view precision_name(const amp::Precision& precision);
 

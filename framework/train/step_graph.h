@@ -9,8 +9,8 @@
 // change. The gradient scaler's scale is a tensor on the device, which the recorded pass reads.
 //
 // Recorded work keeps its memory while other work runs, an evaluation for instance; who needs that
-// memory calls release(). The batch tuner's probes are run, not recorded, and so hold for training
-// with this too, but for the inputs' copy.
+// memory calls release(). The batch tuner's probes are run, not recorded: recordings take the
+// inputs' copy more, and what their own pool leaves unused.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -21,8 +21,6 @@ class StepStart {
   void remember();
   /// Puts everything back as it was at the last remember().
   void restore();
-  /// Whether a pass over fewer samples at a time leaves other buffers.
-  bool has_statistics() const { return !buffers_.empty(); }
 
  private:
   /// Of one type: then one kernel copies them all.

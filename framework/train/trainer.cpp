@@ -179,7 +179,11 @@ void Trainer::report_end(bool complete) {
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
     log::warning("{} training samples could not be read and were replaced by others", skipped);
   }
-  if (recorder_) recorder_->memory(step_.account());
+  const MemoryAccount memory = step_.account();
+  if (recorder_) recorder_->memory(memory);
+  log::info("memory: tensors took {} at most, the rest of the job {}, of {} that it may take",
+            format_bytes(memory.peak_bytes), format_bytes(memory.outside_bytes),
+            format_bytes(memory.limit_bytes));
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,
               progress_.best

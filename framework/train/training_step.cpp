@@ -49,6 +49,7 @@ TrainingStep::TrainingStep(const JobConfig& job, Parts& parts, int64_t finished_
 TakenStep TrainingStep::take() {
   if (micro_batch_.grow(finished_steps_)) {
     log::info("trying micro-batches of {} again", micro_batch_.size());
+    if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
     inputs_.reset();
     passes_->reset();
   }
@@ -209,9 +210,10 @@ void TrainingStep::make_room() {
   }
   log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
                finished_steps_ + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
-               step_start_.has_statistics()
+               has_statistics(*parts_.model)
                    ? "batch norms now see fewer samples at a time, which changes what is learned"
                    : "what is learned stays the same");
+  if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
 }
 
 void TrainingStep::start_inputs() {
@@ -251,6 +253,11 @@ void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradien
 at::Tensor TrainingStep::evaluation_sums() {
   passes_->release();  // an evaluation may need that memory
   return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
+}
+
+std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {
+  passes_->release();
+  return train::try_evaluation_sums(parts_, all_inputs_, micro_batch_.size());
 }
 
 int64_t TrainingStep::skipped_samples() const {

@@ -55,9 +55,11 @@ class TrainingStep {
   /// The same, but nullopt where memory runs out on any rank, which leaves weights as they were.
   std::optional<TakenStep> try_once();
 
-  /// Sums over the evaluation data, as this rank sees them, in passes of a micro-batch; of no use
-  /// after a stop was asked for.
+  /// Sums over the evaluation data, as this rank sees them, in passes of a micro-batch, or smaller
+  /// ones where memory runs out; of no use after a stop was asked for.
   at::Tensor evaluation_sums();
+  /// The same, but nullopt where memory runs out on this rank.
+  std::optional<at::Tensor> try_evaluation_sums();
 
   Timeline& timeline() { return timeline_; }
   /// StepValue by StepValue, of steps by their number. Whoever takes the steps looks at the losses:

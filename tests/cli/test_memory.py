@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainer import TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics, sets, trainer
+from trainer import (TRAINER, assert_same_tensors, environment, evaluations, latest_checkpoint, metrics, sets,
+                     trainer)
 
 RECIPE = """
 [model]
@@ -56,14 +57,19 @@ def micro_of(run):
     return int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
 
 
-@pytest.mark.parametrize("model, optimizer", [("mlp", "adamw"), ("small_cnn", "sgd")])
-def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optimizer):
+@pytest.mark.parametrize("model, optimizer, precision",
+                         [("mlp", "adamw", "fp32"), ("small_cnn", "sgd", "fp32"), ("mlp", "sgd", "fp16")])
+def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optimizer, precision):
     tuned, result = train("tuned", model, optimizer, device__memory_gib=0.4, batch__micro="auto",
-                          train__ema=0.9)
+                          train__ema=0.9, precision__mode=precision)
     assert result.returncode == 0, result.stderr
     micro = micro_of(tuned)
     assert 8 < micro < 30000 and micro % 8 == 0
-    plain, result = train("plain", model, optimizer, batch__micro=micro, train__ema=0.9)
+    # Where the size is part of what is learned, that is said and recorded.
+    assert (f"batch norms see {micro} samples at a time" in result.stderr) == (model == "small_cnn")
+    record = json.loads((tuned / "run.json").read_text())
+    assert record["job"]["batch_statistics"] == record["tuning"]["batch_statistics"] == (model == "small_cnn")
+    plain, result = train("plain", model, optimizer, batch__micro=micro, train__ema=0.9, precision__mode=precision)
     assert result.returncode == 0, result.stderr
     assert_same_tensors(latest_checkpoint(tuned), latest_checkpoint(plain))
     assert losses(tuned) == losses(plain)
@@ -115,15 +121,15 @@ def test_recomputed_blocks_learn_the_same_in_less_memory(train):
     assert result.returncode == 0, result.stderr
     assert_same_tensors(latest_checkpoint(kept), latest_checkpoint(twice))
 
-    def peak(**values):
+    def activations(**values):
         _, result = train("unused", "resnet18", **{**small, **values})
-        probes = json.loads((kept.parent / "unused" / "run.json").read_text())["tuning"]["probes"]
-        return max(probe["peak_bytes"] for probe in probes if probe["fits"])
+        assert result.returncode == 0, result.stderr
+        memory = json.loads((kept.parent / "unused" / "run.json").read_text())["tuning"]["memory"]
+        shutil.rmtree(kept.parent / "unused")
+        return memory["activations_bytes"]
     larger = {"data__height": 32, "data__width": 32, "data__samples": 512, "batch__global": 512,
               "device__memory_gib": 4}
-    without = peak(**larger)
-    shutil.rmtree(kept.parent / "unused")
-    assert peak(**larger, train__recompute=["*"]) < 0.95 * without
+    assert activations(**larger, train__recompute=["*"]) < 0.95 * activations(**larger)
 
 
 def test_an_unknown_block_is_refused_with_the_models_own(train):
@@ -147,9 +153,52 @@ def test_running_statistics_see_no_sample_twice(train):
     assert result.returncode == 0, result.stderr
     micro = int(re.findall(r"from its start with (\d+)", result.stderr)[-1])
     assert "batch norms" in result.stderr
+    changes = json.loads((whole / "run.json").read_text())["micro_batches"]
+    assert changes[-1] == {"step": 1, "micro": micro}
     parts, result = train("parts", "small_cnn", batch__global=20000, batch__micro=micro)
     assert result.returncode == 0, result.stderr
     assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(parts))
+
+
+def test_an_evaluation_that_runs_out_of_memory_is_done_again_in_halves(train):
+    small = {"batch__global": 200, "data__eval_samples": 60000}
+    halves, result = train("halves", device__memory_gib=0.2, eval__batch=60000, **small)
+    assert result.returncode == 0, result.stderr
+    assert "evaluation with 60000 samples a pass" in result.stderr
+    assert re.search(r"memory: tensors took .* of 204.8 MiB that it may take", result.stderr)
+    whole, result = train("whole", eval__batch=60000, **small)
+    assert result.returncode == 0 and "evaluation with" not in result.stderr
+    assert_same_tensors(latest_checkpoint(halves), latest_checkpoint(whole))
+    found, expected = evaluations(halves)[-1], evaluations(whole)[-1]
+    assert found["eval_top1"] == expected["eval_top1"]
+    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-5)
+
+
+def test_a_size_that_an_earlier_job_found_is_verified(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    cache = tmp_path / "cache"
+
+    def tune(*words):
+        done = subprocess.run([TRAINER, "tune", "--recipe", recipe, "--json", *words,
+                               *sets(model__hidden=300, device__memory_gib=0.3)], text=True, capture_output=True,
+                              env={**environment(), "XDG_CACHE_HOME": str(cache)}, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    first, again, fresh = tune(), tune(), tune("--fresh")
+    assert not first["was_known"] and len(first["probes"]) > 1
+    assert again["was_known"] and again["micro"] == first["micro"] and len(again["probes"]) == 1
+    assert not fresh["was_known"] and len(fresh["probes"]) > 1
+    # One that no longer fits is searched for anew, as is one that is damaged.
+    [saved] = cache.rglob("*.json")
+    text = saved.read_text()
+    saved.write_text(json.dumps({**json.loads(text), "micro": 29000}))
+    stale = tune()
+    assert not stale["was_known"] and stale["micro"] < 29000
+    assert json.loads(saved.read_text())["micro"] == stale["micro"]
+    saved.write_text(text[:-9])
+    assert not tune()["was_known"]
 
 
 def test_a_model_that_fits_nowhere_is_told_where_the_memory_would_go(train):
@@ -166,6 +215,20 @@ def test_a_model_that_fits_nowhere_is_told_where_the_memory_would_go(train):
 def test_a_wrong_fraction_is_refused(train, fraction):
     run, result = train("run", device__memory_fraction=fraction)
     assert result.returncode == 2 and "memory_fraction" in result.stderr
+    assert not run.exists()
+
+
+def test_a_fraction_is_of_what_the_device_has(train):
+    run, result = train("run", device__memory_fraction=0.5)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((run / "run.json").read_text())
+    total = min(size for size in (record["machine"]["memory_bytes"], record["machine"]["memory_limit_bytes"]) if size)
+    assert record["memory"]["limit_bytes"] == total // 2
+
+
+def test_more_than_there_is_is_refused(train):
+    run, result = train("run", device__memory_gib=1000000)
+    assert result.returncode == 5 and "is more than there is" in result.stderr
     assert not run.exists()
 
 
@@ -223,6 +286,20 @@ def test_trainer_tune_prints_the_probes_and_trains_nothing(tmp_path):
     assert not (tmp_path / "runs").exists()
     text = trainer("tune", "--recipe", recipe, *sets(device__memory_gib=0.4), cwd=tmp_path)
     assert text.returncode == 0 and "samples/s" in text.stdout
+
+
+def test_tune_starts_a_rank_for_each_device(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="mlp", optimizer="sgd"))
+    found = {}
+    for devices in ("cpu", "cpu,cpu"):
+        result = trainer("tune", "--recipe", recipe, "--json", "--fresh", "--devices", devices,
+                         *sets(device__memory_gib=0.4, batch__global=60000), cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        found[devices] = json.loads(result.stdout)
+    # Two ranks share the memory of the machine.
+    limits = [found[devices]["memory"]["limit_bytes"] for devices in ("cpu", "cpu,cpu")]
+    assert limits[0] == 2 * limits[1] and found["cpu,cpu"]["micro"] < found["cpu"]["micro"]
 
 
 def test_a_job_without_evaluation_is_tuned_without(tmp_path):

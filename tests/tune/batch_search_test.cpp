@@ -148,6 +148,22 @@ TEST(SearchBatch, EndsWhateverProbesSay) {
   EXPECT_LE(found.probes.size(), 16U);
 }
 
+TEST(VerifyBatch, OneProbeConfirmsASizeOrRefusesIt) {
+  const auto verified = [](double peak_mib, int64_t size) {
+    Device device(1000, linear(peak_mib, 0));
+    return verify_batch({.largest = 64, .unit = 2}, size, [&](int64_t asked) {
+      EXPECT_EQ(asked, size);
+      return device.run(asked);
+    });
+  };
+  EXPECT_EQ(verified(950, 64).size, 64);
+  EXPECT_EQ(verified(950, 64).probes.size(), 1U);
+  EXPECT_EQ(verified(970, 64).size, 0) << "the margin is gone";
+  EXPECT_EQ(verified(1001, 64).size, 0);
+  EXPECT_TRUE(verified(10, 66).probes.empty()) << "over the largest";
+  EXPECT_TRUE(verified(10, 7).probes.empty()) << "no multiple of the unit";
+}
+
 TEST(SmallestFastSize, IsWithinOnePercentOfTheBest) {
   Device device(8192, linear(300, 4));
   const SearchOptions options{.largest = kPlenty};

@@ -196,6 +196,15 @@ void Recorder::memory(const telemetry::MemoryAccount& account) const {
   telemetry::add_to_record(record_, "memory", to_json(account));
 }
 
+void Recorder::micro_batch(int64_t step, int64_t size) {
+  micro_batches_.emplace_back(step, size);
+  nlohmann::json changes = nlohmann::json::array();
+  for (const auto& [first, micro] : micro_batches_) {
+    changes.push_back({{"step", first}, {"micro", micro}});
+  }
+  telemetry::add_to_record(record_, "micro_batches", std::move(changes));
+}
+
 void Recorder::works(const std::vector<telemetry::RankWork>& works) {
   telemetry::add_works(window_.works, works);
   telemetry::add_works(all_works_, works);

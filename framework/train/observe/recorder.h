@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/base/timeline.h"
@@ -69,6 +70,8 @@ class Recorder {
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
   /// Where the memory went so far, for run.json.
   void memory(const telemetry::MemoryAccount& account) const;
+  /// From this step on passes have at most `size` samples, for run.json.
+  void micro_batch(int64_t step, int64_t size);
   /// What each rank did of a step, by rank, one or two steps later; empty for a rank alone.
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
@@ -113,6 +116,7 @@ class Recorder {
   Window window_;
   std::deque<PendingLine> pending_;
   std::vector<telemetry::RankWork> all_works_;
+  std::vector<std::pair<int64_t, int64_t>> micro_batches_;  // step and size, where it changed
   int64_t skipped_steps_ = 0;
   int64_t tokens_per_sample_ = 0;  // 0: samples are no tokens
 };

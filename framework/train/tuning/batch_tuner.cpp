@@ -65,13 +65,6 @@ std::optional<int64_t> known_size(distributed::Group& group, const TuningCache& 
   return size.item<int64_t>() > 0 ? std::optional(size.item<int64_t>()) : std::nullopt;
 }
 
-Tuning finished(Tuning tuning, device::Memory& memory, double start_s) {
-  memory.release_cached();
-  memory.leave_for_tensors();
-  tuning.seconds = now_s() - start_s;
-  return tuning;
-}
-
 }  // namespace
 
 Tuning tune_batch(JobConfig& job, c10::Device device,
@@ -90,24 +83,24 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
       tuning.search = tune::verify_batch(options, *known, run);
       tuning.was_known = tuning.search.size > 0;
-      tuning.micro = tuning.search.size;
-      tuning.account = prober.account();
-      if (tuning.was_known && how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
-      if (tuning.was_known) return finished(std::move(tuning), memory, start_s);
     }
-    tuning.search = tune::search_batch(options, run);
-    if (tuning.search.size == 0) {
-      refuse_to_fit(prober, options, shape);
-    }
+    if (!tuning.was_known) tuning.search = tune::search_batch(options, run);
+    if (tuning.search.size == 0) refuse_to_fit(prober, options, shape);
     tuning.micro = tuning.search.size;
-    if (job.batch.objective == tune::Objective::kThroughput) {
-      tuning.micro = tune::smallest_fast_size(tuning.search, options, run);
+    if (!tuning.was_known) {
+      if (job.batch.objective == tune::Objective::kThroughput) {
+        tuning.micro = tune::smallest_fast_size(tuning.search, options, run);
+      }
+      cache.remember(key, tuning.micro);
     }
     tuning.account = prober.account();
-    cache.remember(key, tuning.micro);
+    tuning.has_statistics = prober.has_statistics();
     if (how.explains) tuning.recomputed = prober.recomputed(tuning.micro);
+    memory.keep_outside(prober.outside_bytes(tuning.micro));
   }
-  return finished(std::move(tuning), memory, start_s);
+  memory.release_cached();
+  tuning.seconds = now_s() - start_s;
+  return tuning;
 }
 
 void take(const Tuning& tuning, int64_t world, JobConfig& job) {
@@ -120,6 +113,7 @@ nlohmann::json to_json(const Tuning& tuning) {
                            {"largest", tuning.search.size},
                            {"seconds", tuning.seconds},
                            {"was_known", tuning.was_known},
+                           {"batch_statistics", tuning.has_statistics},
                            {"probes", nlohmann::json::array()},
                            {"memory", to_json(tuning.account)}};
   for (const tune::Probe& probe : tuning.search.probes) {
@@ -157,16 +151,22 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
     if (probe.fits) fastest = std::max(fastest, tune::samples_per_s(probe));
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
+  const int64_t share = (*job.batch.global + world - 1) / world;
   text += fmt::format(
       "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
       "filled, {} "
       "left; {} probe{} in {:.1f} s{}\n",
-      tuning.micro, (*job.batch.global + world - 1) / world,
+      tuning.micro, share,
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
       format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
       tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
       tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
                        : "");
+  if (tuning.has_statistics && tuning.micro < share) {
+    text +=
+        fmt::format("batch norms see {} samples at a time: that size is part of what is learned\n",
+                    tuning.micro);
+  }
   text += tuning.account.table();
   if (tuning.recomputed) {
     const auto& [without, with] = *tuning.recomputed;

@@ -10,6 +10,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/input_shape.h"
+#include "framework/train/inputs.h"
 #include "framework/train/training_step.h"
 #include "framework/train/tuning/tuning_cache.h"
 
@@ -28,14 +29,15 @@ Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::
 tune::Probe Prober::run(int64_t size) {
   probe_job_.set_size(size, share_, group_->world());
   memory_.release_cached();
-  memory_.leave_for_tensors(beside_ + data_bytes(size));
+  memory_.keep_outside(outside_bytes(size));
   memory_.reset_peak();
   tune::Probe probe{.size = size};
   probe.fits = train(probe);
   if (device_.is_cpu()) {
-    beside_ = std::max(beside_, memory_.outside_bytes() - ring_bytes(size));
+    const int64_t ring = ring_bytes(job_, shape_.sample_bytes, size);
+    beside_ = std::max(beside_, memory_.outside_bytes() - ring);
   }
-  memory_.leave_for_tensors(beside_ + data_bytes(size));
+  memory_.keep_outside(outside_bytes(size));
   probe.peak_bytes = memory_.stats().peak_bytes;
   probe.cap_bytes = memory_.stats().cap_bytes;
   return agree(probe);
@@ -71,15 +73,11 @@ std::string Prober::key() const {
                     group_->world(), memory_);
 }
 
-/// Batches that are being loaded lie in memory of their own: pinned on a GPU's host, and on the
-/// CPU a part of what the job may take.
-int64_t Prober::ring_bytes(int64_t size) const {
-  return device_.is_cpu() ? (job_.data.prefetch + 2) * size * shape_.sample_bytes : 0;
-}
-
-/// Those, and what the data will keep in memory, as much as the recipe allows.
-int64_t Prober::data_bytes(int64_t size) const {
-  return ring_bytes(size) + (device_.is_cpu() ? shape_.cache_bytes : 0);
+/// Batches that are being loaded, and what the data will keep in memory, as much as the recipe
+/// allows: on a GPU's host they are no part of what the job may take.
+int64_t Prober::outside_bytes(int64_t size) const {
+  if (!device_.is_cpu()) return 0;
+  return beside_ + ring_bytes(job_, shape_.sample_bytes, size) + shape_.cache_bytes;
 }
 
 /// False where memory ran out on this rank, or on another one in the middle of a step.
@@ -96,6 +94,7 @@ bool Prober::train(tune::Probe& probe) {
     return false;
   }
   keep_norms_apart(*parts);
+  has_statistics_ = train::has_statistics(*parts->model);
   account_ = memory_account(*parts, memory_);
   // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
   const int64_t copy_bytes =
@@ -110,17 +109,23 @@ bool Prober::train(tune::Probe& probe) {
     is_built = false;
   }
   if (!all(is_built)) return false;
-  TrainingStep step(job_, *parts, /*finished_steps=*/0, {}, memory_);
+  std::optional<TrainingStep> step;
+  try {
+    step.emplace(job_, *parts, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
+  } catch (const c10::OutOfMemoryError&) {  // buckets of gradients
+    is_built = false;
+  }
+  if (!all(is_built)) return false;
   for (int i = 0; i < 2; ++i) {
     memory_.synchronize();
     const double start_s = now_s();
     bool fits = false;
     try {
-      fits = step.try_once().has_value();
+      fits = step->try_once().has_value();
     } catch (const c10::OutOfMemoryError&) {  // in the update
       if (!group_->is_alone()) throw;
     }
-    account_.modules = step.account().modules;
+    account_.modules = step->account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
     if (!fits) return false;
     memory_.synchronize();
@@ -129,15 +134,8 @@ bool Prober::train(tune::Probe& probe) {
     const int64_t passes = *job_.batch.global / group_->world() / probe.size;
     probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
   }
-  bool is_evaluated = true;
-  if (shape_.has_evaluation) {
-    try {
-      step.evaluation_sums();
-      memory_.synchronize();
-    } catch (const c10::OutOfMemoryError&) {
-      is_evaluated = false;
-    }
-  }
+  const bool is_evaluated = !shape_.has_evaluation || step->try_evaluation_sums().has_value();
+  memory_.synchronize();
   account_.peak_bytes = memory_.stats().peak_bytes;
   if (is_evaluated) fitted_ = account_;
   return is_evaluated;

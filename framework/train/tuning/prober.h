@@ -42,12 +42,14 @@ class Prober {
 
   /// Of the last size that fitted; where none has, of the last one.
   const MemoryAccount& account() const { return fitted_ ? *fitted_ : account_; }
+  /// Of the model (parts.h), once one was built.
+  bool has_statistics() const { return has_statistics_; }
+  /// What the job will hold beside tensors with micro-batches of `size`, as probes have seen it.
+  int64_t outside_bytes(int64_t size) const;
   /// For the cache: what the result depends on.
   std::string key() const;
 
  private:
-  int64_t ring_bytes(int64_t size) const;
-  int64_t data_bytes(int64_t size) const;
   bool train(tune::Probe& probe);
   bool all(bool own) { return !group_->any(!own, kProbeVote); }
   tune::Probe agree(const tune::Probe& own);
@@ -61,6 +63,7 @@ class Prober {
   ProbeJob probe_job_;
   MemoryAccount account_;  // of the last probe
   std::optional<MemoryAccount> fitted_;
+  bool has_statistics_ = false;
   int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
 };
 

@@ -30,9 +30,15 @@ struct MemorySections final : recipe::Config {
   JobConfig& job;
 };
 
-std::string device_name(c10::Device device) {
-  if (!device.is_cpu()) return device::cuda().backend->name(device.index());
-  return telemetry::machine_record().at("cpu").dump();
+/// The device's name and memory.
+std::string describe(c10::Device device) {
+  if (device.is_cpu()) {
+    const nlohmann::json machine = telemetry::machine_record();
+    return fmt::format("{}, {} bytes", machine.at("cpu").dump(), machine.at("memory_bytes").dump());
+  }
+  const auto& backend = *device::cuda().backend;
+  return fmt::format("{}, {} bytes", backend.name(device.index()),
+                     backend.memory(device.index()).total_bytes);
 }
 
 }  // namespace
@@ -44,7 +50,7 @@ std::string tuning_key(JobConfig& job, const std::string& input, c10::Device dev
   return fmt::format(
       "{}\ninput {}\nglobal {}, objective {}, {} ranks\n{}\nlimit {}\nBrim {} {}, LibTorch {}\n",
       recipe::print(sections), input, global, static_cast<int>(job.batch.objective), world,
-      device_name(device), std::floor(std::log(limit) / std::log(1.05)), telemetry::brim_version(),
+      describe(device), std::floor(std::log(limit) / std::log(1.05)), telemetry::brim_version(),
       telemetry::brim_commit(), TORCH_VERSION);
 }
 
