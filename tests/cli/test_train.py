@@ -128,14 +128,17 @@ def test_workers_do_not_change_what_is_learned(tmp_path):
 
 
 def test_deterministic_runs_share_every_bit(tmp_path):
-    for run, workers in (("a", 0), ("b", 3)):
-        result = trainer("--recipe", DIGITS, "--output", tmp_path / run,
-                         *sets(run__deterministic=True, model__name="small_cnn", train__steps=6,
-                               precision__mode="bf16", data__workers=workers))
+    # Run c ends after two steps at first, and goes on.
+    for run, steps, workers in (("a", 6, 0), ("b", 6, 3), ("c", 2, 1), ("c", 6, 2)):
+        result = trainer("--recipe", DIGITS, "--output", tmp_path / run, "--resume", "auto",
+                         *sets(run__deterministic=True, model__name="small_cnn", train__steps=steps,
+                               schedule__steps=6, telemetry__every_steps=1, precision__mode="bf16",
+                               data__workers=workers))
         assert result.returncode == 0, result.stderr
-    assert_same_tensors(latest_checkpoint(tmp_path / "a"), latest_checkpoint(tmp_path / "b"))
-    losses = [[line["loss"] for line in metrics(tmp_path / run) if "loss" in line] for run in "ab"]
-    assert losses[0] == losses[1]
+    losses = [[line["loss"] for line in metrics(tmp_path / run) if "loss" in line] for run in "abc"]
+    assert len(losses[0]) == 6 and losses[0] == losses[1] == losses[2]
+    for run in "bc":
+        assert_same_tensors(latest_checkpoint(tmp_path / "a"), latest_checkpoint(tmp_path / run))
 
 
 def test_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
