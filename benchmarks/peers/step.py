@@ -3,8 +3,9 @@
 
 The peer of benchmarks/step.toml. It trains on tensors that are on the device already, so the loader
 is no part of it. --mode plain: as a tutorial has it. --mode tuned: as an expert would, with the fused
-optimizer and a loss that is read every tenth step (benchmarks/run preloads tcmalloc too). --mode
-compile: that, and torch.compile of the model. Prints one JSON line: "step_s" is the median over the
+optimizer, cuDNN's own search for algorithms and a loss that is read every tenth step (benchmarks/run
+preloads tcmalloc too). --mode compile: that, and torch.compile of the model. --mode graphs: the same
+with mode="reduce-overhead", which is CUDA graphs on a GPU. Prints one JSON line: "step_s" is the median over the
 steps after warm-up, "growth_bytes" by how much the process's peak memory (VmHWM) grew from before
 the model on; on a GPU it is the peak of PyTorch's allocator.
 """
@@ -19,11 +20,13 @@ import time
 import torch
 import torchvision
 
+COMPILED = {"compile": {}, "graphs": {"mode": "reduce-overhead"}}
+
 
 def parse_arguments(description=__doc__):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", choices=["resnet18", "resnet50", "mlp"], default="resnet50")
-    parser.add_argument("--mode", choices=["plain", "tuned", "compile"], default="plain")
+    parser.add_argument("--mode", choices=["plain", "tuned", "compile", "graphs"], default="plain")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--batch", type=int, default=32)
@@ -97,7 +100,8 @@ def main():
     model = build_model(args)
     is_plain = args.mode == "plain"
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=not is_plain)
-    forward = torch.compile(model) if args.mode == "compile" else model
+    torch.backends.cudnn.benchmark = not is_plain
+    forward = torch.compile(model, **COMPILED[args.mode]) if args.mode in COMPILED else model
     read_every = 1 if is_plain else 10
 
     measured.mark()

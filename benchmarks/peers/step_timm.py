@@ -22,6 +22,7 @@ def main():
     if args.model == "mlp":
         raise SystemExit("step_timm.py: expected --model resnet18 or resnet50; timm has no such MLP")
     device = torch.device(args.device)
+    torch.backends.cudnn.benchmark = True
     images, labels = step.build_data(args)
     measured = step.Measured(args)
     model = timm.create_model(args.model, num_classes=1000)
