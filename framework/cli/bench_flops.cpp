@@ -1,5 +1,6 @@
 #include "framework/cli/bench_flops.h"
 
+#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,6 +29,16 @@ int64_t devices_of(const json& environment, const std::string& gpu) {
   return !gpu.empty() && ranks.is_number_integer() ? ranks.get<int64_t>() : 1;
 }
 
+/// None where it can't be measured: what was is worth more than that.
+train::Peak peak_of(const std::string& gpu, const std::string& format) {
+  try {
+    return train::peak_of(gpu, format);
+  } catch (const std::exception& error) {
+    log::warning("no peak of {} in {}: {}", gpu, format, error.what());
+    return {};
+  }
+}
+
 }  // namespace
 
 void add_model_figures(experiment::BenchResult& result) {
@@ -43,7 +54,7 @@ void add_model_figures(experiment::BenchResult& result) {
       continue;
     }
     const auto format = variant.job.value("precision", std::string("fp32"));
-    if (!peaks.contains(format)) peaks[format] = train::peak_of(gpu, format);
+    if (!peaks.contains(format)) peaks[format] = peak_of(gpu, format);
     variant.job["peak_flops"] =
         peaks[format].flops * static_cast<double>(devices_of(result.environment, gpu));
     variant.job["peak_source"] = peaks[format].source;

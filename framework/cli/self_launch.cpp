@@ -3,8 +3,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
@@ -16,22 +14,9 @@
 namespace brim::cli {
 namespace {
 
-constexpr std::string_view kOption = "--devices";
-
-/// The arguments with `device` in the list's place.
-std::vector<std::string> command(std::span<char* const> arguments, const std::string& device) {
-  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe")};
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view word = arguments[i];
-    if (word == kOption) {
-      ++i;
-    } else if (!word.starts_with(std::string(kOption) + "=")) {
-      words.emplace_back(word);
-    }
-  }
-  words.insert(words.end(), {std::string(kOption), device});
-  return words;
-}
+/// Tells the ranks that this program starts what kind of device is theirs, where the recipe names
+/// them all.
+constexpr const char* kRankDevice = "BRIM_RANK_DEVICE";
 
 /// Runs this program once for each of the selection's ranks, where they are several, and returns
 /// the exit status; nullopt where this process is to train.
@@ -39,8 +24,10 @@ std::optional<int> launch_ranks(const device::Selection& selection,
                                 std::span<char* const> arguments) {
   if (selection.ranks < 2) return std::nullopt;
   const bool is_cpu = selection.where == device::Selection::Where::kCpu;
+  ::setenv(kRankDevice, is_cpu ? "cpu" : "cuda", 1);
   launch::LaunchOptions launch;
-  launch.command = command(arguments, is_cpu ? "cpu" : "cuda");
+  launch.command = {std::filesystem::read_symlink("/proc/self/exe")};
+  launch.command.insert(launch.command.end(), arguments.begin(), arguments.end());
   launch.ranks_per_node = selection.ranks;
   return launch::launch(launch);
 }
@@ -77,7 +64,10 @@ std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<cha
                                Placement& placement) {
   placement.ranks = distributed::read_ranks();
   device::DeviceConfig placed = config;
-  if (!placement.ranks.launcher.empty()) {
+  const char* own = std::getenv(kRankDevice);
+  if (!placement.ranks.launcher.empty() && own != nullptr) {
+    placed.select = own;
+  } else if (!placement.ranks.launcher.empty()) {
     require_one_device(placed);
   } else {
     placement.selection = place(placed);

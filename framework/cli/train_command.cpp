@@ -118,12 +118,13 @@ std::map<std::string, std::string> libraries(c10::Device device) {
   return versions;
 }
 
-/// What the tuner would have found of a micro-batch that the recipe gives.
+/// For batches under way, of the size that the recipe gives. What the data keep in memory grows,
+/// and is counted as it does.
 void keep_room_for_loading(const train::JobConfig& job, const train::Parts& parts,
                            device::Memory& memory) {
   const int64_t world = parts.group->world();
   const int64_t micro = std::min(job.batch.micro_or_all(), (*job.batch.global + world - 1) / world);
-  memory.keep_outside(memory.outside_bytes() + job.data.source->cache_bytes() +
+  memory.keep_outside(memory.outside_bytes() +
                       train::ring_bytes(job, parts.train_data->sample_bytes(), micro));
 }
 

@@ -13,14 +13,14 @@ namespace {
 
 using Kind = DeviceList::Kind;
 
-/// The number of the CUDA device that this rank is to have.
+/// The number of the CUDA device that this rank is to have: of a list of several, the first.
 int wanted(const DeviceConfig& config, const DeviceList& list, int64_t local_rank,
            int64_t local_world) {
   if (list.kind != Kind::kGpus) return static_cast<int>(local_rank);
   int index = -1;
   const std::string& word = list.gpus[0];
   std::from_chars(word.data(), word.data() + word.size(), index);
-  if (list.ranks > 1 || index < 0) {
+  if (index < 0) {
     throw Error(Exit::kRecipe,
                 "device '{}': expected \"auto\", \"cpu\", or one GPU's index as in \"0\" or "
                 "\"cuda:0\" here",

@@ -80,7 +80,14 @@ class GpuMemory final : public Memory {
   GpuMemory(int device, const DeviceConfig& config)
       : Memory(limit(config, memory(device).total_bytes, memory(device).free_bytes)),
         device_(device),
-        total_bytes_(memory(device).total_bytes) {}
+        total_bytes_(memory(device).total_bytes) {
+    if (limit_bytes() <= kCudaLibraries) {
+      throw Error(Exit::kResource,
+                  "this job may take {} of the GPU, and {} are left for CUDA's context and "
+                  "libraries: end what runs there, or give it more (device.memory_gib)",
+                  format_bytes(limit_bytes()), format_bytes(kCudaLibraries));
+    }
+  }
 
   MemoryStats stats() const override {
     const CudaMemory now = memory(device_);

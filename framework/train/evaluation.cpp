@@ -50,7 +50,9 @@ std::optional<at::Tensor> try_in_passes(Parts& parts, const Inputs& inputs, int6
 
 at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro) {
   const int64_t batch = inputs.evaluation_batch(micro);
-  int64_t pass = std::min(batch, std::max<int64_t>(1, parts.eval_data->size()));
+  const int64_t world = parts.group->world();
+  const int64_t share = (parts.eval_data->size() + world - 1) / world;  // the largest of all ranks
+  int64_t pass = std::clamp<int64_t>(share, 1, batch);
   std::string shortage;
   for (;;) {
     if (const auto sums = try_in_passes(parts, inputs, batch, pass, shortage)) return *sums;

@@ -181,8 +181,11 @@ void Trainer::report_end(bool complete) {
   }
   const MemoryAccount memory = step_.account();
   if (recorder_) recorder_->memory(memory);
-  log::info("memory: tensors took {} at most, the rest of the job {}, of {} that it may take",
-            format_bytes(memory.peak_bytes), format_bytes(memory.outside_bytes),
+  log::info("memory: tensors took {} at most{}, of {} that it may take",
+            format_bytes(memory.peak_bytes),
+            parts_.device.is_cpu()
+                ? fmt::format(", the rest of the job {}", format_bytes(memory.outside_bytes))
+                : std::string(),
             format_bytes(memory.limit_bytes));
   if (complete) {
     log::info("done: {} steps{}; everything is in {}", progress_.step,

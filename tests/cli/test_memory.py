@@ -57,11 +57,10 @@ def micro_of(run):
     return int(re.search(r"^micro = (\d+)$", text, re.M).group(1))
 
 
-@pytest.mark.parametrize("model, optimizer, precision",
-                         [("mlp", "adamw", "fp32"), ("small_cnn", "sgd", "fp32"), ("mlp", "sgd", "fp16")])
-def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optimizer, precision):
+@pytest.mark.parametrize("model, optimizer", [("mlp", "adamw"), ("small_cnn", "sgd")])
+def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optimizer):
     tuned, result = train("tuned", model, optimizer, device__memory_gib=0.4, batch__micro="auto",
-                          train__ema=0.9, precision__mode=precision)
+                          train__ema=0.9)
     assert result.returncode == 0, result.stderr
     micro = micro_of(tuned)
     assert 8 < micro < 30000 and micro % 8 == 0
@@ -69,7 +68,7 @@ def test_a_tuned_run_is_the_run_with_that_size_in_its_recipe(train, model, optim
     assert (f"batch norms see {micro} samples at a time" in result.stderr) == (model == "small_cnn")
     record = json.loads((tuned / "run.json").read_text())
     assert record["job"]["batch_statistics"] == record["tuning"]["batch_statistics"] == (model == "small_cnn")
-    plain, result = train("plain", model, optimizer, batch__micro=micro, train__ema=0.9, precision__mode=precision)
+    plain, result = train("plain", model, optimizer, batch__micro=micro, train__ema=0.9)
     assert result.returncode == 0, result.stderr
     assert_same_tensors(latest_checkpoint(tuned), latest_checkpoint(plain))
     assert losses(tuned) == losses(plain)
@@ -181,7 +180,7 @@ def test_a_size_that_an_earlier_job_found_is_verified(tmp_path):
 
     def tune(*words):
         done = subprocess.run([TRAINER, "tune", "--recipe", recipe, "--json", *words,
-                               *sets(model__hidden=300, device__memory_gib=0.3)], text=True, capture_output=True,
+                               *sets(model__hidden=512, device__memory_gib=0.25)], text=True, capture_output=True,
                               env={**environment(), "XDG_CACHE_HOME": str(cache)}, timeout=600)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -294,12 +293,12 @@ def test_tune_starts_a_rank_for_each_device(tmp_path):
     found = {}
     for devices in ("cpu", "cpu,cpu"):
         result = trainer("tune", "--recipe", recipe, "--json", "--fresh", "--devices", devices,
-                         *sets(device__memory_gib=0.4, batch__global=60000), cwd=tmp_path)
+                         *sets(device__memory_gib=0.1, batch__global=60000), cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         found[devices] = json.loads(result.stdout)
     # Two ranks share the memory of the machine.
     limits = [found[devices]["memory"]["limit_bytes"] for devices in ("cpu", "cpu,cpu")]
-    assert limits[0] == 2 * limits[1] and found["cpu,cpu"]["micro"] < found["cpu"]["micro"]
+    assert limits[1] == limits[0] // 2 and found["cpu,cpu"]["micro"] < found["cpu"]["micro"] < 30000
 
 
 def test_a_job_without_evaluation_is_tuned_without(tmp_path):

@@ -104,14 +104,16 @@ def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
-# One rank alone runs out in a probe: all take the size for too large.
-@pytest.mark.parametrize("rank, where, call, kind", [(1, "backward", 9, "shortage"), (0, "forward", 7, "oom")])
-def test_a_rank_short_of_memory_while_tuning(rank, where, call, kind, run, recipe, tmp_path):
-    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto",
+# One rank alone runs out in a probe: all take the size for too large. Each batch is another one,
+# whose size no earlier job has found.
+@pytest.mark.parametrize("rank, where, call, kind, batch", [(1, "backward", 9, "shortage", 11000),
+                                                            (0, "forward", 7, "oom", 10000)])
+def test_a_rank_short_of_memory_while_tuning(rank, where, call, kind, batch, run, recipe, tmp_path):
+    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto", batch__global=batch,
           fault=f"rank={rank},where={where},call={call},kind={kind}")
     _, micro = sizes_of(tmp_path / "tuned")
-    assert 8 < micro < 6000
-    train(run, 2, recipe, tmp_path / "plain", batch__micro=micro)
+    assert 8 < micro < batch // 2
+    train(run, 2, recipe, tmp_path / "plain", batch__micro=micro, batch__global=batch)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
