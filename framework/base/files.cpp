@@ -8,13 +8,17 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <memory>
 #include <system_error>
+#include <vector>
 
 #include "framework/base/descriptor.h"
 
 namespace brim {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr size_t kDigestPiece = size_t{1} << 18;
 
 [[noreturn]] void throw_file_error(Exit status, std::string_view action, const fs::path& path,
                                    int code) {
@@ -144,8 +148,21 @@ std::string digest(std::span<const std::byte> bytes) {
   return hex(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+// In pieces: mapped, the file would be a part of what the process holds.
 std::string digest_file(const fs::path& path) {
-  return digest(MappedFile(path, Exit::kCheckpoint).bytes());
+  struct stat info {};
+  const Descriptor file(open_regular(path, Exit::kCheckpoint, info));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  std::vector<std::byte> piece(kDigestPiece);
+  for (;;) {
+    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error(Exit::kCheckpoint, "read", path, errno);
+    if (got == 0) return hex(XXH3_128bits_digest(state.get()));
+    XXH3_128bits_update(state.get(), piece.data(), static_cast<size_t>(got));
+  }
 }
 
 MappedFile::MappedFile(const fs::path& path, Exit status) {

@@ -75,13 +75,12 @@ bool is_digest(std::string_view text) {
 /// "" if the file is as recorded.
 std::string find_damage(const fs::path& path, const FileRecord& record) {
   try {
-    const MappedFile file(path, Exit::kCheckpoint);
-    const auto size = static_cast<int64_t>(file.bytes().size());
+    const std::string found = digest_file(path);
+    const auto size = static_cast<int64_t>(fs::file_size(path));
     if (size != record.size) {
       return fmt::format("{}: {}: expected {} bytes, found {}; {}", path.string(),
                          size < record.size ? "truncated" : "too long", record.size, size, kAdvice);
     }
-    const std::string found = digest(file.bytes());
     if (found != record.digest) {
       return fmt::format("{}: damaged: expected the digest {}, found {}; {}", path.string(),
                          record.digest, found, kAdvice);
@@ -168,8 +167,8 @@ std::vector<FileRecord> record_files(const fs::path& folder,
                                      const std::vector<std::string>& names) {
   std::vector<FileRecord> records;
   for (const std::string& name : names) {
-    const MappedFile file(folder / name, Exit::kCheckpoint);
-    records.push_back({name, static_cast<int64_t>(file.bytes().size()), digest(file.bytes())});
+    const std::string digest = digest_file(folder / name);
+    records.push_back({name, static_cast<int64_t>(fs::file_size(folder / name)), digest});
   }
   return records;
 }

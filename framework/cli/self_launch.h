@@ -25,9 +25,10 @@ struct Placement {
   c10::Device device{c10::kCPU};
 };
 
-/// Under a launcher `placement` is the rank's device; throws Error(kRecipe) where the config names
-/// several. Without one it is what the config selects; where that is several devices, runs this
-/// program with these arguments once for each and returns the exit status. nullopt: go on there.
+/// Without a launcher `placement` is what the config selects; where that is several devices, runs
+/// this program with these arguments once for each and returns the exit status. nullopt: go on
+/// there. Under a launcher it is the rank's device; throws Error(kRecipe) where another launcher
+/// than this has started the rank and the config names several.
 std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
                                Placement& placement);
 

@@ -217,6 +217,13 @@ def test_a_wrong_fraction_is_refused(train, fraction):
     assert not run.exists()
 
 
+def test_a_checkpoint_takes_no_memory_but_its_copy(train):
+    run, result = train("run", "resnet18", batch__global=16, data__samples=32)
+    assert result.returncode == 0, result.stderr
+    memory = json.loads((run / "run.json").read_text())["memory"]
+    assert memory["outside_bytes"] < memory["parameters_bytes"] / 2
+
+
 def test_a_fraction_is_of_what_the_device_has(train):
     run, result = train("run", device__memory_fraction=0.5)
     assert result.returncode == 0, result.stderr
