@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
@@ -75,12 +76,13 @@ bool is_digest(std::string_view text) {
 /// "" if the file is as recorded.
 std::string find_damage(const fs::path& path, const FileRecord& record) {
   try {
-    const std::string found = digest_file(path);
-    const auto size = static_cast<int64_t>(fs::file_size(path));
-    if (size != record.size) {
+    std::error_code unreadable;  // digest_file() says why
+    const auto size = static_cast<int64_t>(fs::file_size(path, unreadable));
+    if (!unreadable && size != record.size) {  // before it is read: it may be of any length
       return fmt::format("{}: {}: expected {} bytes, found {}; {}", path.string(),
                          size < record.size ? "truncated" : "too long", record.size, size, kAdvice);
     }
+    const std::string found = digest_file(path);
     if (found != record.digest) {
       return fmt::format("{}: damaged: expected the digest {}, found {}; {}", path.string(),
                          record.digest, found, kAdvice);
