@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <chrono>
@@ -136,7 +135,7 @@ void bias_gelu(int64_t rows, int64_t channels, at::ScalarType type, nn::Gelu for
 void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
   const std::string operation = "linear, GELU (erf)";
   if (!is_wanted(operation)) return;
-  const torch::nn::Linear layer(inputs, outputs);
+  nn::Linear layer(inputs, outputs);
   const at::Tensor x =
       at::randn({rows, inputs}).to(bf16 ? at::kBFloat16 : at::kFloat).requires_grad_();
   const at::Tensor gradient = at::randn({rows, outputs}).to(bf16 ? at::kBFloat16 : at::kFloat);
@@ -145,6 +144,7 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
            {rows, inputs, outputs},
            {x, layer->weight, layer->bias},
            [&](bool fused) {
+             nn::use_fused(*layer, fused);
              at::Tensor y;
              {
                const amp::Autocast autocast(

@@ -35,7 +35,9 @@ Precision resolve_on_cpu(PrecisionMode mode, const Abilities& abilities) {
     case PrecisionMode::kBf16:
       return {.compute = ScalarType::BFloat16,
               .autocast = true,
-              .note = abilities.cpu_bf16 ? "" : "bf16 is emulated on this CPU; fp32 may be faster"};
+              .note = abilities.cpu_bf16 ? ""
+                                         : "this CPU has no instructions for bf16: steps take no "
+                                           "less time than in fp32, activations less memory"};
     case PrecisionMode::kFp16:
       return {.compute = ScalarType::Half,
               .autocast = true,

@@ -26,10 +26,10 @@ std::optional<ConvolutionSteps> Conv2dImpl::steps() const {
 
 at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
   const auto steps = this->steps();
-  if (!steps || options.groups() != 1 || !has_fused_convolution(x, weight, *steps)) {
+  if (!steps || !has_fused_convolution(x, weight, *steps, options.groups())) {
     return torch::nn::Conv2dImpl::forward(x);
   }
-  return fused_convolution(x, weight, *steps);
+  return fused_convolution(x, weight, *steps, options.groups());
 }
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {

@@ -11,8 +11,8 @@
 
 namespace brim::nn {
 
-/// Fused, it is a product of matrices where that is faster (fused/convolution.h): few output pixels
-/// and many channels, channels_last, on the CPU, without a bias and groups.
+/// Fused, it takes the form of fused/convolution.h where that is faster, on the CPU without a bias:
+/// few output pixels and many channels, or bfloat16 that the CPU has no instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  public:
   using torch::nn::Conv2dImpl::Conv2dImpl;

@@ -1,15 +1,24 @@
-// A fully connected layer as PyTorch runs it in Python.
+// A fully connected layer. Parameters and their names are torch::nn::Linear's.
 #pragma once
 
-#include <ATen/ops/linear.h>
 #include <torch/nn/modules/linear.h>
+
+#include "framework/nn/fused.h"
 
 namespace brim::nn {
 
-/// [N, inputs] to [N, outputs]. torch::nn::Linear::forward() multiplies by a transposed view of the
-/// weight, which autocast would cast anew in every pass; this lets it keep the cast of the weight.
-inline at::Tensor apply(const torch::nn::Linear& layer, const at::Tensor& x) {
-  return at::linear(x, layer->weight, layer->bias);
-}
+/// x [..., I], weight [O, I], bias [O] or undefined, to [..., O]. `fused`: in the form of
+/// fused/linear.h where that is faster.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  bool fused);
+
+class LinearImpl : public torch::nn::LinearImpl, public Fusable {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+
+  /// [..., inputs] to [..., outputs]
+  at::Tensor forward(const at::Tensor& x) { return linear(x, weight, bias, is_fused()); }
+};
+TORCH_MODULE(Linear);
 
 }  // namespace brim::nn

@@ -21,8 +21,8 @@ namespace brim::models {
 namespace {
 
 using nn::LayerNorm;
+using nn::Linear;
 using torch::nn::Conv2d;
-using torch::nn::Linear;
 
 LayerNorm layer_norm(int64_t channels) {
   return LayerNorm(torch::nn::LayerNormOptions({channels}).eps(1e-6));
@@ -47,7 +47,7 @@ class Branch : public torch::nn::Module, public nn::Fusable {
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = norm_->forward(conv_->forward(x).permute({0, 2, 3, 1}));
-    return nn::apply(out_, nn::linear_gelu(in_, y, is_fused())).permute({0, 3, 1, 2});
+    return out_->forward(nn::linear_gelu(in_, y, is_fused())).permute({0, 3, 1, 2});
   }
 
  private:
@@ -165,7 +165,7 @@ class Classifier : public torch::nn::Module {
     linear_ = register_module("2", Linear(width, classes));
   }
   at::Tensor forward(const at::Tensor& x) {
-    return nn::apply(linear_, over_channels(norm_, x).flatten(1));
+    return linear_->forward(over_channels(norm_, x).flatten(1));
   }
 
  private:

@@ -11,6 +11,8 @@
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
+#include "framework/nn/fused/linear.h"
+#include "framework/nn/linear.h"
 
 namespace brim::models {
 namespace {
@@ -29,23 +31,25 @@ at::Tensor fresh(at::IntArrayRef sizes, at::Device device) {
 }
 
 /// Hugging Face's Conv1D: x · weight + bias, with the weight as [inputs, outputs].
-class Conv1D : public torch::nn::Module {
+class Conv1D : public torch::nn::Module, public nn::Fusable {
  public:
   Conv1D(int64_t inputs, int64_t outputs, double std, at::Device device) {
     weight_ = register_parameter("weight", fresh({inputs, outputs}, device).normal_(0, std));
     bias_ = register_parameter("bias", fresh({outputs}, device).zero_());
   }
   /// [N, T, inputs] to [N, T, outputs].
-  at::Tensor forward(const at::Tensor& x) {
-    return as_before(at::addmm(bias_, x.flatten(0, 1), weight_), x);
-  }
+  at::Tensor forward(const at::Tensor& x) { return product(x, bias_); }
   /// The same without its bias.
-  at::Tensor product(const at::Tensor& x) { return as_before(at::mm(x.flatten(0, 1), weight_), x); }
+  at::Tensor product(const at::Tensor& x) { return product(x, {}); }
   const at::Tensor& bias() const { return bias_; }
 
  private:
-  static at::Tensor as_before(const at::Tensor& rows, const at::Tensor& x) {
-    return rows.view({x.size(0), x.size(1), rows.size(1)});
+  at::Tensor product(const at::Tensor& x, const at::Tensor& bias) {
+    if (is_fused() && nn::has_fused_linear(x, weight_))
+      return nn::fused_linear(x, weight_.t(), bias);
+    const at::Tensor rows = x.flatten(0, 1);
+    return (bias.defined() ? at::addmm(bias, rows, weight_) : at::mm(rows, weight_))
+        .view({x.size(0), x.size(1), weight_.size(1)});
   }
 
   at::Tensor weight_, bias_;
@@ -228,7 +232,8 @@ class Gpt : public nn::Model {
   }
 
   at::Tensor forward(const at::Tensor& inputs) override {
-    const at::Tensor logits = at::linear(transformer_->forward(inputs), transformer_->embedding());
+    const at::Tensor logits =
+        nn::linear(transformer_->forward(inputs), transformer_->embedding(), {}, is_fused());
     return logits.size(2) == vocabulary_ ? logits : logits.narrow(2, 0, vocabulary_);
   }
 

@@ -170,13 +170,13 @@ Auxiliary::Auxiliary(int64_t classes) {
   conv0_ = register_module("conv0", std::make_shared<Unit>(768, 128, UnitOptions{}));
   conv1_ =
       register_module("conv1", std::make_shared<Unit>(128, 768, UnitOptions{.kernel = {5, 5}}));
-  fc_ = register_module("fc", torch::nn::Linear(768, classes));
+  fc_ = register_module("fc", nn::Linear(768, classes));
 }
 
 at::Tensor Auxiliary::forward(const at::Tensor& x) {
   const at::Tensor pooled = at::avg_pool2d(x, /*kernel_size=*/5, /*stride=*/3);
   const at::Tensor y = conv1_->forward(conv0_->forward(pooled));
-  return nn::apply(fc_, at::adaptive_avg_pool2d(y, {1, 1}).flatten(1));
+  return fc_->forward(at::adaptive_avg_pool2d(y, {1, 1}).flatten(1));
 }
 
 }  // namespace brim::models::inception

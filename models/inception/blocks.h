@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/modules/linear.h>
 
 #include <array>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/convolution.h"
+#include "framework/nn/linear.h"
 
 namespace brim::models::inception {
 
@@ -61,11 +61,11 @@ class Auxiliary : public torch::nn::Module {
  public:
   explicit Auxiliary(int64_t classes);
   at::Tensor forward(const at::Tensor& x);
-  const torch::nn::Linear& fc() const { return fc_; }
+  const nn::Linear& fc() const { return fc_; }
 
  private:
   UnitPointer conv0_, conv1_;
-  torch::nn::Linear fc_{nullptr};
+  nn::Linear fc_{nullptr};
 };
 
 }  // namespace brim::models::inception

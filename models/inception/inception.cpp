@@ -35,7 +35,7 @@ class InceptionV3 : public nn::Model {
     add_mixed(after_, "Mixed_7a", make_d(768));
     add_mixed(after_, "Mixed_7b", make_e(1280));
     add_mixed(after_, "Mixed_7c", make_e(2048));
-    fc_ = register_module("fc", torch::nn::Linear(2048, shape.classes));
+    fc_ = register_module("fc", nn::Linear(2048, shape.classes));
     initialise();
   }
 
@@ -70,14 +70,14 @@ class InceptionV3 : public nn::Model {
   at::Tensor classify(at::Tensor x) {
     for (const MixedPointer& mixed : after_) x = mixed->run(x);
     x = at::dropout(at::adaptive_avg_pool2d(x, {1, 1}), config_.dropout, is_training());
-    return nn::apply(fc_, x.flatten(1));
+    return fc_->forward(x.flatten(1));
   }
 
   // Batch norms start at weight 1 and bias 0 already, and biases keep LibTorch's default.
   void initialise() {
     for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* conv = module->as<torch::nn::Conv2d>()) nn::truncated_normal_(conv->weight, 0.1);
-      if (auto* linear = module->as<torch::nn::Linear>()) {
+      if (auto* linear = module->as<nn::Linear>()) {
         const bool is_auxiliary = auxiliary_ && linear == auxiliary_->fc().get();
         nn::truncated_normal_(linear->weight, is_auxiliary ? 0.001 : 0.1);
       }
@@ -88,7 +88,7 @@ class InceptionV3 : public nn::Model {
   std::array<UnitPointer, 5> stem_;
   std::vector<MixedPointer> before_, after_;  // the auxiliary head
   std::shared_ptr<Auxiliary> auxiliary_;
-  torch::nn::Linear fc_{nullptr};
+  nn::Linear fc_{nullptr};
 };
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 class Layers : public torch::nn::Module {
  public:
-  torch::nn::Linear add(int64_t inputs, int64_t outputs) {
-    return register_module(std::to_string(children().size()), torch::nn::Linear(inputs, outputs));
+  nn::Linear add(int64_t inputs, int64_t outputs) {
+    return register_module(std::to_string(children().size()), nn::Linear(inputs, outputs));
   }
 };
 
@@ -28,17 +28,17 @@ class Mlp : public nn::Model {
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images.flatten(1);
-    for (const torch::nn::Linear& layer : hidden_) {
-      x = nn::apply(layer, x).relu_();
+    for (nn::Linear& layer : hidden_) {
+      x = layer->forward(x).relu_();
       if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
     }
-    return nn::apply(classifier_, x);
+    return classifier_->forward(x);
   }
 
  private:
   double dropout_;
-  std::vector<torch::nn::Linear> hidden_;
-  torch::nn::Linear classifier_{nullptr};
+  std::vector<nn::Linear> hidden_;
+  nn::Linear classifier_{nullptr};
 };
 
 }  // namespace

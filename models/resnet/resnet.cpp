@@ -156,7 +156,7 @@ class ResNet : public nn::Model {
                                    make(kind, inputs, planes, kind.blocks[i], stride));
       inputs = planes * (kind.bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion);
     }
-    fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
+    fc_ = register_module("fc", nn::Linear(inputs, classes));
     initialise(zero_init_residual);
   }
 
@@ -164,7 +164,7 @@ class ResNet : public nn::Model {
     at::Tensor x = bn1_->forward_relu(conv1_->forward(images));
     x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (const auto& stage : stages_) x = stage->forward(x);
-    return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
@@ -183,7 +183,7 @@ class ResNet : public nn::Model {
   Conv2d conv1_{nullptr};
   BatchNorm2d bn1_{nullptr};
   std::array<std::shared_ptr<Stage>, 4> stages_;
-  torch::nn::Linear fc_{nullptr};
+  nn::Linear fc_{nullptr};
 };
 
 }  // namespace

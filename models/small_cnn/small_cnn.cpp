@@ -23,19 +23,19 @@ class SmallCnn : public nn::Model {
     bn2_ = register_module("bn2", nn::BatchNorm2d(2 * width));
     conv3_ = register_module("conv3", convolution(2 * width, 4 * width, 2));
     bn3_ = register_module("bn3", nn::BatchNorm2d(4 * width));
-    fc_ = register_module("fc", torch::nn::Linear(4 * width, classes));
+    fc_ = register_module("fc", nn::Linear(4 * width, classes));
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = conv2_->forward_after(bn1_, conv1_->forward(images));
     x = bn3_->forward_relu(conv3_->forward_after(bn2_, x));
-    return nn::apply(fc_, at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
   nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
   nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
-  torch::nn::Linear fc_{nullptr};
+  nn::Linear fc_{nullptr};
 };
 
 }  // namespace

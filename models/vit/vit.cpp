@@ -24,7 +24,7 @@ namespace brim::models {
 namespace {
 
 using nn::LayerNorm;
-using torch::nn::Linear;
+using nn::Linear;
 
 struct Dropouts {
   double features = 0.0;
@@ -36,7 +36,7 @@ LayerNorm layer_norm(int64_t width) {
 }
 
 /// Self-attention: [N, L, width] to the same shape.
-class Attention : public torch::nn::Module {
+class Attention : public torch::nn::Module, public nn::Fusable {
  public:
   Attention(int64_t width, int64_t heads, double dropout) : heads_(heads), dropout_(dropout) {
     in_weight_ = register_parameter("in_proj_weight", at::empty({3 * width, width}));
@@ -48,13 +48,13 @@ class Attention : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     const int64_t n = x.size(0), length = x.size(1), width = x.size(2);
-    const auto qkv = at::linear(x, in_weight_, in_bias_)
+    const auto qkv = nn::linear(x, in_weight_, in_bias_, is_fused())
                          .view({n, length, 3, heads_, width / heads_})
                          .permute({2, 0, 3, 1, 4})  // [3, N, heads, L, width / heads]
                          .unbind();
     const at::Tensor seen = at::scaled_dot_product_attention(
         qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, is_training() ? dropout_ : 0.0);
-    return nn::apply(out_, seen.transpose(1, 2).reshape({n, length, width}));
+    return out_->forward(seen.transpose(1, 2).reshape({n, length, width}));
   }
 
  private:
@@ -79,7 +79,7 @@ class FeedForward : public torch::nn::Module, public nn::Fusable {
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor hidden =
         at::dropout(nn::linear_gelu(in_, x, is_fused()), dropout_, is_training());
-    return at::dropout(nn::apply(out_, hidden), dropout_, is_training());
+    return at::dropout(out_->forward(hidden), dropout_, is_training());
   }
 
  private:
@@ -192,7 +192,7 @@ class VisionTransformer : public nn::Model {
     const at::Tensor patches = patches_->forward(images).flatten(2).transpose(1, 2);
     const at::Tensor token = class_token_.expand({images.size(0), 1, patches.size(2)});
     const at::Tensor x = encoder_->forward(at::cat({token, patches}, 1));
-    return nn::apply(heads_->head(), x.select(1, 0));
+    return heads_->head()->forward(x.select(1, 0));
   }
 
   /// Weights of another image size: their positions are resized.

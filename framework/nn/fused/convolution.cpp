@@ -1,13 +1,13 @@
 #include "framework/nn/fused/convolution.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
 
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/fused/patches_cpu.h"
+#include "framework/nn/fused/widening.h"
 
 namespace brim::nn {
 namespace {
@@ -17,7 +17,8 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 /// Output pixels beyond which oneDNN's layouts pay, by benchmarks/fused_ops.cpp on a CPU with
-/// AVX-512, which emulates products of bfloat16.
+/// AVX-512; those of bfloat16 where its products were emulated. Not measured where there are
+/// instructions for them.
 int64_t most_pixels(int64_t outputs, at::ScalarType type) {
   return type == at::kBFloat16 ? outputs / 4 : 2 * outputs;
 }
@@ -61,38 +62,17 @@ ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Ten
   return gradients;
 }
 
-class FusedConvolution : public Function<FusedConvolution> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const ConvolutionSteps& steps) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x, weight});
-    context->saved_data["steps"] = to_list(steps);
-    return product(x, weight, steps);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const BackwardPass pass("convolution");
-    const auto saved = context->get_saved_variables();
-    const auto [x_gradient, weight_gradient] =
-        product_gradients(gradients[0].to(saved[0].scalar_type()), saved[0], saved[1],
-                          steps_of(context->saved_data["steps"].toIntVector()),
-                          context->needs_input_grad(0), context->needs_input_grad(1));
-    return {x_gradient, weight_gradient, {}};
-  }
-};
-
-}  // namespace
-
-bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                           const ConvolutionSteps& steps) {
+/// Whether product() takes these, below autograd, and is faster.
+bool has_product(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
+                 int64_t groups, at::ScalarType type) {
   const auto fits = [](const at::Tensor& t) {
     return t.is_cpu() && t.dim() == 4 && t.numel() > 0 && has_fused_kernels(t) &&
            t.is_contiguous(at::MemoryFormat::ChannelsLast);
   };
-  if (!fits(x) || !fits(weight) || x.size(1) != weight.size(1)) return false;
-  const at::ScalarType type = type_of_product(x);
-  if (type != type_of_product(weight) || type == at::kHalf) return false;
+  if (groups != 1 || type == at::kHalf || !fits(x) || !fits(weight) ||
+      x.size(1) != weight.size(1)) {
+    return false;
+  }
   const cpu::Patches patches = patches_of(x, weight, steps);
   for (const int side : {0, 1}) {
     if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
@@ -101,14 +81,54 @@ bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
   return patches.rows() <= most_pixels(weight.size(0), type);
 }
 
+bool is_widened(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() != weight.scalar_type();
+}
+
+class FusedConvolution : public Function<FusedConvolution> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const ConvolutionSteps& steps, int64_t groups) {
+    const ForwardPass pass;
+    const at::Tensor by = factor(weight, x);
+    context->save_for_backward({x, by});
+    context->saved_data["steps"] = to_list(steps);
+    context->saved_data["groups"] = groups;
+    return convolution(x, by, steps, groups);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const BackwardPass pass("convolution");
+    const auto saved = context->get_saved_variables();
+    const auto [x_gradient, weight_gradient] = convolution_gradients(
+        gradients[0].to(saved[0].scalar_type()), saved[0], saved[1],
+        steps_of(context->saved_data["steps"].toIntVector()), context->saved_data["groups"].toInt(),
+        context->needs_input_grad(0), context->needs_input_grad(1));
+    return {x_gradient, weight_gradient, {}, {}};
+  }
+};
+
+}  // namespace
+
+bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
+                           const ConvolutionSteps& steps, int64_t groups) {
+  const at::ScalarType type = type_of_product(x);
+  if (type != type_of_product(weight)) return false;
+  if (widens_products(x, type)) return x.dim() == 4 && x.numel() > 0;
+  return has_product(x, weight, steps, groups, type);
+}
+
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                             const ConvolutionSteps& steps) {
-  return FusedConvolution::apply(lowered(x), lowered(weight), steps);
+                             const ConvolutionSteps& steps, int64_t groups) {
+  return FusedConvolution::apply(lowered(x), lowered_weight(weight, x), steps, groups);
 }
 
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
                        int64_t groups) {
-  if (groups == 1 && has_fused_convolution(x, weight, steps)) return product(x, weight, steps);
+  if (is_widened(x, weight)) {
+    return convolution(x.to(at::kFloat), weight, steps, groups).to(x.scalar_type());
+  }
+  if (has_product(x, weight, steps, groups, x.scalar_type())) return product(x, weight, steps);
   return at::convolution(x, weight, {}, steps.stride, steps.padding, steps.dilation,
                          /*transposed=*/false, {0, 0}, groups);
 }
@@ -116,7 +136,13 @@ at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const Conv
 ConvolutionGradients convolution_gradients(const at::Tensor& gradient, const at::Tensor& x,
                                            const at::Tensor& weight, const ConvolutionSteps& steps,
                                            int64_t groups, bool of_x, bool of_weight) {
-  if (groups == 1 && has_fused_convolution(x, weight, steps)) {
+  if (is_widened(x, weight)) {
+    ConvolutionGradients wide = convolution_gradients(gradient.to(at::kFloat), x.to(at::kFloat),
+                                                      weight, steps, groups, of_x, of_weight);
+    if (of_x) wide.x = wide.x.to(x.scalar_type());
+    return wide;
+  }
+  if (has_product(x, weight, steps, groups, x.scalar_type())) {
     return product_gradients(gradient, x, weight, steps, of_x, of_weight);
   }
   auto [x_gradient, weight_gradient, none] = at::convolution_backward(

@@ -1,8 +1,9 @@
-// Convolutions of few output pixels, as products of matrices. LibTorch's (oneDNN's) on the CPU put
-// the weight into a layout of their own before each pass, and its gradient back after the backward
-// one; where few pixels share a large weight, that takes longer than the convolution. Here patches
-// of the input are laid out as rows (im2col; Chellapilla et al., IWFHR 2006), and a channels_last
-// weight is a matrix as it lies.
+// Convolutions that are faster on the CPU than LibTorch's (oneDNN's). With few output pixels they
+// are products of matrices: oneDNN puts the weight into a layout of its own before each pass, and
+// its gradient back after the backward one; where few pixels share a large weight, that takes
+// longer than the convolution. Here patches of the input are laid out as rows (im2col; Chellapilla
+// et al., IWFHR 2006), and a channels_last weight is a matrix as it lies. Those of bfloat16 are
+// widened where that is faster (widening.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +20,19 @@ struct ConvolutionSteps {
 };
 
 /// Whether fused_convolution() takes these and is faster: x [N, C, H, W] and weight
-/// [O, C, KH, KW], both channels_last on the CPU and of one format, float32, float64 or (autocast
-/// counts) bfloat16, and, over all samples, at most twice as many output pixels as outputs, in
-/// bfloat16 a quarter.
+/// [O, C / groups, KH, KW] on the CPU, whose products are widened; or without groups, both
+/// channels_last and of one format, float32, float64 or (autocast counts) bfloat16, and, over all
+/// samples, at most twice as many output pixels as outputs, in bfloat16 a quarter.
 bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                           const ConvolutionSteps& steps);
+                           const ConvolutionSteps& steps, int64_t groups);
 
-/// at::conv2d without a bias and groups: [N, O, OH, OW], always channels_last. Needs
+/// at::conv2d without a bias: [N, O, OH, OW], channels_last where x and weight are. Needs
 /// has_fused_convolution(). Its gradient has none: then c10::NotImplementedError.
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                             const ConvolutionSteps& steps);
+                             const ConvolutionSteps& steps, int64_t groups);
 
-// For other operators' passes below autograd, where nothing is cast; fused or LibTorch's:
+// For other operators' passes below autograd, where nothing is cast; fused or LibTorch's. The
+// weight is a factor() of x:
 
 struct ConvolutionGradients {
   at::Tensor x, weight;  // undefined where not asked for

@@ -10,7 +10,6 @@
 
 #include "framework/nn/fused/gelu_cpu.h"
 #include "framework/nn/fused/operator.h"
-#include "framework/nn/linear.h"
 
 namespace brim::nn {
 namespace {
@@ -74,9 +73,10 @@ at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu for
   return at::gelu(product + bias, form == Gelu::kTanh ? "tanh" : "none");
 }
 
-at::Tensor linear_gelu(const torch::nn::Linear& layer, const at::Tensor& x, bool fused) {
+at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, bool fused) {
   // On the CPU LibTorch's is as fast, and faster for large matrices of bfloat16.
-  if (!fused || x.is_cpu()) return at::gelu(apply(layer, x));
+  if (!fused || x.is_cpu())
+    return at::gelu(linear(x, layer->weight, layer->bias, layer->is_fused()));
   return bias_gelu(at::linear(x, layer->weight), layer->bias, Gelu::kErf);
 }
 

@@ -6,7 +6,7 @@
 // kernels; framework/cuda/ adds the CUDA kernels.
 #pragma once
 
-#include <torch/nn/modules/linear.h>
+#include "framework/nn/linear.h"
 
 namespace brim::nn {
 
@@ -26,6 +26,6 @@ at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu for
 
 /// gelu(layer(x)), by the error function. `fused`, and not on the CPU, where that gains nothing
 /// (benchmarks/fused_ops.cpp): the product and what follows it apart, the latter fused.
-at::Tensor linear_gelu(const torch::nn::Linear& layer, const at::Tensor& x, bool fused);
+at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, bool fused);
 
 }  // namespace brim::nn

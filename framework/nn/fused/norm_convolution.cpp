@@ -1,6 +1,5 @@
 #include "framework/nn/fused/norm_convolution.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "framework/nn/fused/operator.h"
@@ -19,20 +18,21 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
                             const at::Tensor& weight, const at::Tensor& running_mean,
                             const at::Tensor& running_var, double momentum, double eps,
                             const ConvolutionSteps& steps, int64_t groups) {
-    const at::AutoDispatchBelowADInplaceOrView below;
+    const ForwardPass pass;
     const NormedBatch norm =
         norm_batch(x, {norm_weight, norm_bias, running_mean, running_var, eps}, momentum);
+    const at::Tensor by = factor(weight, x);
     context->save_for_backward(
-        {x, norm_weight, norm_bias, weight, norm.moments.mean, norm.moments.inverse_std});
+        {x, norm_weight, norm_bias, by, norm.moments.mean, norm.moments.inverse_std});
     context->saved_data["steps"] = to_list(steps);
     context->saved_data["groups"] = groups;
-    return convolution(norm.y, weight, steps, groups);
+    return convolution(norm.y, by, steps, groups);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const BackwardPass pass("batch norm and convolution");
     const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[3];
+    const at::Tensor &x = saved[0], &by = saved[3];
     const NormMoments moments = {saved[4], saved[5]};
     const bool of_norm = context->needs_input_grad(0) || context->needs_input_grad(1) ||
                          context->needs_input_grad(2);
@@ -40,7 +40,7 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
     // The other gradient takes no more of y than its layout, which is x's.
     at::Tensor y = of_weight ? norm_again(x, saved[1], saved[2], moments) : x;
     auto [y_gradient, weight_gradient] =
-        convolution_gradients(gradients[0].to(x.scalar_type()), y, weight,
+        convolution_gradients(gradients[0].to(x.scalar_type()), y, by,
                               steps_of(context->saved_data["steps"].toIntVector()),
                               context->saved_data["groups"].toInt(), of_norm, of_weight);
     y.reset();
@@ -60,8 +60,9 @@ bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm, double momentum,
                                   const at::Tensor& weight, const ConvolutionSteps& steps,
                                   int64_t groups) {
-  return FusedNormConvolution::apply(x, norm.weight, norm.bias, lowered(weight), norm.running_mean,
-                                     norm.running_var, momentum, norm.eps, steps, groups);
+  return FusedNormConvolution::apply(x, norm.weight, norm.bias, lowered_weight(weight, x),
+                                     norm.running_mean, norm.running_var, momentum, norm.eps, steps,
+                                     groups);
 }
 
 }  // namespace brim::nn

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "framework/nn/fused/formats.h"
+#include "framework/nn/fused/widening.h"
 
 namespace brim::nn {
 
@@ -23,6 +24,13 @@ template <class Signature>
 c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
+
+/// While a Function's forward() runs: its operators are not recorded, and compute in the formats of
+/// what they are given.
+class ForwardPass {
+  at::AutoDispatchBelowADInplaceOrView below_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+};
 
 /// While a backward pass runs: its operators are not recorded, and compute in the formats that
 /// forward has chosen, whatever autocast is on around backward(). Throws c10::NotImplementedError
@@ -40,11 +48,12 @@ class BackwardPass {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-/// What a matrix product or a convolution computes x in: autocast's format where that is on.
+/// What a matrix product or a convolution computes x in: autocast's format where that is on and
+/// takes x.
 inline at::ScalarType type_of_product(const at::Tensor& x) {
   const c10::DeviceType device = x.device().type();
-  const bool is_lowered =
-      x.scalar_type() != at::kDouble && at::autocast::is_autocast_enabled(device);
+  const bool is_lowered = x.is_floating_point() && x.scalar_type() != at::kDouble &&
+                          at::autocast::is_autocast_enabled(device);
   return is_lowered ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
 }
 
@@ -52,6 +61,11 @@ inline at::ScalarType type_of_product(const at::Tensor& x) {
 inline at::Tensor lowered(const at::Tensor& x) {
   const at::ScalarType type = type_of_product(x);
   return type == x.scalar_type() ? x : at::autocast::cached_cast(type, x, x.device().type());
+}
+
+/// The weight that x is multiplied by, cast so too, unless factor() takes it as it is.
+inline at::Tensor lowered_weight(const at::Tensor& weight, const at::Tensor& x) {
+  return widens_products(x, type_of_product(x)) ? weight : lowered(weight);
 }
 
 /// Whether there are kernels for x's device and format.

@@ -10,6 +10,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
 #include "framework/nn/flops.h"
+#include "framework/nn/fused/widening.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/module_memory.h"
 #include "framework/train/parts.h"
@@ -22,6 +23,12 @@ constexpr int64_t kSamples = 2;                   // one is too few for a batch 
 constexpr int64_t kSide = 2048, kGpuSide = 8192;  // of the measured product's factors
 constexpr double kMeasured_s = 1.0;
 constexpr int kFewestProducts = 3;
+
+/// What products of x in that type are computed in.
+at::ScalarType computed_in(c10::Device device, at::ScalarType type) {
+  const bool is_widened = nn::widens_products(at::empty({0}, device), type);
+  return is_widened ? at::kFloat : type;
+}
 
 /// Two operations for each multiply-add of the product, by the seconds of the fastest.
 double measured_flops(c10::Device device, int64_t side, at::ScalarType type) {
@@ -114,8 +121,11 @@ Peak peak_of(const std::string& gpu, const std::string& format) {
   const c10::Device device = gpu.empty() ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
   const int64_t side = gpu.empty() ? kSide : kGpuSide;
   amp::apply_tf32({.tf32 = format == "tf32"});
-  return {measured_flops(device, side, type_of(format)),
-          fmt::format("measured: products of {0}×{0} matrices in {1}", side, format)};
+  const at::ScalarType type = computed_in(device, type_of(format));
+  const bool is_widened = type != type_of(format);
+  return {measured_flops(device, side, type),
+          fmt::format("measured: products of {0}×{0} matrices in {1}{2}", side, format,
+                      is_widened ? ", which this CPU computes in fp32" : "")};
 }
 
 }  // namespace brim::train

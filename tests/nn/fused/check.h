@@ -6,7 +6,21 @@
 #include <algorithm>
 #include <functional>
 
+#include "framework/nn/fused/widening.h"
+
 namespace brim::nn {
+
+/// While it lives, the CPU multiplies bfloat16, or not.
+class Bf16Products {
+ public:
+  explicit Bf16Products(bool are_there) : before_(assume_bf16_products(are_there)) {}
+  ~Bf16Products() { assume_bf16_products(before_); }
+  Bf16Products(const Bf16Products&) = delete;
+  Bf16Products& operator=(const Bf16Products&) = delete;
+
+ private:
+  bool before_;
+};
 
 /// ‖found - expected‖ / ‖expected‖, as float64.
 inline double relative_error(const at::Tensor& found, const at::Tensor& expected) {

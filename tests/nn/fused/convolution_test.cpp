@@ -5,8 +5,10 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "framework/amp/autocast.h"
@@ -22,14 +24,12 @@ struct Pass {
 };
 
 Pass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
-          const at::Tensor& gradient) {
-  const auto leaf = [](const at::Tensor& t) {
-    return t.detach().clone(at::MemoryFormat::ChannelsLast).requires_grad_();
-  };
+          const at::Tensor& gradient, int64_t groups = 1) {
+  const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
   const at::Tensor input = leaf(x), kernel = leaf(weight);
   const at::Tensor y =
-      fused ? fused_convolution(input, kernel, steps)
-            : at::conv2d(input, kernel, {}, steps.stride, steps.padding, steps.dilation);
+      fused ? fused_convolution(input, kernel, steps, groups)
+            : at::conv2d(input, kernel, {}, steps.stride, steps.padding, steps.dilation, groups);
   y.backward(gradient);
   return {y.detach(), input.grad(), kernel.grad()};
 }
@@ -66,7 +66,7 @@ void for_each_case(const std::function<void(const at::Tensor&, const at::Tensor&
       return at::randn(sizes, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
     };
     const at::Tensor x = values(c.x), weight = values(c.weight);
-    ASSERT_TRUE(has_fused_convolution(x, weight, c.steps));
+    ASSERT_TRUE(has_fused_convolution(x, weight, c.steps, 1));
     const auto& [stride, padding, dilation] = c.steps;
     f(x, weight, c.steps, values(at::conv2d(x, weight, {}, stride, padding, dilation).sizes()));
   }
@@ -101,7 +101,7 @@ TEST(FusedConvolution, GradientIsThatOfDifferences) {
   const at::Tensor weight = images({16, 2, 3, 3}).requires_grad_();
   const at::Tensor g = images({1, 16, 2, 2});
   const auto y = [&] {
-    return fused_convolution(x, weight, {.stride = {2, 2}, .padding = {1, 1}});
+    return fused_convolution(x, weight, {.stride = {2, 2}, .padding = {1, 1}}, /*groups=*/1);
   };
   y().backward(g);
   EXPECT_LE(relative_error(x.grad(), numerical_gradient(y, g, x.detach())), 1e-7);
@@ -134,6 +134,42 @@ TEST(FusedConvolution, AnyNumberOfThreadsDoes) {
   at::set_num_threads(before);
 }
 
+// Also with few output pixels, which are products of matrices then, and with weights and images in
+// any memory order.
+TEST(FusedConvolution, WidenedIsExactToBfloat16sRounding) {
+  const Bf16Products are_there(false);
+  struct Case {
+    std::vector<int64_t> x, weight;
+    ConvolutionSteps steps;
+    int64_t groups;
+  };
+  const Case cases[] = {
+      {{2, 16, 9, 8}, {8, 16, 3, 3}, {.stride = {2, 1}, .padding = {1, 1}}, 1},
+      {{2, 16, 9, 8}, {32, 4, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}, 4},
+      {{1, 8, 2, 2}, {64, 8, 1, 1}, {}, 1},
+  };
+  at::manual_seed(17);
+  for (const Case& c : cases) {
+    for (const auto order : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
+      const auto& [stride, padding, dilation] = c.steps;
+      const auto values = [&](at::IntArrayRef sizes) {
+        return at::randn(sizes).to(at::kBFloat16).contiguous(order);
+      };
+      const at::Tensor x = values(c.x), weight = at::randn(c.weight).contiguous(order);
+      ASSERT_TRUE(has_fused_convolution(x, weight.to(at::kBFloat16), c.steps, c.groups));
+      const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
+      const at::Tensor g = values(
+          at::conv2d(exact(x), exact(weight), {}, stride, padding, dilation, c.groups).sizes());
+      const Pass found = pass(true, x, weight, c.steps, g, c.groups);
+      EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
+      EXPECT_EQ(found.x_gradient.scalar_type(), at::kBFloat16);
+      const Pass expected = pass(false, exact(x), exact(weight), c.steps, exact(g), c.groups);
+      expect_close(found, expected, 3e-3);
+      EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), 1e-6);
+    }
+  }
+}
+
 TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   const auto images = [](at::IntArrayRef sizes) {
     return at::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast);
@@ -141,23 +177,27 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   const ConvolutionSteps steps = {.padding = {1, 1}};
   const at::Tensor weight = images({64, 4, 3, 3});
   const auto bf16 = [](const at::Tensor& t) { return t.to(at::kBFloat16); };
-  EXPECT_TRUE(has_fused_convolution(images({2, 4, 8, 8}), weight, steps));
-  EXPECT_FALSE(has_fused_convolution(images({2, 4, 9, 8}), weight, steps));  // more pixels
-  EXPECT_TRUE(has_fused_convolution(bf16(images({1, 4, 4, 4})), bf16(weight), steps));
-  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 5, 4})), bf16(weight), steps));
-  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 4, 4})), weight, steps));  // two formats
-  EXPECT_FALSE(has_fused_convolution(at::randn({1, 4, 4, 4}), weight, steps));     // another layout
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}), at::randn({64, 4, 3, 3}), steps));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}).to(at::kHalf), weight, steps));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 1, 1}), weight, {}));  // larger than the image
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 2, 2}), weight, {.stride = {2, 2}}));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.stride = {0, 0}}));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.padding = {-1, 0}}));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.dilation = {0, 1}}));
-  EXPECT_FALSE(has_fused_convolution(images({0, 4, 4, 4}), weight, steps));
+  EXPECT_TRUE(has_fused_convolution(images({2, 4, 8, 8}), weight, steps, 1));
+  EXPECT_FALSE(has_fused_convolution(images({2, 4, 9, 8}), weight, steps, 1));  // more pixels
+  const Bf16Products are_there(true);
+  EXPECT_TRUE(has_fused_convolution(bf16(images({1, 4, 4, 4})), bf16(weight), steps, 1));
+  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 5, 4})), bf16(weight), steps, 1));
+  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 4, 4})), weight, steps, 1));  // two formats
+  EXPECT_FALSE(has_fused_convolution(at::randn({1, 4, 4, 4}), weight, steps, 1));  // another layout
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}), at::randn({64, 4, 3, 3}), steps, 1));
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}).to(at::kHalf), weight, steps, 1));
+  EXPECT_FALSE(
+      has_fused_convolution(images({1, 4, 1, 1}), weight, {}, 1));  // larger than the image
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 2, 2}), weight, {.stride = {2, 2}}, 1));
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.stride = {0, 0}}, 1));
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.padding = {-1, 0}}, 1));
+  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.dilation = {0, 1}}, 1));
+  EXPECT_FALSE(has_fused_convolution(images({0, 4, 4, 4}), weight, steps, 1));
+  EXPECT_FALSE(has_fused_convolution(images({2, 8, 8, 8}), weight, steps, 2));
 }
 
-at::Tensor trained(Conv2d layer, const at::Tensor& x, bool fused, bool autocast) {
+/// `takes`: whether it is the fused operator that is expected.
+at::Tensor trained(Conv2d layer, const at::Tensor& x, bool fused, bool autocast, bool takes) {
   use_fused(*layer, fused);
   layer->zero_grad();
   at::Tensor y;
@@ -165,6 +205,7 @@ at::Tensor trained(Conv2d layer, const at::Tensor& x, bool fused, bool autocast)
     const amp::Autocast scope(
         c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
     y = layer->forward(x);
+    EXPECT_EQ(y.grad_fn()->name().find("FusedConvolution") != std::string::npos, takes);
   }
   EXPECT_EQ(y.scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
   y.square().sum().backward();
@@ -172,23 +213,34 @@ at::Tensor trained(Conv2d layer, const at::Tensor& x, bool fused, bool autocast)
   return at::cat({y.detach().to(at::kFloat).flatten(), layer->weight.grad().flatten()});
 }
 
-TEST(FusedConvolution, ALayerIsThatOfLibTorch) {
+class ConvolutionLayer : public testing::TestWithParam<bool> {};
+
+TEST_P(ConvolutionLayer, IsThatOfLibTorch) {
+  const Bf16Products are_there(GetParam());
   at::manual_seed(4);
   const at::Tensor x = at::randn({2, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast);
-  const auto options = [](int64_t outputs) {
-    return torch::nn::Conv2dOptions(8, outputs, 3).stride(2).padding(1);
-  };
-  for (const auto& each : {options(64).bias(false), options(64), options(64).bias(false).groups(4),
-                           options(64).bias(false).padding_mode(torch::kReflect)}) {
+  const auto options = [] { return torch::nn::Conv2dOptions(8, 64, 3).stride(2).padding(1); };
+  enum class Takes { kAlways, kWidened, kNever };
+  const std::pair<torch::nn::Conv2dOptions, Takes> cases[] = {
+      {options().bias(false), Takes::kAlways},
+      {options().bias(false).groups(4), Takes::kWidened},
+      {options(), Takes::kNever},
+      {options().bias(false).padding_mode(torch::kReflect), Takes::kNever}};
+  for (const auto& [each, takes] : cases) {
     Conv2d layer(each);
     use_channels_last(*layer);
     for (const bool autocast : {false, true}) {
-      EXPECT_LE(relative_error(trained(layer, x, /*fused=*/true, autocast),
-                               trained(layer, x, /*fused=*/false, autocast)),
+      const bool is_widened = autocast && !GetParam();
+      const bool is_fused = takes == Takes::kAlways || (takes == Takes::kWidened && is_widened);
+      EXPECT_LE(relative_error(trained(layer, x, /*fused=*/true, autocast, is_fused),
+                               trained(layer, x, /*fused=*/false, autocast, false)),
                 autocast ? 5e-3 : 1e-6);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Bf16, ConvolutionLayer, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Native" : "Widened"; });
 
 }  // namespace
 }  // namespace brim::nn

@@ -168,7 +168,7 @@ TEST(FusedBiasGelu, EveryInstructionSetGivesTheSame) {
 TEST(FusedBiasGelu, ALinearLayerAndItsGelu) {
   for (const bool autocast : {false, true}) {
     at::manual_seed(4);
-    torch::nn::Linear layer(20, 30);
+    Linear layer(20, 30);
     const at::Tensor x = at::randn({5, 20});
     at::Tensor results[2], gradients[2];
     for (const bool fused : {false, true}) {

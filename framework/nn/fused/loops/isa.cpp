@@ -33,6 +33,14 @@ Isa best_isa() {
   return best;
 }
 
+bool has_bf16_products() {
+#ifdef BRIM_X86_LOOPS
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true;
+#endif
+}
+
 // What each instruction set's copy of a file of loops defines.
 #ifdef BRIM_X86_LOOPS
 #define BRIM_TABLE(Type, name)                                  \

@@ -11,4 +11,8 @@ bool is_available(Isa isa);
 /// The widest available.
 Isa best_isa();
 
+/// Whether this CPU multiplies bfloat16, as LibTorch's kernels do it on x86; of other CPUs true, as
+/// nothing is known.
+bool has_bf16_products();
+
 }  // namespace brim::nn::loops
