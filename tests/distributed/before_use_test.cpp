@@ -9,8 +9,8 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "framework/amp/autocast.h"
-#include "framework/nn/fused/widening.h"
 #include "framework/nn/linear.h"
+#include "tests/nn/fused/check.h"
 
 namespace brim::distributed {
 namespace {
@@ -73,12 +73,11 @@ TEST(BeforeUse, CastsAndViewsReadToo) {
     return at::linear(x, weight);
   });
   for (const bool are_there : {true, false}) {
-    const bool before = nn::assume_bf16_products(are_there);
+    const nn::Bf16Products assumed(are_there);
     expect_same(weight, [&] {
       const amp::Autocast autocast(c10::kCPU, bf16);
       return nn::linear(x, weight, {}, /*fused=*/true);
     });
-    nn::assume_bf16_products(before);
   }
   const at::Tensor row = weight[1];  // from before
   expect_same(weight, [&] { return row + 1; });

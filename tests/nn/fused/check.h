@@ -2,10 +2,15 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <functional>
+#include <string>
 
+#include "framework/amp/autocast.h"
+#include "framework/nn/fused.h"
 #include "framework/nn/fused/widening.h"
 
 namespace brim::nn {
@@ -21,6 +26,23 @@ class Bf16Products {
  private:
   bool before_;
 };
+
+/// layer(x), under autocast to bfloat16 or not, in that format, by the operator of that name or
+/// not.
+template <class Layer>
+at::Tensor forward_of(Layer& layer, const at::Tensor& x, bool fused, bool autocast,
+                      const std::string& name, bool is_by_it) {
+  use_fused(*layer, fused);
+  at::Tensor y;
+  {
+    const amp::Autocast scope(
+        c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
+    y = layer->forward(x);
+  }
+  EXPECT_EQ(y.grad_fn()->name().find(name) != std::string::npos, is_by_it);
+  EXPECT_EQ(y.scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
+  return y;
+}
 
 /// ‖found - expected‖ / ‖expected‖, as float64.
 inline double relative_error(const at::Tensor& found, const at::Tensor& expected) {

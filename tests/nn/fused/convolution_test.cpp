@@ -5,13 +5,11 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <functional>
 #include <utility>
 #include <vector>
 
-#include "framework/amp/autocast.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/model.h"
 #include "tests/nn/fused/check.h"
@@ -198,16 +196,8 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
 
 /// `takes`: whether it is the fused operator that is expected.
 at::Tensor trained(Conv2d layer, const at::Tensor& x, bool fused, bool autocast, bool takes) {
-  use_fused(*layer, fused);
   layer->zero_grad();
-  at::Tensor y;
-  {
-    const amp::Autocast scope(
-        c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
-    y = layer->forward(x);
-    EXPECT_EQ(y.grad_fn()->name().find("FusedConvolution") != std::string::npos, takes);
-  }
-  EXPECT_EQ(y.scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
+  const at::Tensor y = forward_of(layer, x, fused, autocast, "FusedConvolution", takes);
   y.square().sum().backward();
   EXPECT_EQ(layer->weight.grad().scalar_type(), at::kFloat);
   return at::cat({y.detach().to(at::kFloat).flatten(), layer->weight.grad().flatten()});

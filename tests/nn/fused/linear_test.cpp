@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <vector>
 
@@ -110,17 +109,9 @@ TEST(FusedLinear, ItsGradientHasNone) {
 
 /// `takes`: whether it is the fused operator that is expected.
 Pass trained(Linear layer, const at::Tensor& images, bool fused, bool autocast, bool takes) {
-  use_fused(*layer, fused);
   layer->zero_grad();
   const at::Tensor x = images.detach().clone().requires_grad_();
-  at::Tensor y;
-  {
-    const amp::Autocast scope(
-        c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
-    y = layer->forward(x);
-    EXPECT_EQ(y.grad_fn()->name().find("FusedLinear") != std::string::npos, takes);
-  }
-  EXPECT_EQ(y.scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
+  const at::Tensor y = forward_of(layer, x, fused, autocast, "FusedLinear", takes);
   y.square().sum().backward();
   EXPECT_EQ(layer->weight.grad().scalar_type(), at::kFloat);
   EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
