@@ -21,7 +21,7 @@ constexpr JsonLimits kLimits = {.bytes = size_t{1} << 20, .depth = 4};
 constexpr size_t kDigestDigits = 32;
 constexpr std::string_view kAdvice = "use another checkpoint, or remove this one";
 
-[[noreturn]] void refuse(const std::string& where, const std::string& reason) {
+[[noreturn]] void refuse_manifest(const std::string& where, const std::string& reason) {
   throw Error(Exit::kCheckpoint, "{}: not a whole manifest: {}; {}", where, reason, kAdvice);
 }
 
@@ -30,13 +30,14 @@ class ObjectReader {
  public:
   ObjectReader(const json& object, std::string what, const std::string& where)
       : what_(std::move(what)), where_(where) {
-    if (!object.is_object()) refuse(where_, what_ + " must be an object");
+    if (!object.is_object()) refuse_manifest(where_, what_ + " must be an object");
     left_ = object;
   }
 
   json take(const std::string& key) {
     const auto found = left_.find(key);
-    if (found == left_.end()) refuse(where_, fmt::format("{} lacks the key '{}'", what_, key));
+    if (found == left_.end())
+      refuse_manifest(where_, fmt::format("{} lacks the key '{}'", what_, key));
     json value = std::move(*found);
     left_.erase(found);
     return value;
@@ -46,20 +47,22 @@ class ObjectReader {
     const json value = take(key);
     if (!value.is_number_unsigned() ||
         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      refuse(where_, fmt::format("'{}' in {} must be a whole number from 0", key, what_));
+      refuse_manifest(where_, fmt::format("'{}' in {} must be a whole number from 0", key, what_));
     }
     return value.get<int64_t>();
   }
 
   std::string take_string(const std::string& key) {
     const json value = take(key);
-    if (!value.is_string()) refuse(where_, fmt::format("'{}' in {} must be text", key, what_));
+    if (!value.is_string())
+      refuse_manifest(where_, fmt::format("'{}' in {} must be text", key, what_));
     return value.get<std::string>();
   }
 
   void finish() const {
     if (left_.empty()) return;
-    refuse(where_, fmt::format("{} has the unknown key {}", what_, in_quotes(left_.begin().key())));
+    refuse_manifest(
+        where_, fmt::format("{} has the unknown key {}", what_, in_quotes(left_.begin().key())));
   }
 
  private:
@@ -126,7 +129,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.step = top.take_count("step");
   manifest.sequence = top.take_count("sequence");
   const json files = top.take("files");
-  if (!files.is_array()) refuse(where, "'files' must be a list");
+  if (!files.is_array()) refuse_manifest(where, "'files' must be a list");
   top.finish();
   std::set<std::string> names;
   for (const json& item : files) {
@@ -137,13 +140,15 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     file.digest = entry.take_string("xxh3_128");
     entry.finish();
     if (!is_plain_name(file.name) || file.name == kManifestName) {
-      refuse(where, fmt::format("{} is not the plain name of a file", in_quotes(file.name)));
+      refuse_manifest(where,
+                      fmt::format("{} is not the plain name of a file", in_quotes(file.name)));
     }
     if (!is_digest(file.digest)) {
-      refuse(where, fmt::format("{} is not a digest of 32 hex digits", in_quotes(file.digest)));
+      refuse_manifest(where,
+                      fmt::format("{} is not a digest of 32 hex digits", in_quotes(file.digest)));
     }
     if (!names.insert(file.name).second) {
-      refuse(where, fmt::format("{} is listed twice", file.name));
+      refuse_manifest(where, fmt::format("{} is listed twice", file.name));
     }
     manifest.files.push_back(std::move(file));
   }

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& reason) {
+[[noreturn]] void refuse_safetensors(const std::string& where, const std::string& reason) {
   throw Error(Exit::kCheckpoint,
               "{}: not a whole safetensors file: {}; use another copy or another checkpoint", where,
               reason);
@@ -140,7 +140,7 @@ class HeaderReader : public json::json_sax_t {
   bool binary(json::binary_t&) override { unexpected("binary data"); }
 
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    refuse(where_, "its header is not valid JSON: " + json_complaint(error));
+    refuse_safetensors(where_, "its header is not valid JSON: " + json_complaint(error));
   }
 
  private:
@@ -158,11 +158,12 @@ class HeaderReader : public json::json_sax_t {
     switch (place_) {
       case Place::kStart:
       case Place::kTop:
-        refuse(where_, reason);
+        refuse_safetensors(where_, reason);
       case Place::kMetadata:
-        refuse(where_, "__metadata__: " + reason);
+        refuse_safetensors(where_, "__metadata__: " + reason);
       default:
-        refuse(where_, fmt::format("tensor {}: {}", in_quotes(entries.back().name), reason));
+        refuse_safetensors(where_,
+                           fmt::format("tensor {}: {}", in_quotes(entries.back().name), reason));
     }
   }
 
@@ -190,22 +191,24 @@ class HeaderReader : public json::json_sax_t {
 
 std::string_view header_text(std::span<const std::byte> image, const std::string& where) {
   if (image.size() < kLengthBytes) {
-    refuse(where, fmt::format("expected at least 8 bytes, found {}", image.size()));
+    refuse_safetensors(where, fmt::format("expected at least 8 bytes, found {}", image.size()));
   }
   uint64_t length = 0;
   std::memcpy(&length, image.data(), sizeof length);
   if (length > kLongestHeader) {
-    refuse(where, fmt::format("its header would be {} bytes long; at most {} are allowed", length,
-                              kLongestHeader));
+    refuse_safetensors(
+        where, fmt::format("its header would be {} bytes long; at most {} are allowed", length,
+                           kLongestHeader));
   }
   if (length > image.size() - kLengthBytes) {
-    refuse(where, fmt::format("its header would be {} bytes long, but only {} follow", length,
-                              image.size() - kLengthBytes));
+    refuse_safetensors(where, fmt::format("its header would be {} bytes long, but only {} follow",
+                                          length, image.size() - kLengthBytes));
   }
   const std::string_view text(reinterpret_cast<const char*>(image.data()) + kLengthBytes, length);
-  if (!text.starts_with('{')) refuse(where, "its header does not start with '{'");
+  if (!text.starts_with('{')) refuse_safetensors(where, "its header does not start with '{'");
   // nlohmann's lexer takes a NUL byte for the end of the text.
-  if (text.find('\0') != std::string_view::npos) refuse(where, "its header holds a NUL byte");
+  if (text.find('\0') != std::string_view::npos)
+    refuse_safetensors(where, "its header holds a NUL byte");
   return text;
 }
 
@@ -218,7 +221,7 @@ void check_layout(std::vector<HeaderEntry>& entries, int64_t values_size,
   int64_t expected = 0;
   for (const HeaderEntry& entry : entries) {
     const auto fail = [&](const std::string& reason) {
-      refuse(where, fmt::format("tensor {}: {}", in_quotes(entry.name), reason));
+      refuse_safetensors(where, fmt::format("tensor {}: {}", in_quotes(entry.name), reason));
     };
     if (entry.end() < entry.begin()) {
       fail(fmt::format("data_offsets run backwards, from {} to {}", entry.begin(), entry.end()));
@@ -244,8 +247,8 @@ void check_layout(std::vector<HeaderEntry>& entries, int64_t values_size,
     expected = entry.end();
   }
   if (expected != values_size) {
-    refuse(where,
-           fmt::format("{} bytes after the last tensor belong to none", values_size - expected));
+    refuse_safetensors(where, fmt::format("{} bytes after the last tensor belong to none",
+                                          values_size - expected));
   }
 }
 

@@ -12,7 +12,7 @@
 namespace brim::distributed {
 namespace {
 
-using Kind = MeetingPoint::Kind;
+using RendezvousKind = MeetingPoint::Kind;
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
@@ -36,19 +36,19 @@ std::optional<Listener> listen(const Ranks& ranks) {
   const MeetingPoint& meeting = ranks.meeting;
   if (ranks.rank != 0) return std::nullopt;
   switch (meeting.kind) {
-    case Kind::kSocket:
+    case RendezvousKind::kSocket:
       return Listener{meeting.socket, meeting.port};
-    case Kind::kListen:
+    case RendezvousKind::kListen:
       return ranks.one_machine() ? listen_on(meeting.address, meeting.port)
                                  : listen_for_machines(meeting);
-    case Kind::kFile: {
+    case RendezvousKind::kFile: {
       const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
       write_meeting_file(meeting.file,
                          {ranks.one_machine() ? kLoopback : host_name(), listener.port});
       return listener;
     }
-    case Kind::kAgent:
-    case Kind::kNone:
+    case RendezvousKind::kAgent:
+    case RendezvousKind::kNone:
       break;
   }
   return std::nullopt;
@@ -60,7 +60,7 @@ Error unreachable(const Ranks& ranks, const Address& address, milliseconds limit
           "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
           "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
           ranks.rank,
-          ranks.meeting.kind == Kind::kAgent ? "the launcher" : "rank 0",
+          ranks.meeting.kind == RendezvousKind::kAgent ? "the launcher" : "rank 0",
           address.host,
           address.port,
           limit.count() / 1000,
@@ -106,7 +106,8 @@ void check_world(c10d::Store& store, const Ranks& ranks) {
 OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   const std::optional<Listener> listener = listen(ranks);
   Address address = {ranks.meeting.address, ranks.meeting.port};
-  if (ranks.meeting.kind == Kind::kFile) address = read_meeting_file(ranks.meeting.file, limit);
+  if (ranks.meeting.kind == RendezvousKind::kFile)
+    address = read_meeting_file(ranks.meeting.file, limit);
   if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
     const std::string obstacle = wait_for_listener(address, limit);
     if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);

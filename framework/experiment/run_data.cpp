@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kBlockBytes = size_t{1} << 20;  // read at once
 constexpr size_t kLongestLineBytes = size_t{1} << 22;
 constexpr size_t kMostFigures = 256;
-constexpr size_t kLongestName = 128;
+constexpr size_t kMaxMetricNameBytes = 128;
 constexpr double kLastStep = 9e15;  // steps are whole numbers that a double holds exactly
 
 bool is_there(const fs::path& path) {
@@ -199,7 +199,7 @@ void RunReader::take_line(std::string_view line) {
 
 /// Null where there are too many already.
 Series* RunReader::find(const LineFigure& figure) {
-  if (figure.section.size() + figure.key.size() > kLongestName) return nullptr;
+  if (figure.section.size() + figure.key.size() > kMaxMetricNameBytes) return nullptr;
   std::string name(figure.section);
   if (!name.empty()) name += '/';
   name += figure.key;

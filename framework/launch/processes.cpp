@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kKillLimit_s = 5;
+constexpr double kGroupKillTimeout_s = 5;
 constexpr int kPause_us = 5000;
 
 /// Every process by its folder in /proc.
@@ -91,7 +91,7 @@ std::vector<pid_t> end_children(double grace_s) {
     }
     const std::vector<pid_t> left = children();
     const double now = now_s();
-    if (left.empty() || now > kill_at + kKillLimit_s) return left;
+    if (left.empty() || now > kill_at + kGroupKillTimeout_s) return left;
     if (now >= kill_at)
       signal = SIGKILL;  // again each time: the killed leave children of their own
     for (const pid_t pid : left) {

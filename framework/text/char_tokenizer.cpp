@@ -7,11 +7,11 @@
 namespace brim::text {
 namespace {
 
-using Ids = std::unordered_map<char32_t, int32_t>;
+using IdOfCodePoint = std::unordered_map<char32_t, int32_t>;
 
 class CharEncoder final : public Encoder {
  public:
-  explicit CharEncoder(const Ids& ids) : ids_(ids) {}
+  explicit CharEncoder(const IdOfCodePoint& ids) : ids_(ids) {}
 
   void encode(std::string_view text, std::vector<int32_t>& ids) override {
     for (size_t at = 0; at < text.size();) {
@@ -33,7 +33,7 @@ class CharEncoder final : public Encoder {
   }
 
  private:
-  const Ids& ids_;
+  const IdOfCodePoint& ids_;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace brim::text {
 namespace {
 
 using checkpoint::in_quotes;
-using Ids = std::unordered_map<std::string_view, int32_t>;  // by token as written
+using IdOfToken = std::unordered_map<std::string_view, int32_t>;  // by token as written
 
 /// Vocabulary files write each byte as a visible character: those of Latin-1 that are visible as
 /// themselves, the others as U+0100 and on, in their order.
@@ -49,8 +49,8 @@ class ByteNames {
   std::unordered_map<char32_t, char> bytes_;
 };
 
-PairTable make_pairs(const std::vector<Merge>& merges, const Ids& ids, const std::string& where,
-                     const std::string& vocabulary_name) {
+PairTable make_pairs(const std::vector<Merge>& merges, const IdOfToken& ids,
+                     const std::string& where, const std::string& vocabulary_name) {
   PairTable pairs(merges.size());
   const auto id_of = [&](const Merge& merge, std::string_view token) {
     const auto found = ids.find(token);
@@ -70,7 +70,7 @@ PairTable make_pairs(const std::vector<Merge>& merges, const Ids& ids, const std
   return pairs;
 }
 
-std::array<int32_t, 256> find_byte_ids(const ByteNames& names, const Ids& ids,
+std::array<int32_t, 256> find_byte_ids(const ByteNames& names, const IdOfToken& ids,
                                        const std::string& where) {
   std::array<int32_t, 256> result{};
   for (size_t byte = 0; byte < result.size(); ++byte) {
@@ -90,7 +90,7 @@ std::array<int32_t, 256> find_byte_ids(const ByteNames& names, const Ids& ids,
 MergeTables make_tables(const std::vector<std::string>& tokens, const std::string& vocabulary_name,
                         std::string_view merges_text, const std::string& merges_name,
                         const ByteNames& names) {
-  Ids ids;
+  IdOfToken ids;
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (tokens[id] != kEndOfText) ids.emplace(tokens[id], static_cast<int32_t>(id));
   }

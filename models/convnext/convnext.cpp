@@ -17,7 +17,7 @@
 #include "framework/nn/linear.h"
 #include "framework/nn/stochastic_depth.h"
 
-namespace brim::models {
+namespace brim::models::convnext {
 namespace {
 
 using nn::LayerNorm;
@@ -238,4 +238,4 @@ std::vector<nn::WeightNames> ConvNextConfig::weight_names() const {
   return {{"torchvision", {}}, {"timm", timm_rules()}};
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::convnext

@@ -6,7 +6,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::convnext {
 
 struct ConvNextKind {
   std::string_view name;
@@ -41,4 +41,4 @@ struct ConvNextOf : ConvNextConfig {
   ConvNextOf() : ConvNextConfig(kKind) {}
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::convnext

@@ -14,7 +14,7 @@
 #include "framework/nn/fused/linear.h"
 #include "framework/nn/linear.h"
 
-namespace brim::models {
+namespace brim::models::gpt2 {
 namespace {
 
 constexpr double kInitialStd = 0.02;
@@ -315,4 +315,4 @@ GptArchitecture SmallGptConfig::architecture(const nn::ModelShape& shape) const 
   return {.layers = layers, .heads = heads, .width = width, .context = shape.length};
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::gpt2

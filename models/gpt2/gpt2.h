@@ -6,7 +6,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::gpt2 {
 
 struct GptArchitecture {
   int64_t layers = 0;
@@ -53,4 +53,4 @@ struct SmallGptConfig final : GptConfig {
   GptArchitecture architecture(const nn::ModelShape& shape) const override;
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::gpt2

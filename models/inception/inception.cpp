@@ -8,10 +8,8 @@
 #include "framework/nn/linear.h"
 #include "models/inception/blocks.h"
 
-namespace brim::models {
+namespace brim::models::inception {
 namespace {
-
-using namespace inception;
 
 class InceptionV3 : public nn::Model {
  public:
@@ -110,4 +108,4 @@ std::vector<nn::WeightNames> InceptionConfig::weight_names() const {
   return {{"torchvision", {}}, {"timm", {}}};
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::inception

@@ -5,7 +5,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::inception {
 
 struct InceptionConfig : nn::ModelConfig {
   bool auxiliary = true;
@@ -18,4 +18,4 @@ struct InceptionConfig : nn::ModelConfig {
   std::vector<nn::WeightNames> weight_names() const override;
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::inception

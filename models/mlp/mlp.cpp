@@ -5,7 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/nn/linear.h"
 
-namespace brim::models {
+namespace brim::models::mlp {
 namespace {
 
 class Layers : public torch::nn::Module {
@@ -63,4 +63,4 @@ std::shared_ptr<nn::Model> MlpConfig::build(const nn::ModelShape& shape) const {
   return std::make_shared<Mlp>(*this, inputs, shape.classes);
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::mlp

@@ -4,7 +4,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::mlp {
 
 struct MlpConfig : nn::ModelConfig {
   int64_t hidden = 128;
@@ -16,4 +16,4 @@ struct MlpConfig : nn::ModelConfig {
   std::shared_ptr<nn::Model> build(const nn::ModelShape& shape) const override;
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::mlp

@@ -11,7 +11,7 @@
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
 
-namespace brim::models {
+namespace brim::models::resnet {
 namespace {
 
 using nn::BatchNorm2d;
@@ -202,4 +202,4 @@ std::vector<nn::WeightNames> ResNetConfig::weight_names() const {
   return {{"torchvision", {}}, {"timm", {}}};
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::resnet

@@ -10,7 +10,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::resnet {
 
 /// One of the family, under torchvision's name.
 struct ResNetKind {
@@ -54,4 +54,4 @@ struct ResNetOf : ResNetConfig {
   ResNetOf() : ResNetConfig(kKind) {}
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::resnet

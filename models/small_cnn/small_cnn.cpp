@@ -6,7 +6,7 @@
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
 
-namespace brim::models {
+namespace brim::models::small_cnn {
 namespace {
 
 nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t stride) {
@@ -50,4 +50,4 @@ std::shared_ptr<nn::Model> SmallCnnConfig::build(const nn::ModelShape& shape) co
   return std::make_shared<SmallCnn>(shape.channels, width, shape.classes);
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::small_cnn

@@ -4,7 +4,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::small_cnn {
 
 struct SmallCnnConfig : nn::ModelConfig {
   int64_t width = 32;
@@ -13,4 +13,4 @@ struct SmallCnnConfig : nn::ModelConfig {
   std::shared_ptr<nn::Model> build(const nn::ModelShape& shape) const override;
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::small_cnn

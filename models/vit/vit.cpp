@@ -20,7 +20,7 @@
 #include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"
 
-namespace brim::models {
+namespace brim::models::vit {
 namespace {
 
 using nn::LayerNorm;
@@ -257,4 +257,4 @@ std::vector<nn::WeightNames> VitConfig::weight_names() const {
   return {{"torchvision", {}}, {"timm", timm_rules()}};
 }
 
-}  // namespace brim::models
+}  // namespace brim::models::vit

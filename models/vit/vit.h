@@ -6,7 +6,7 @@
 
 #include "framework/nn/model.h"
 
-namespace brim::models {
+namespace brim::models::vit {
 
 struct VitKind {
   std::string_view name;
@@ -44,4 +44,4 @@ struct VitOf : VitConfig {
   VitOf() : VitConfig(kKind) {}
 };
 
-}  // namespace brim::models
+}  // namespace brim::models::vit

@@ -58,7 +58,7 @@ using checkpoint::TensorMap;
 
 /// Zeros in the sizes of the model's tensors, a scalar of each: names and shapes are all.
 TensorMap names(const Job& job) {
-  const auto& config = dynamic_cast<const models::GptConfig&>(*job.model.slot);
+  const auto& config = dynamic_cast<const models::gpt2::GptConfig&>(*job.model.slot);
   const auto model =
       config.build_on(at::kMeta, {.length = job.length, .vocabulary = job.vocabulary});
   TensorMap result;

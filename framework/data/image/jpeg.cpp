@@ -24,7 +24,7 @@ constexpr int kMaxScans = 500;  // a progressive file may hold millions of tiny 
 constexpr unsigned kMarkerBytes = 0xffff;
 constexpr std::string_view kExifPrefix("Exif\0\0", 6);
 
-struct Decoder {
+struct JpegDecoder {
   jpeg_decompress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
@@ -32,16 +32,16 @@ struct Decoder {
   std::array<char, JMSG_LENGTH_MAX> message{};
   bool truncated = false;
 
-  Decoder() = default;
-  ~Decoder() { jpeg_destroy_decompress(&jpeg); }
-  Decoder(const Decoder&) = delete;
-  Decoder& operator=(const Decoder&) = delete;
+  JpegDecoder() = default;
+  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
 };
 
-Decoder& decoder_of(j_common_ptr jpeg) { return *static_cast<Decoder*>(jpeg->client_data); }
+JpegDecoder& decoder_of(j_common_ptr jpeg) { return *static_cast<JpegDecoder*>(jpeg->client_data); }
 
-[[noreturn]] void fail(j_common_ptr jpeg) {
-  Decoder& decoder = decoder_of(jpeg);
+[[noreturn]] void fail_decoding(j_common_ptr jpeg) {
+  JpegDecoder& decoder = decoder_of(jpeg);
   jpeg->err->format_message(jpeg, decoder.message.data());
   std::longjmp(decoder.jump, 1);
 }
@@ -54,24 +54,24 @@ void on_message(j_common_ptr jpeg, int level) {
   if (code == JWRN_JPEG_EOF) decoder_of(jpeg).truncated = true;
   if (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
       code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC) {
-    fail(jpeg);
+    fail_decoding(jpeg);
   }
 }
 
 void on_progress(j_common_ptr jpeg) {
   if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number > kMaxScans) {
-    Decoder& decoder = decoder_of(jpeg);
+    JpegDecoder& decoder = decoder_of(jpeg);
     std::snprintf(decoder.message.data(), decoder.message.size(), "more than %d scans", kMaxScans);
     std::longjmp(decoder.jump, 1);
   }
 }
 
 /// Reads the header and chooses the output format. False: see decoder.message.
-bool read_header(Decoder& decoder, const uint8_t* bytes, size_t size) {
+bool read_header(JpegDecoder& decoder, const uint8_t* bytes, size_t size) {
   jpeg_decompress_struct& jpeg = decoder.jpeg;
   jpeg.err = jpeg_std_error(&decoder.errors);
   jpeg.client_data = &decoder;
-  decoder.errors.error_exit = fail;
+  decoder.errors.error_exit = fail_decoding;
   decoder.errors.emit_message = on_message;
   decoder.progress.progress_monitor = on_progress;
   if (setjmp(decoder.jump) != 0) return false;
@@ -87,7 +87,7 @@ bool read_header(Decoder& decoder, const uint8_t* bytes, size_t size) {
 
 /// Decodes all rows to RGB. `line` has room for a row of four bytes a pixel. False: see
 /// decoder.message.
-bool read_rows(Decoder& decoder, uint8_t* pixels, uint8_t* line) {
+bool read_rows(JpegDecoder& decoder, uint8_t* pixels, uint8_t* line) {
   jpeg_decompress_struct& jpeg = decoder.jpeg;
   if (setjmp(decoder.jump) != 0) return false;
   jpeg_start_decompress(&jpeg);
@@ -128,7 +128,7 @@ constexpr int64_t kMargin = 2;
 
 /// Decodes the columns from `left` on, `width` of them, and gives the rows that `resizer` needs to
 /// it. False: see decoder.message. `to_end`: the rest is decoded too, for the sake of errors.
-bool read_needed(Decoder& decoder, int64_t left, int64_t width, bool to_end, Resizer& resizer) {
+bool read_needed(JpegDecoder& decoder, int64_t left, int64_t width, bool to_end, Resizer& resizer) {
   jpeg_decompress_struct& jpeg = decoder.jpeg;
   const Box needed = resizer.needed();
   if (setjmp(decoder.jump) != 0) return false;
@@ -171,7 +171,7 @@ bool ends_as_jpeg(std::span<const uint8_t> bytes) {
   return bytes.size() >= 2 && bytes[bytes.size() - 2] == 0xff && bytes.back() == JPEG_EOI;
 }
 
-[[noreturn]] void throw_error(const Decoder& decoder, const std::string& name) {
+[[noreturn]] void throw_jpeg_error(const JpegDecoder& decoder, const std::string& name) {
   if (decoder.truncated) throw Error(Exit::kData, "{}: truncated: the JPEG data ends early", name);
   throw Error(Exit::kData, "{}: damaged or unsupported JPEG: {}", name, decoder.message.data());
 }
@@ -179,21 +179,21 @@ bool ends_as_jpeg(std::span<const uint8_t> bytes) {
 }  // namespace
 
 Image decode_jpeg(std::span<const uint8_t> bytes, const std::string& name) {
-  Decoder decoder;
-  if (!read_header(decoder, bytes.data(), bytes.size())) throw_error(decoder, name);
+  JpegDecoder decoder;
+  if (!read_header(decoder, bytes.data(), bytes.size())) throw_jpeg_error(decoder, name);
   Image image = allocate_rgb(decoder.jpeg.image_height, decoder.jpeg.image_width, name);
   const int turn = orientation(decoder.jpeg);  // now: the markers go when decoding ends
   std::vector<uint8_t> line(size_t{4} * decoder.jpeg.image_width);
-  if (!read_rows(decoder, image.pixels.data(), line.data())) throw_error(decoder, name);
+  if (!read_rows(decoder, image.pixels.data(), line.data())) throw_jpeg_error(decoder, name);
   return apply_orientation(std::move(image), turn);
 }
 
 bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
                const DrawOptions& options, std::span<uint8_t> out) {
   thread_local Resizer resizer;
-  Decoder decoder;
+  JpegDecoder decoder;
   jpeg_decompress_struct& jpeg = decoder.jpeg;
-  if (!read_header(decoder, bytes.data(), bytes.size())) throw_error(decoder, name);
+  if (!read_header(decoder, bytes.data(), bytes.size())) throw_jpeg_error(decoder, name);
   check_image_size(jpeg.image_height, jpeg.image_width, name);
   if (jpeg.out_color_space != JCS_RGB || orientation(jpeg) != 1) return false;
 
@@ -211,7 +211,7 @@ bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Pl
   const int64_t left = std::max<int64_t>(needed.left - kMargin, 0);
   const int64_t right = std::min(needed.left + needed.width + kMargin, width);
   if (!read_needed(decoder, left, right - left, !ends_as_jpeg(bytes), resizer)) {
-    throw_error(decoder, name);
+    throw_jpeg_error(decoder, name);
   }
   return true;
 }

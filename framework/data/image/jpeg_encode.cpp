@@ -34,7 +34,7 @@ struct Encoder {
   Encoder& operator=(const Encoder&) = delete;
 };
 
-[[noreturn]] void fail(j_common_ptr jpeg) {
+[[noreturn]] void fail_encoding(j_common_ptr jpeg) {
   auto& encoder = *static_cast<Encoder*>(jpeg->client_data);
   jpeg->err->format_message(jpeg, encoder.message.data());
   std::longjmp(encoder.jump, 1);
@@ -45,7 +45,7 @@ bool compress(Encoder& encoder, const uint8_t* pixels, unsigned height, unsigned
               int quality) {
   auto& jpeg = encoder.jpeg;
   jpeg.err = jpeg_std_error(&encoder.errors);
-  encoder.errors.error_exit = fail;
+  encoder.errors.error_exit = fail_encoding;
   jpeg.client_data = &encoder;
   if (setjmp(encoder.jump) != 0) return false;
   jpeg_create_compress(&jpeg);

@@ -13,21 +13,21 @@
 namespace brim::data {
 namespace {
 
-struct Decoder {
+struct PngDecoder {
   png_structp png = nullptr;
   png_infop info = nullptr;
   std::span<const uint8_t> rest;
   std::array<char, 200> message{};
   bool truncated = false;
 
-  Decoder() = default;
-  ~Decoder() { png_destroy_read_struct(&png, &info, nullptr); }
-  Decoder(const Decoder&) = delete;
-  Decoder& operator=(const Decoder&) = delete;
+  PngDecoder() = default;
+  ~PngDecoder() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
 };
 
 [[noreturn]] void on_error(png_structp png, png_const_charp text) {
-  auto& decoder = *static_cast<Decoder*>(png_get_error_ptr(png));
+  auto& decoder = *static_cast<PngDecoder*>(png_get_error_ptr(png));
   std::snprintf(decoder.message.data(), decoder.message.size(), "%s", text);
   png_longjmp(png, 1);
 }
@@ -35,7 +35,7 @@ struct Decoder {
 void on_warning(png_structp, png_const_charp) {}
 
 void on_read(png_structp png, png_bytep to, size_t size) {
-  auto& decoder = *static_cast<Decoder*>(png_get_io_ptr(png));
+  auto& decoder = *static_cast<PngDecoder*>(png_get_io_ptr(png));
   if (size > decoder.rest.size()) {
     decoder.truncated = true;
     png_error(png, "truncated");
@@ -45,7 +45,7 @@ void on_read(png_structp png, png_bytep to, size_t size) {
 }
 
 /// Reads up to the pixels and asks for 8-bit RGB. False: see decoder.message.
-bool read_header(Decoder& decoder) {
+bool read_header(PngDecoder& decoder) {
   if (setjmp(png_jmpbuf(decoder.png)) != 0) return false;
   png_set_read_fn(decoder.png, &decoder, on_read);
   // allocate_rgb() refuses large images, in words; nothing is allocated by their size before.
@@ -60,7 +60,7 @@ bool read_header(Decoder& decoder) {
 }
 
 /// Decodes into `rows` and reads on to the file's end. False: see decoder.message.
-bool read_rows(Decoder& decoder, png_bytepp rows) {
+bool read_rows(PngDecoder& decoder, png_bytepp rows) {
   if (setjmp(png_jmpbuf(decoder.png)) != 0) return false;
   png_set_interlace_handling(decoder.png);
   png_read_update_info(decoder.png, decoder.info);
@@ -73,14 +73,14 @@ bool read_rows(Decoder& decoder, png_bytepp rows) {
   return true;
 }
 
-int orientation(const Decoder& decoder) {
+int orientation(const PngDecoder& decoder) {
   png_uint_32 size = 0;
   png_bytep exif = nullptr;
   if (png_get_eXIf_1(decoder.png, decoder.info, &size, &exif) == 0) return 1;
   return exif_orientation({exif, size});
 }
 
-[[noreturn]] void throw_error(const Decoder& decoder, const std::string& name) {
+[[noreturn]] void throw_png_error(const PngDecoder& decoder, const std::string& name) {
   if (decoder.truncated) throw Error(Exit::kData, "{}: truncated: the PNG data ends early", name);
   throw Error(Exit::kData, "{}: damaged or unsupported PNG: {}", name, decoder.message.data());
 }
@@ -88,19 +88,19 @@ int orientation(const Decoder& decoder) {
 }  // namespace
 
 Image decode_png(std::span<const uint8_t> bytes, const std::string& name) {
-  Decoder decoder;
+  PngDecoder decoder;
   decoder.rest = bytes;
   decoder.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, on_error, on_warning);
   if (decoder.png != nullptr) decoder.info = png_create_info_struct(decoder.png);
   if (decoder.info == nullptr) throw std::bad_alloc();
-  if (!read_header(decoder)) throw_error(decoder, name);
+  if (!read_header(decoder)) throw_png_error(decoder, name);
   Image image = allocate_rgb(png_get_image_height(decoder.png, decoder.info),
                              png_get_image_width(decoder.png, decoder.info), name);
   std::vector<png_bytep> rows;
   for (int64_t y = 0; y < image.height; ++y) {
     rows.push_back(image.pixels.data() + y * image.width * 3);
   }
-  if (!read_rows(decoder, rows.data())) throw_error(decoder, name);
+  if (!read_rows(decoder, rows.data())) throw_png_error(decoder, name);
   return apply_orientation(std::move(image), orientation(decoder));
 }
 

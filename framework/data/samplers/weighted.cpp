@@ -13,7 +13,7 @@
 namespace brim::data {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 34;
+constexpr int64_t kMaxWeightsBytes = int64_t{1} << 34;
 
 double parse_weight(std::string_view word, int64_t line, const std::string& name) {
   double weight = 0;
@@ -125,7 +125,7 @@ void WeightedConfig::fields(recipe::Fields& f) {
 
 std::shared_ptr<const Order> WeightedConfig::order(const Dataset& dataset,
                                                    const OrderOptions& options) const {
-  const std::string content = read_file(weights, Exit::kData, kMaxFileBytes);
+  const std::string content = read_file(weights, Exit::kData, kMaxWeightsBytes);
   return std::make_shared<Weighted>(parse_weights(content, dataset.size(), weights.string()),
                                     options.seed,
                                     fmt::format("weighted by numbers with the digest {}",

@@ -85,7 +85,7 @@ struct ContentRange {
   int64_t total = -1;
 };
 
-ContentRange parse_range(std::string_view text) {
+ContentRange parse_content_range(std::string_view text) {
   ContentRange range;
   if (!text.starts_with("bytes ")) return range;
   text.remove_prefix(6);
@@ -253,7 +253,7 @@ class Transfer {
       return write_error_ == 0;
     }
     if (status_ == 206) {
-      const ContentRange range = parse_range(headers_["content-range"]);
+      const ContentRange range = parse_content_range(headers_["content-range"]);
       restart_ = have_ == 0 || range.first != have_ || (total_ >= 0 && range.total != total_) ||
                  version != version_;
       return !restart_;

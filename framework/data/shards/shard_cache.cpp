@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view kPartSuffix = ".part";
 constexpr size_t kDigestDigits = 32;
-constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
+constexpr int64_t kMaxStoredIndexBytes = int64_t{1} << 30;
 
 bool is_there(const fs::path& path) {
   std::error_code code;
@@ -145,7 +145,7 @@ std::string index_url(const std::string& url) {
 std::optional<ShardIndex> kept_index(const fs::path& path, const std::string& where) {
   if (!is_there(path)) return {};
   try {
-    return parse_index(read_file(path, Exit::kData, kMaxIndexBytes), where);
+    return parse_index(read_file(path, Exit::kData, kMaxStoredIndexBytes), where);
   } catch (const Error& error) {
     log::warning("{}", error.what());
     std::error_code code;

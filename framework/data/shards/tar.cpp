@@ -10,16 +10,16 @@ namespace brim::data {
 namespace {
 
 // Places in a header (POSIX.1-2024, ustar Header Block).
-struct Place {
+struct HeaderField {
   size_t offset;
   size_t bytes;
 };
-constexpr Place kName = {0, 100};
-constexpr Place kSize = {124, 12};
-constexpr Place kChecksum = {148, 8};
+constexpr HeaderField kName = {0, 100};
+constexpr HeaderField kSize = {124, 12};
+constexpr HeaderField kChecksum = {148, 8};
 constexpr size_t kType = 156;
-constexpr Place kMagic = {257, 6};
-constexpr Place kPrefix = {345, 155};
+constexpr HeaderField kMagic = {257, 6};
+constexpr HeaderField kPrefix = {345, 155};
 constexpr std::string_view kPosixMagic("ustar\0", 6);  // GNU's is "ustar ", without a prefix field
 
 constexpr int64_t kWindowBytes = 4096;  // a label, its headers and those of the next image
@@ -31,12 +31,12 @@ std::string_view text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::span<const uint8_t> at(std::span<const uint8_t> header, Place place) {
+std::span<const uint8_t> at(std::span<const uint8_t> header, HeaderField place) {
   return header.subspan(place.offset, place.bytes);
 }
 
 /// A field's text up to its first NUL.
-std::string_view field_text(std::span<const uint8_t> header, Place place) {
+std::string_view field_text(std::span<const uint8_t> header, HeaderField place) {
   const std::string_view field = text(at(header, place));
   return field.substr(0, field.find('\0'));
 }

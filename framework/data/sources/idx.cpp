@@ -17,7 +17,7 @@ constexpr size_t kSizeBytes = 4;
 constexpr size_t kMaxRank = 4;
 constexpr size_t kMaxHeaderBytes = kMagicBytes + kMaxRank * kSizeBytes;
 constexpr uint8_t kTypeUint8 = 0x08;
-constexpr int64_t kMaxFileBytes = int64_t{1} << 40;
+constexpr int64_t kMaxIdxBytes = int64_t{1} << 40;
 // Deflate spends at least a bit on 129 bytes: RFC 1951's longest match is 258 bytes in two bits.
 constexpr int64_t kMaxDeflateRatio = 1032;
 
@@ -27,7 +27,7 @@ size_t header_bytes(size_t rank) { return kMagicBytes + rank * kSizeBytes; }
 int64_t file_bytes(const std::vector<int64_t>& shape, const std::string& name) {
   int64_t bytes = 1;
   for (const int64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxFileBytes) {
+    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxIdxBytes) {
       throw Error(Exit::kData, "{}: its header says [{}] values: more than any file of this format",
                   name, fmt::join(shape, ", "));
     }

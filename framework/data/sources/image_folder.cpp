@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+constexpr int64_t kMaxImageFileBytes = int64_t{1} << 30;
 class ImageFolder final : public EncodedImages {
  public:
   explicit ImageFolder(const fs::path& root) : files_(root) {}
@@ -25,7 +25,7 @@ class ImageFolder final : public EncodedImages {
   std::string name(int64_t index) const override { return files_.path(index); }
   int64_t label(int64_t index) const override { return files_.label(index); }
   std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
-    read_file(files_.path(index), Exit::kData, kMaxFileBytes, buffer);
+    read_file(files_.path(index), Exit::kData, kMaxImageFileBytes, buffer);
     return buffer;
   }
 

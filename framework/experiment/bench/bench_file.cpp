@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "brim bench 1";
 constexpr int64_t kLimitBytes = int64_t{64} << 20;
 constexpr size_t kMostVariants = 256;
-constexpr size_t kLongestName = 4096;
+constexpr size_t kMaxVariantNameBytes = 4096;
 
 json to_json(const MeasuredRun& run) {
   return {{"samples_per_s", run.samples_per_s},
@@ -106,8 +106,8 @@ RecordedVariant read_variant(const Reader& reader, const json& value, const std:
                           .recipe = reader.text(value, "recipe", place),
                           .steps = reader.whole(value, "steps", place, 1, kMostSteps),
                           .samples_per_s = {}};
-  if (variant.name.empty() || variant.name.size() > kLongestName) {
-    reader.fail("{}: \"name\": expected 1 to {} bytes, found {}", place, kLongestName,
+  if (variant.name.empty() || variant.name.size() > kMaxVariantNameBytes) {
+    reader.fail("{}: \"name\": expected 1 to {} bytes, found {}", place, kMaxVariantNameBytes,
                 variant.name.size());
   }
   for (const json& run : reader.list(value, "runs", place, 1, kMostRepeats)) {

@@ -37,24 +37,22 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("batch_norm_apply", cpu::batch_norm_apply);
 }
 
-using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
-                                                               const MaybeTensor&,
-                                                               const at::Tensor&, const at::Tensor&,
-                                                               at::Tensor&, at::Tensor&, double,
-                                                               double, bool);
-using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+using BatchNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
+    at::Tensor&, double, double, bool);
+using BatchNormBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&,
     const at::Tensor&, const at::Tensor&, bool, bool);
 using Apply = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
                          const at::Tensor&, const at::Tensor&, const at::Tensor&, bool);
 
-const c10::TypedOperatorHandle<Forward>& forward_operator() {
-  static const auto operation = find_operator<Forward>("brim::batch_norm");
+const c10::TypedOperatorHandle<BatchNormForward>& forward_operator() {
+  static const auto operation = find_operator<BatchNormForward>("brim::batch_norm");
   return operation;
 }
 
-const c10::TypedOperatorHandle<Backward>& backward_operator() {
-  static const auto operation = find_operator<Backward>("brim::batch_norm_backward");
+const c10::TypedOperatorHandle<BatchNormBackward>& backward_operator() {
+  static const auto operation = find_operator<BatchNormBackward>("brim::batch_norm_backward");
   return operation;
 }
 

@@ -20,7 +20,7 @@ using loops::Mask;
 
 constexpr int64_t kShiftRows = 16;
 
-Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(1), x.size(1)}; }
+Rows pixel_rows_of(const at::Tensor& x) { return {x.numel() / x.size(1), x.size(1)}; }
 
 /// A value near each channel's mean, from its first rows: sums of squares about it lose no digits.
 template <class S>
@@ -95,7 +95,7 @@ template <class S>
 at::Tensor forward_as(const at::Tensor& x, const MaybeTensor& residual, const at::Tensor& weight,
                       const at::Tensor& bias, bool relu, const Statistics<S>& statistics) {
   using W = Wide<S>;
-  const Pieces pieces(rows_of(x));
+  const Pieces pieces(pixel_rows_of(x));
   const at::Tensor scale = weight * statistics.inverse_std;
   at::Tensor y = at::empty_like(x, at::MemoryFormat::ChannelsLast);
   normalise<S>(pieces, x, residual, {data<W>(statistics.mean), data<W>(scale), data<W>(bias)}, relu,
@@ -130,7 +130,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
     bool has_residual) {
   using W = Wide<S>;
   const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
-  const Pieces pieces(rows_of(x));
+  const Pieces pieces(pixel_rows_of(x));
   const int64_t channels = x.size(1);
   at::Tensor residual_gradient =
       has_residual ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor();
@@ -188,8 +188,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
   if (residual) check_layout("a residual", *residual, x);
   return with_format_of(
       "batch_norm", x, [&]<class S>() -> std::tuple<at::Tensor, at::Tensor, at::Tensor> {
-        const Statistics<S> statistics =
-            take_statistics<S>(Pieces(rows_of(x)), x, running_mean, running_var, momentum, eps);
+        const Statistics<S> statistics = take_statistics<S>(
+            Pieces(pixel_rows_of(x)), x, running_mean, running_var, momentum, eps);
         return {forward_as<S>(x, residual, weight, bias, relu, statistics), statistics.mean,
                 statistics.inverse_std};
       });

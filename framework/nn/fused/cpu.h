@@ -46,6 +46,9 @@ auto with_format_of(const char* name, const at::Tensor& x, const F& f) {
   }
 }
 
+/// The rows along the last dimension of x, which is contiguous.
+inline Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
+
 /// Values that are worth a thread.
 inline constexpr int64_t kGrain = 1 << 15;
 

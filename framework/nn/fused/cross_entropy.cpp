@@ -33,12 +33,11 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("cross_entropy_backward", cpu::cross_entropy_backward);
 }
 
-using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
-                                                               const MaybeTensor&,
-                                                               const MaybeTensor&, int64_t, double);
-using Backward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const MaybeTensor&, const MaybeTensor&, const at::Tensor&,
-                            const at::Tensor&, int64_t, double);
+using CrossEntropyForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const at::Tensor&, const MaybeTensor&, const MaybeTensor&, int64_t, double);
+using CrossEntropyBackward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                        const MaybeTensor&, const MaybeTensor&, const at::Tensor&,
+                                        const at::Tensor&, int64_t, double);
 
 class FusedCrossEntropy : public Function<FusedCrossEntropy> {
  public:
@@ -47,7 +46,7 @@ class FusedCrossEntropy : public Function<FusedCrossEntropy> {
                             const MaybeTensor& label_shares, int64_t ignore_index,
                             double smoothing) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto operation = find_operator<Forward>("brim::cross_entropy");
+    static const auto operation = find_operator<CrossEntropyForward>("brim::cross_entropy");
     const at::Tensor rows_apart = logits.stride(1) == 1 ? logits : logits.contiguous();
     auto [loss, rows, share] =
         operation.call(rows_apart, labels, partner_labels, label_shares, ignore_index, smoothing);
@@ -62,7 +61,8 @@ class FusedCrossEntropy : public Function<FusedCrossEntropy> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const BackwardPass pass("cross-entropy");
     const auto saved = context->get_saved_variables();
-    static const auto operation = find_operator<Backward>("brim::cross_entropy_backward");
+    static const auto operation =
+        find_operator<CrossEntropyBackward>("brim::cross_entropy_backward");
     const at::Tensor gradient = operation.call(
         gradients[0], saved[0], saved[1], maybe(saved[2]), maybe(saved[3]), saved[4], saved[5],
         context->saved_data["ignore_index"].toInt(), context->saved_data["smoothing"].toDouble());

@@ -29,16 +29,16 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("bias_gelu_backward", cpu::bias_gelu_backward);
 }
 
-using Forward = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
-using Backward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
-                                                    const at::Tensor&, bool);
+using BiasGeluForward = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
+using BiasGeluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                            const at::Tensor&, bool);
 
 class FusedBiasGelu : public Function<FusedBiasGelu> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& bias,
                             bool tanh) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto operation = find_operator<Forward>("brim::bias_gelu");
+    static const auto operation = find_operator<BiasGeluForward>("brim::bias_gelu");
     const at::Tensor dense = x.contiguous();
     context->save_for_backward({dense, bias});
     context->saved_data["tanh"] = tanh;
@@ -48,7 +48,7 @@ class FusedBiasGelu : public Function<FusedBiasGelu> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const BackwardPass pass("bias and GELU");
     const auto saved = context->get_saved_variables();
-    static const auto operation = find_operator<Backward>("brim::bias_gelu_backward");
+    static const auto operation = find_operator<BiasGeluBackward>("brim::bias_gelu_backward");
     auto [x_gradient, bias_gradient] =
         operation.call(gradients[0].to(saved[0].scalar_type()).contiguous(), saved[0], saved[1],
                        context->saved_data["tanh"].toBool());

@@ -11,7 +11,6 @@ namespace {
 
 using loops::GeluForm;
 
-Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
 GeluForm form_of(bool tanh) { return tanh ? GeluForm::kTanh : GeluForm::kErf; }
 
 void check(const at::Tensor& x, const at::Tensor& bias) {

@@ -32,12 +32,10 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("layer_norm_backward", cpu::layer_norm_backward);
 }
 
-using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
-                                                                           const MaybeTensor&,
-                                                                           const at::Tensor&,
-                                                                           const at::Tensor&,
-                                                                           double, at::ScalarType);
-using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+using LayerNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, double,
+    at::ScalarType);
+using LayerNormBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
     const at::Tensor&, bool);
 
@@ -48,7 +46,7 @@ class FusedLayerNorm : public Function<FusedLayerNorm> {
                                const MaybeTensor& branch, const at::Tensor& weight,
                                const at::Tensor& bias, double eps, at::ScalarType type) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    static const auto operation = find_operator<Forward>("brim::layer_norm");
+    static const auto operation = find_operator<LayerNormForward>("brim::layer_norm");
     const at::Tensor dense = x.contiguous();
     const bool has_branch = branch.has_value();
     auto [sum, norm, mean, inverse_std] =
@@ -77,7 +75,7 @@ class FusedLayerNorm : public Function<FusedLayerNorm> {
     if (has_branch && gradients[1].defined()) {
       sum_gradient = dense(gradients[1], sum.scalar_type());
     }
-    static const auto operation = find_operator<Backward>("brim::layer_norm_backward");
+    static const auto operation = find_operator<LayerNormBackward>("brim::layer_norm_backward");
     auto [x_gradient, branch_gradient, weight_gradient, bias_gradient] =
         operation.call(gradient, sum_gradient, sum, saved[1], saved[2], saved[3], has_branch);
     if (has_branch && !branch_gradient.defined()) branch_gradient = x_gradient;

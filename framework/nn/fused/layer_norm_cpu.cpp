@@ -8,8 +8,6 @@
 namespace brim::nn::cpu {
 namespace {
 
-Rows rows_of(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
                 at::ScalarType type) {
   TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == type && tensor.is_contiguous(),
