@@ -42,6 +42,11 @@ function(brim_torch_target name)
   target_compile_definitions(${name} INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO)
   target_link_libraries(${name} INTERFACE
     ${BRIM_TORCH_ROOT}/lib/libtorch_cpu.so ${BRIM_TORCH_ROOT}/lib/libc10.so)
+  # at::parallel_for() is a template: it runs on one thread in what is compiled without OpenMP. The
+  # threads are those of LibTorch's own libgomp, whose name may carry a hash.
+  file(GLOB gomp ${BRIM_TORCH_ROOT}/lib/libgomp*.so*)
+  target_compile_options(${name} INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>)
+  target_link_libraries(${name} INTERFACE ${gomp})
   # libtorch_cpu finds what it needs by its own run path; the linker need not look.
   target_link_options(${name} INTERFACE -Wl,--allow-shlib-undefined)
   if(NOT MOLD_PROGRAM OR BRIM_SANITIZE)
