@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 namespace brim {
 namespace {
@@ -174,5 +176,25 @@ std::optional<int64_t> Machine::status(std::string_view name) const {
 }
 
 int usable_cores() { return Machine().usable_cores(); }
+
+double Machine::run_delay_s() const {
+  double delay_ns = 0;
+  std::error_code ignored;
+  for (fs::directory_iterator it(path("proc/self/task"), ignored), end; it != end;
+       it.increment(ignored)) {
+    std::ifstream file(it->path() / "schedstat");  // time on a core, run delay, time slices
+    double run_ns = 0, thread_delay_ns = 0;
+    if (file >> run_ns >> thread_delay_ns) delay_ns += thread_delay_ns;
+  }
+  return delay_ns * 1e-9;
+}
+
+std::optional<std::string> chosen_wait_policy() {
+  for (const std::string name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+    const char* value = std::getenv(name.c_str());
+    if (value != nullptr && *value != '\0') return name + "=" + value;
+  }
+  return std::nullopt;
+}
 
 }  // namespace brim

@@ -43,6 +43,11 @@ class Machine {
   /// The bytes of a line of /proc/self/status as in "VmRSS"; nullopt where there is none.
   std::optional<int64_t> status(std::string_view name) const;
 
+  /// Seconds that the threads which this process has now were ready to run without a core, each
+  /// since it began (the run delay of /proc/self/task/*/schedstat); 0 where the kernel does not
+  /// tell.
+  double run_delay_s() const;
+
  private:
   struct Group {
     std::filesystem::path folder;
@@ -55,5 +60,9 @@ class Machine {
 
 /// Machine().usable_cores().
 int usable_cores();
+
+/// "NAME=value" where the user has set by the environment how OpenMP threads wait
+/// (OMP_WAIT_POLICY, GOMP_SPINCOUNT).
+std::optional<std::string> chosen_wait_policy();
 
 }  // namespace brim

@@ -12,6 +12,7 @@
 #include "framework/base/stop.h"
 #include "framework/cli/all_parts.h"
 #include "framework/cli/commands.h"
+#include "framework/device/shared_cores.h"
 
 namespace brim::cli {
 namespace {
@@ -57,6 +58,7 @@ int body(int argc, char** argv) {
     register_parts();
     if (own_parts != nullptr) own_parts();
     install_stop_handlers();
+    const device::SharedCores cores;
     return run(argc, argv);
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(Exit::kResource,

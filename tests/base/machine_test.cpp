@@ -87,6 +87,14 @@ TEST_F(MadeUpMachine, FreeMemoryIsWhatTheTightestGroupLeaves) {
   EXPECT_EQ(machine_.free_memory_bytes(), 0);
 }
 
+TEST_F(MadeUpMachine, RunDelayIsThatOfAllThreads) {
+  EXPECT_EQ(machine_.run_delay_s(), 0);
+  put("proc/self/task/7/schedstat", "9000000000 1500000000 12\n");
+  put("proc/self/task/8/schedstat", "1000000000 250000000 3\n");
+  put("proc/self/task/9/schedstat", "nonsense\n");
+  EXPECT_DOUBLE_EQ(machine_.run_delay_s(), 1.75);
+}
+
 TEST_F(MadeUpMachine, LinesComeWithoutBlanks) {
   put("sys/a", "  performance \t");
   EXPECT_EQ(machine_.line("sys/a"), "performance");

@@ -34,7 +34,8 @@ struct Surroundings {
   std::string driver, driver_cuda;       // "580.65.06", "13.0"; empty: not known
   std::optional<std::string> cuda_visible_devices;
   Software software;
-  std::filesystem::path folder;  // where runs are written
+  std::optional<std::string> wait_policy;  // chosen_wait_policy()
+  std::filesystem::path folder;            // where runs are written
   std::optional<Space> disk, shared_memory;
 };
 

@@ -82,6 +82,7 @@ Surroundings look_around(Software software) {
   result.why_no_nvml = nvml.why_not();
   result.driver = nvml.driver_version().value_or("");
   result.driver_cuda = nvml.cuda_version().value_or("");
+  result.wait_policy = chosen_wait_policy();
   if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) result.cuda_visible_devices = list;
   result.software = std::move(software);
   result.software.architectures = BRIM_CUDA_ARCHITECTURES;

@@ -14,6 +14,8 @@ namespace brim::experiment {
 
 inline constexpr int64_t kMostRepeats = 100;
 inline constexpr int64_t kMostSteps = 100000;
+/// Processor time of other processes, in cores, from which on a run counts as disturbed.
+inline constexpr double kBusyOthers = 0.1;
 
 /// What is run for one variant: arguments of `trainer`, or a recipe as text.
 struct VariantPlan {
@@ -47,7 +49,9 @@ struct BenchResult {
 
 /// Runs them all; a log line each. A short run of each variant comes first and is not counted: it
 /// finds out how long a step takes and how many steps the warm-up has, fills the caches of files,
-/// and settles what the recipe leaves open (batch.micro = "auto"). Temporary folders are removed.
+/// and settles what the recipe leaves open (batch.micro = "auto"). A run that other processes
+/// disturbed is repeated, as long as no more runs are repeated than count. Temporary folders are
+/// removed.
 /// Throws the error of a run that fails, with its status, and Error(kStopped) after a stop.
 BenchResult run_bench(const BenchPlan& plan);
 

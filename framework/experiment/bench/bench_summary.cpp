@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double kNoisy = 0.05;         // coefficient of variation
-constexpr double kBusyOthers = 0.1;     // cores
 constexpr double kWorthShowing = 0.01;  // share of the step
 
 /// Null for what is not known.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/input_shape.h"
@@ -15,6 +16,12 @@
 #include "framework/train/tuning/tuning_cache.h"
 
 namespace brim::train {
+namespace {
+
+constexpr int kMaxRepeats = 3;           // of a step whose time other processes disturbed …
+constexpr double kDisturbedShare = 0.1;  // … as threads waited for a core so much of it
+
+}  // namespace
 
 Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
                device::Memory& memory, const DataShape& shape, int64_t share)
@@ -116,9 +123,10 @@ bool Prober::train(tune::Probe& probe) {
     is_built = false;
   }
   if (!all(is_built)) return false;
-  for (int i = 0; i < 2; ++i) {
+  const Machine machine;
+  for (int i = 0, repeats = 0; i < 2; ++i) {
     memory_.synchronize();
-    const double start_s = now_s();
+    const double start_s = now_s(), start_delay_s = machine.run_delay_s();
     bool fits = false;
     try {
       fits = step->try_once().has_value();
@@ -132,7 +140,11 @@ bool Prober::train(tune::Probe& probe) {
     // cuDNN has tried its algorithms, with memory that no later step needs.
     if (i == 0 && device_.is_cuda()) memory_.reset_peak();
     const int64_t passes = *job_.batch.global / group_->world() / probe.size;
-    probe.step_s = (now_s() - start_s) / static_cast<double>(passes);
+    const double seconds = now_s() - start_s;
+    const double step_s = seconds / static_cast<double>(passes);
+    probe.step_s = repeats == 0 ? step_s : std::min(probe.step_s, step_s);
+    const bool is_disturbed = machine.run_delay_s() - start_delay_s > kDisturbedShare * seconds;
+    if (i == 1 && repeats < kMaxRepeats && !all(!is_disturbed)) --i, ++repeats;
   }
   const bool is_evaluated = !shape_.has_evaluation || step->try_evaluation_sums().has_value();
   memory_.synchronize();

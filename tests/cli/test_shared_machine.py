@@ -1,0 +1,51 @@
+"""Training beside other processes that use the same cores."""
+import contextlib
+import os
+import subprocess
+import sys
+
+from trainer import DIGITS, TRAINER, environment, trainer
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def cpu_seconds(output, variables=()):
+    """Processor time of a run of digits whose OpenMP threads are as many as the cores."""
+    env = dict(environment(), **dict(variables))
+    del env["OMP_NUM_THREADS"]
+    process = subprocess.Popen([TRAINER, "--recipe", DIGITS, "--output", str(output)], env=env,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_waiting_threads_do_not_spin_on_cores_that_others_use(tmp_path):
+    sleeping = cpu_seconds(tmp_path / "sleeping", {"OMP_WAIT_POLICY": "passive"})
+    with busy_processes(CORES):
+        beside = cpu_seconds(tmp_path / "beside")
+    assert beside < 4 * sleeping + 1, (beside, sleeping)
+
+
+def test_a_run_that_others_disturbed_is_measured_again(tmp_path):
+    with busy_processes(1):
+        done = trainer("bench", "--recipe", DIGITS, "--steps", 4, "--repeats", 2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    repeated = [line for line in done.stderr.splitlines() if line.endswith("; repeating it")]
+    assert len(repeated) == 2  # no more than count
+
+
+def test_doctor_says_how_threads_wait():
+    assert "spin while no other process uses the cores" in trainer("doctor").stdout
