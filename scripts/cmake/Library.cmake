@@ -45,7 +45,7 @@ function(brim_install)
   install(TARGETS brim ARCHIVE DESTINATION lib)
   if(BRIM_WITH_CUDA)
     set_target_properties(brim_cuda PROPERTIES
-      INSTALL_RPATH "${BRIM_TORCH_RPATH};${BRIM_NVIDIA_ROOT}/cu13/lib")
+      INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH};${BRIM_NVIDIA_ROOT}/cu13/lib")
     install(TARGETS brim_cuda LIBRARY DESTINATION lib)
   endif()
   install(DIRECTORY framework models DESTINATION include/brim FILES_MATCHING PATTERN "*.h")

@@ -28,6 +28,7 @@ function(brim_common target is_torch)
   add_dependencies(${target} check_levels)
   if(is_torch)
     target_link_libraries(${target} PUBLIC brim::torch)
+    set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${BRIM_TORCH_RPATH})
     target_precompile_headers(${target} REUSE_FROM brim_pch)
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")  # the shared header was made with -fPIC; -fPIE would refuse it
@@ -54,9 +55,6 @@ function(brim_program name)
   brim_common(${name} ${arg_TORCH})
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
-  set_target_properties(${name} PROPERTIES
-    BUILD_RPATH "${BRIM_TORCH_RPATH}" BUILD_RPATH_USE_ORIGIN ON
-    INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH}")
 endfunction()
 
 # The GoogleTest programs free of LibTorch: those that scripts/test runs under sanitizers.

@@ -40,3 +40,35 @@ def build(source, folder, prefix, *options):
 def losses(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
+
+
+def dynamic(path):
+    return must_run("readelf", "--wide", "--dynamic", path, LC_ALL="C").stdout
+
+
+def needed(path):
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic(path))
+
+
+def run_path(path):
+    found = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic(path))
+    return [entry for text in found for entry in text.split(":")]
+
+
+def binaries(*folders):
+    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
+    found = [path for path in files if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
+    assert found, folders
+    return found
+
+
+def is_safe(entry):
+    if entry.startswith("$ORIGIN/") or entry == "$ORIGIN":
+        return True
+    return entry.startswith("/") and not (os.path.isdir(entry) and os.stat(entry).st_mode & 0o002)
+
+
+def check_run_paths(files):
+    """Each entry is beside the file itself or an absolute folder that not everybody can write to."""
+    unsafe = {str(path): entries for path in files if not all(map(is_safe, entries := run_path(path)))}
+    assert not unsafe, unsafe

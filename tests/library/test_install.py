@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from safetensors.numpy import load_file
 
-from installed import SOURCE, build, install, losses, must_run, run
+from installed import SOURCE, binaries, build, check_run_paths, install, losses, must_run, run
 
 STEPS = ("--set", "train.steps=20", "--set", "telemetry.every_steps=1", "--set", "precision.mode=fp32")
 
@@ -65,6 +65,10 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
     done = must_run(prefix / "bin/trainer", "--recipe", "only_here", "--config", "cpu", "--dry-run", cwd=tmp_path)
     assert "1,437 training" in done.stderr
     assert "usage: trainrun" in must_run(prefix / "bin/trainrun", "--help").stdout
+
+
+def test_no_library_is_looked_for_in_the_current_folder(prefix, own_model):
+    check_run_paths(binaries(prefix / "bin", prefix / "lib") + binaries(own_model / "build"))
 
 
 def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, tmp_path):

@@ -1,0 +1,77 @@
+"""No program of ours loads a library from the folder it is called in: run paths of all that is
+built and packaged."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from installed import BUILD, SOURCE, binaries, check_run_paths, cmake, must_run, needed, run_path
+
+LOADER = {"libc.so.6", "ld-linux-x86-64.so.2"}
+
+
+def starts_beside_other_libraries(program, folder, libraries, **env):
+    """In a folder that holds files of the names of all libraries the program needs."""
+    folder.mkdir()
+    for name in set(libraries) - LOADER:
+        (folder / name).write_text("not a library")
+    done = must_run(program, "--help", cwd=folder, **env)
+    assert "usage" in (done.stdout + done.stderr).lower()
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """scripts/package of this build, as it is."""
+    root = tmp_path_factory.mktemp("package")
+    for name in ("scripts", "recipes", "configs"):
+        (root / name).symlink_to(SOURCE / name)
+    (root / "build").mkdir()
+    (root / "build/release").symlink_to(BUILD)
+    tools = root / "tools"
+    tools.mkdir()
+    (tools / "cmake").write_text(f'#!/bin/sh\n[ "$1" = --preset ] || exec "{cmake()}" "$@"\n')
+    (tools / "ninja").write_text("#!/bin/sh\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    must_run(root / "scripts/package", root / "brim", PATH=f"{tools}:{os.environ['PATH']}")
+    return root / "brim"
+
+
+def test_what_is_built():
+    check_run_paths(binaries(BUILD / "bin", BUILD / "lib"))
+
+
+@pytest.mark.parametrize("name", ["trainer", "trainrun"])
+def test_a_built_program_ignores_libraries_of_the_current_folder(name, tmp_path):
+    starts_beside_other_libraries(BUILD / "bin" / name, tmp_path / "cwd", needed(BUILD / "bin" / name))
+
+
+def test_what_is_packaged(package):
+    files = binaries(package / "bin", package / "lib", package / "libexec")
+    ours = [path for path in files if path.name in ("trainer", "trainrun", "libbrim_cuda.so")]
+    assert len(ours) >= 2
+    assert {str(path): run_path(path) for path in ours} == {str(path): ["$ORIGIN/../lib"] for path in ours}
+
+
+def test_a_packaged_program_ignores_the_current_folder(package, tmp_path):
+    include = re.search(r"^BRIM_TORCH_INCLUDE:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+    libtorch = os.path.dirname(include)
+    libraries = needed(package / "libexec/trainer")
+    starts_beside_other_libraries(package / "bin/trainer", tmp_path / "cwd", libraries, BRIM_LIBTORCH=libtorch)
+
+    # The search for python3's torch does not find a folder of that name here either.
+    decoy = tmp_path / "decoy"
+    (decoy / "torch/lib").mkdir(parents=True)
+    (decoy / "torch/__init__.py").write_text("")
+    (decoy / "torch/lib/libtorch_cpu.so").write_text("not a library")
+    done = subprocess.run([package / "bin/trainer", "--help"], cwd=decoy, text=True, capture_output=True,
+                          env={k: v for k, v in os.environ.items() if k != "BRIM_LIBTORCH"})
+    assert str(decoy) not in done.stderr, done.stderr
+
+    # A relative folder is taken from here, not from wherever a library is asked for.
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "libtorch").symlink_to(libtorch)
+    must_run(package / "bin/trainer", "--help", cwd=here, BRIM_LIBTORCH="libtorch")
