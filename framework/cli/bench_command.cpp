@@ -98,8 +98,11 @@ experiment::BenchPlan plan_of_record(const experiment::BenchRecord& record, cons
   experiment::BenchPlan plan{
       .variants = {},
       .repeats = options.count("repeats") != 0 ? repeats_option(options) : record.repeats};
+  const auto author =
+      options.count("trust-library") != 0 ? recipe::Author::kUser : recipe::Author::kBenchFile;
   for (const experiment::RecordedVariant& variant : record.variants) {
-    train::read_job(recipe::parse(variant.recipe, path + ": the recipe of " + variant.name));
+    train::read_job(
+        recipe::parse(variant.recipe, path + ": the recipe of " + variant.name, author));
     plan.variants.push_back({.name = variant.name,
                              .arguments = {},
                              .recipe = variant.recipe,

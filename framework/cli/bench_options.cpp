@@ -38,7 +38,7 @@ Strings strings(const cxxopts::ParseResult& options, const std::string& name) {
 
 /// The options' own layers, the sets among them as the command line's.
 recipe::LayerOptions layers_of(const cxxopts::ParseResult& options) {
-  recipe::LayerOptions layers;
+  recipe::LayerOptions layers{.trusts_library = options.count("trust-library") != 0};
   for (const std::string& path : strings(options, "config")) layers.configs.emplace_back(path);
   layers.sets = strings(options, "set");
   if (options.count("devices") != 0) {
@@ -118,6 +118,7 @@ void add_bench_options(cxxopts::Options& options) {
       "N")("steps", "steps measured in each run; default: about three seconds' worth",
            value<int64_t>(), "N")("data", "real, or synthetic samples of the same shape",
                                   value<std::string>()->default_value("real"), "real|synthetic");
+  add_trust_option(options);
 }
 
 int64_t repeats_option(const cxxopts::ParseResult& options) {
@@ -146,6 +147,7 @@ std::vector<experiment::VariantPlan> plan_variants(const std::string& recipe,
         .name = settings.empty() ? name : fmt::format("{}", fmt::join(settings, ", ")),
         .arguments = {"--recipe", recipe},
         .steps = steps_option(options)};
+    if (layers.trusts_library) variant.arguments.emplace_back("--trust-library");
     for (const std::string& path : strings(options, "config")) {
       variant.arguments.insert(variant.arguments.end(), {"--config", path});
     }

@@ -59,7 +59,7 @@ void compare_machines(const nlohmann::json& record, c10::Device device, doctor::
 
 }  // namespace
 
-doctor::Proof prove_run(const experiment::RunData& run) {
+doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
   if (run.recipe.empty()) {
     throw Error(Exit::kData, "{}: expected the run's recipe.toml, which --prove runs again",
                 run.folder.string());
@@ -68,7 +68,9 @@ doctor::Proof prove_run(const experiment::RunData& run) {
     throw Error(Exit::kRecipe, "--prove measures one rank: start it without a launcher");
   }
   const doctor::RunFacts facts = doctor::facts_of(run);
-  train::JobConfig job = train::read_job(recipe::load((run.folder / "recipe.toml").string(), {}));
+  train::JobConfig job =
+      train::read_job(recipe::load((run.folder / "recipe.toml").string(),
+                                   {.is_of_run = true, .trusts_library = trusts_library}));
   const int64_t ranks = std::max<int64_t>(1, facts.ranks.value_or(1));
   take_share(job.batch, ranks);
   device::DeviceConfig placed = job.device;

@@ -72,6 +72,7 @@ int doctor_run(int argc, char** argv) {
       "costs the run; writes nothing")(
       "json", "print JSON; with --watch an object a line, whenever it has changed")(
       "run", "the run's folder", cxxopts::value<std::string>(), "RUN")("h,help", "show this help");
+  add_trust_option(options);
   options.parse_positional({"run"});
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
@@ -88,7 +89,7 @@ int doctor_run(int argc, char** argv) {
   }
   reader.update();
   if (proves) {
-    const doctor::Proof proof = prove_run(reader.data());
+    const doctor::Proof proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
     fmt::print("{}", report_on(reader.data(), as_json, &proof));
     return 0;
   }

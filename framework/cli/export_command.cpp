@@ -17,7 +17,6 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/nn/torchscript.h"
-#include "framework/recipe/document.h"
 #include "framework/train/job.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/weights/renamed_weights.h"
@@ -48,12 +47,13 @@ constexpr std::array<std::string_view, 3> kFormats = {"torchvision", "timm", "hf
 
 /// The weights with the names that this package gives them.
 checkpoint::TensorMap named_for(const std::string& package, const train::SavedRun& saved,
-                                const checkpoint::TensorMap& weights) {
+                                const checkpoint::TensorMap& weights,
+                                const cxxopts::ParseResult& options) {
   if (std::ranges::find(kFormats, package) == kFormats.end()) {
     throw Error(Exit::kRecipe, "--format {}: expected torchvision, timm, hf or torchscript",
                 package);
   }
-  const train::JobConfig job = train::read_job(recipe::load(saved.recipe.string(), {}));
+  const train::JobConfig job = train::read_job(load_document(options, saved.recipe.string()));
   for (const nn::WeightNames& names : job.model.model->weight_names()) {
     if (names.package == package) return train::name_as_theirs(weights, names);
   }
@@ -65,8 +65,8 @@ checkpoint::TensorMap named_for(const std::string& package, const train::SavedRu
 
 /// The module that the run began with, as torch.jit.save() would write it, with these weights.
 void save_torchscript(const std::filesystem::path& output, const train::SavedRun& saved,
-                      const checkpoint::TensorMap& weights) {
-  const train::JobConfig job = train::read_job(recipe::load(saved.recipe.string(), {}));
+                      const checkpoint::TensorMap& weights, const cxxopts::ParseResult& options) {
+  const train::JobConfig job = train::read_job(load_document(options, saved.recipe.string()));
   const auto* model = dynamic_cast<const nn::TorchScriptConfig*>(&*job.model.model);
   if (model == nullptr) {
     throw Error(Exit::kRecipe,
@@ -93,6 +93,7 @@ int export_command(int argc, char** argv) {
       cxxopts::value<std::string>(),
       "PACKAGE")("last", "the last step's weights where the run kept a moving average")(
       "h,help", "show this help");
+  add_trust_option(options);
   options.parse_positional({"from"});
   const auto parsed = parse_options(options, argc, argv);
   if (parsed.count("help") != 0) {
@@ -108,11 +109,11 @@ int export_command(int argc, char** argv) {
   auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
   const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
   const bool is_script = format == "torchscript";
-  if (!format.empty() && !is_script) weights = named_for(format, saved, weights);
+  if (!format.empty() && !is_script) weights = named_for(format, saved, weights, parsed);
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
   if (is_script) {
-    save_torchscript(output, saved, weights);
+    save_torchscript(output, saved, weights, parsed);
   } else {
     checkpoint::save_tensors(output, weights, {{"format", "pt"}});
   }

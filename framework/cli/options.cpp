@@ -19,6 +19,13 @@ void add_job_options(cxxopts::Options& options) {
       value<Strings>(),
       "KEY=VALUE")("devices", "where to train: auto, cpu, a GPU's index, or several as in 0,1",
                    value<std::string>(), "LIST");
+  add_trust_option(options);
+}
+
+void add_trust_option(cxxopts::Options& options) {
+  options.add_options()("trust-library",
+                        "load the library or TorchScript file that a run or a bench file names, "
+                        "which runs its code");
 }
 
 void add_image_work_options(cxxopts::Options& options) {
@@ -52,7 +59,8 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
   if (!is_named && recipe.empty()) {
     throw Error(Exit::kRecipe, "no recipe given; try: trainer --recipe recipes/digits.toml");
   }
-  recipe::LayerOptions layers;
+  recipe::LayerOptions layers{.is_of_run = !is_named,
+                              .trusts_library = options.count("trust-library") != 0};
   if (options.count("config") != 0) {
     for (const auto& path : options["config"].as<std::vector<std::string>>()) {
       layers.configs.emplace_back(path);

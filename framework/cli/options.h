@@ -10,8 +10,10 @@
 
 namespace brim::cli {
 
-/// --recipe, --config, --set, --devices: the options that name a job.
+/// --recipe, --config, --set, --devices: the options that name a job; and --trust-library.
 void add_job_options(cxxopts::Options& options);
+/// --trust-library alone.
+void add_trust_option(cxxopts::Options& options);
 
 /// --threads, --json and --help: of commands that go through all images of a folder.
 void add_image_work_options(cxxopts::Options& options);
@@ -21,8 +23,8 @@ int64_t threads_option(const cxxopts::ParseResult& options);
 /// Parses; a flag that doesn't exist, a missing value or a stray word is an Error(kRecipe).
 cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv);
 
-/// The document of the job that the options name, of `recipe` where they name none. Error(kRecipe)
-/// without either.
+/// The document of the job that the options name, of the run's `recipe` where they name none.
+/// Error(kRecipe) without either.
 recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe = "");
 
 /// An option that must be given.

@@ -44,6 +44,7 @@ class Converter {
     value.key_location = key;
     value.folder = origin_.folder;
     value.layer = origin_.layer;
+    value.author = origin_.author;
     if (const auto* table = node.as_table()) {
       Table entries;
       for (const auto& [name, child] : *table) {
@@ -146,9 +147,10 @@ std::optional<Value> parse_toml(std::string_view text, const Origin& origin,
   }
 }
 
-Value parse(const std::string& text, const std::string& source_name) {
+Value parse(const std::string& text, const std::string& source_name, Author author) {
   std::vector<Problem> problems;
-  auto value = parse_toml(text, {source_name, std::filesystem::current_path()}, problems);
+  const Origin origin{source_name, std::filesystem::current_path(), 0, author};
+  auto value = parse_toml(text, origin, problems);
   if (!value) throw_problems(std::move(problems));
   return std::move(*value);
 }

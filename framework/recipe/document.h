@@ -22,6 +22,9 @@ struct Location {
   std::string text() const;
 };
 
+/// Who wrote a value. Code that a run or a bench file names by itself may be a stranger's.
+enum class Author { kUser, kRun, kBenchFile };
+
 struct Value;
 using Array = std::vector<Value>;
 struct Table {
@@ -33,7 +36,8 @@ struct Value {
   Location location;             // of the value
   Location key_location;         // of its key, for "unknown key"
   std::filesystem::path folder;  // relative paths in this value start here
-  int layer = 0;                 // 0 for the lowest; of a table: the last layer that wrote into it
+  Author author = Author::kUser;
+  int layer = 0;  // 0 for the lowest; of a table: the last layer that wrote into it
 };
 
 /// One problem with a recipe.
@@ -48,6 +52,8 @@ struct Problem {
 struct LayerOptions {
   std::vector<std::filesystem::path> configs = {};  // --config, in order
   std::vector<std::string> sets = {};               // --set "a.b=value", in order
+  bool is_of_run = false;       // the recipe is a run's, whatever else its folder holds
+  bool trusts_library = false;  // --trust-library: all of it counts as the user's
 };
 
 /// Reads and merges all layers: tables key by key, anything else is replaced. `name` is a path, or
@@ -60,7 +66,7 @@ Value load(const std::string& name, const LayerOptions& options);
 
 /// One layer from text that is not a file. No `extends`. Relative paths start from the current
 /// folder. Throws as load() does.
-Value parse(const std::string& text, const std::string& source_name);
+Value parse(const std::string& text, const std::string& source_name, Author author = Author::kUser);
 
 /// Where a key such as "batch.micro" was written; the recipe as a whole where it was left out. For
 /// checks that see more than one key.

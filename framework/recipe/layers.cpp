@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <system_error>
 #include <utility>
@@ -44,9 +45,19 @@ bool is_bare_key(std::string_view key) {
   });
 }
 
+/// Whether a run has written into the folder.
+bool holds_run(const fs::path& folder) {
+  constexpr std::array kOfRuns = {"run.json", "metrics.jsonl", "checkpoints"};
+  std::error_code ignored;
+  return std::ranges::any_of(kOfRuns,
+                             [&](const char* name) { return fs::exists(folder / name, ignored); });
+}
+
 class Loader {
  public:
-  void add_file(const fs::path& path) { extend_and_add(path, {}); }
+  explicit Loader(bool trusts_library) : trusts_library_(trusts_library) {}
+
+  void add_file(const fs::path& path, bool is_of_run) { extend_and_add(path, {}, is_of_run); }
 
   void add_sets(const std::vector<std::string>& sets) {
     for (const std::string& set : sets) add_set(set);
@@ -71,24 +82,27 @@ class Loader {
     }
   }
 
-  /// Adds what `path` extends, then `path`. `chain` holds the files on the way to here.
-  void extend_and_add(const fs::path& path, std::vector<fs::path> chain) {
+  /// Adds what `path` extends, then `path`. `chain` holds the files on the way to here. What a
+  /// run's recipe extends is the run's too.
+  void extend_and_add(const fs::path& path, std::vector<fs::path> chain, bool is_of_run) {
     const std::string source = path.string();
     const std::string text = read_file(path, Exit::kRecipe, kMaxFileBytes);
     const fs::path folder = fs::absolute(path).parent_path().lexically_normal();
-    auto value = parse_toml(text, {source, folder}, problems_);
+    is_of_run = !trusts_library_ && (is_of_run || holds_run(folder));
+    const Author author = is_of_run ? Author::kRun : Author::kUser;
+    auto value = parse_toml(text, {source, folder, 0, author}, problems_);
     if (!value) return;
     auto& entries = std::get<Table>(value->data).entries;
     if (const auto found = entries.find("extends"); found != entries.end()) {
       chain.push_back(path);
-      extend(found->second, chain);
+      extend(found->second, chain, is_of_run);
       entries.erase(found);
     }
     mark_layer(*value, layer_++);
     add(std::move(*value));
   }
 
-  void extend(const Value& value, const std::vector<fs::path>& chain) {
+  void extend(const Value& value, const std::vector<fs::path>& chain, bool is_of_run) {
     const auto* target = std::get_if<std::string>(&value.data);
     if (target == nullptr || target->empty()) {
       return problem(value.location, "'extends': expected the path of a recipe, as a string");
@@ -108,7 +122,7 @@ class Loader {
     if (chain.size() >= kMaxChain) {
       return problem(value.location, fmt::format("'extends': more than {} files", kMaxChain));
     }
-    extend_and_add(next, chain);
+    extend_and_add(next, chain, is_of_run);
   }
 
   static void mark_layer(Value& value, int layer) {
@@ -183,16 +197,17 @@ class Loader {
   std::optional<Value> merged_;
   std::vector<Problem> problems_;
   int layer_ = 0;
+  bool trusts_library_ = false;
 };
 
 }  // namespace
 
 Value load(const std::string& name, const LayerOptions& options) {
-  Loader loader;
+  Loader loader(options.trusts_library);
   const fs::path recipe = find_file(name, "recipes");
-  loader.add_file(recipe);
+  loader.add_file(recipe, options.is_of_run);
   for (const fs::path& config : options.configs) {
-    loader.add_file(find_file(config.string(), "configs"));
+    loader.add_file(find_file(config.string(), "configs"), false);
   }
   loader.add_sets(options.sets);
   Value document = loader.take();

@@ -1,7 +1,10 @@
 #include "framework/recipe/load_library.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -19,6 +22,41 @@ const Value* entry(const Value* table, std::string_view key) {
   if (entries == nullptr) return nullptr;
   const auto found = entries->entries.find(key);
   return found == entries->entries.end() ? nullptr : &found->second;
+}
+
+/// The file that [section] key names, with its value; nullptr where there is none. Reading the
+/// recipe says what is wrong with another kind of value.
+const Value* find_path(const Value& document, std::string_view section, std::string_view key) {
+  const Value* value = entry(entry(&document, section), key);
+  const auto* name = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
+  return name == nullptr || name->empty() ? nullptr : value;
+}
+
+fs::path path_of(const Value& value) {
+  return resolve(std::get<std::string>(value.data), value.folder);
+}
+
+/// Symbolic links followed, as far as there is something.
+fs::path real_path(const fs::path& path) {
+  std::error_code ignored;
+  fs::path real = fs::weakly_canonical(path, ignored);
+  return real.empty() ? path : real;
+}
+
+/// A run records the absolute path of a library that its user chose: what is relative, inside the
+/// run's folder or another user's came with the run.
+std::string why_untrusted(const Value& value) {
+  if (value.author == Author::kUser) return "";
+  if (value.author == Author::kBenchFile) return "which a bench file names";
+  const fs::path written = std::get<std::string>(value.data);
+  const fs::path file = real_path(path_of(value));
+  const fs::path folder = real_path(value.folder);
+  const auto differs = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  if (written.is_relative() || differs.first == folder.end()) return "which came with a run";
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return "";  // loading it says so
+  if (status.st_uid == ::geteuid() || status.st_uid == 0) return "";
+  return "which a run names and another user owns";
 }
 
 /// dlerror() names the file, and so do our messages.
@@ -77,12 +115,22 @@ fs::path& the_library() {
 
 }  // namespace
 
+void require_trust(const Value& document, std::string_view section, std::string_view key) {
+  const Value* value = find_path(document, section, key);
+  const std::string why = value == nullptr ? "" : why_untrusted(*value);
+  if (why.empty()) return;
+  throw Error(Exit::kRecipe,
+              "{}: [{}] {}: expected code that you chose, found {}, {}. It runs as soon as it is "
+              "loaded: pass --trust-library if you trust its author",
+              value->location.text(), section, key, path_of(*value).string(), why);
+}
+
 bool load_library(const Value& document, std::string_view section, std::string_view key) {
-  const Value* value = entry(entry(&document, section), key);
-  const auto* name = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
-  if (name == nullptr || name->empty()) return false;  // reading the recipe says what is wrong
-  const fs::path path = resolve(*name, value->folder);
+  const Value* value = find_path(document, section, key);
+  if (value == nullptr) return false;
+  const fs::path path = path_of(*value);
   if (path == the_library()) return false;
+  require_trust(document, section, key);
   const std::string place = fmt::format("{}: [{}] {}", value->location.text(), section, key);
   if (!the_library().empty()) {
     throw Error(Exit::kRecipe, "{}: {}: expected {}, which this process has loaded already", place,

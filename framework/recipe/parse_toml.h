@@ -16,6 +16,7 @@ struct Origin {
   std::string source;
   std::filesystem::path folder;
   int layer = 0;
+  Author author = Author::kUser;
 };
 
 /// Parses one TOML document; nullopt after adding to `problems` (syntax, duplicate key, not UTF-8,

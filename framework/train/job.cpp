@@ -175,6 +175,7 @@ size_t count_parts() {
 }
 
 void load_own_parts(const recipe::Value& document) {
+  recipe::require_trust(document, "model", "torchscript");
   const size_t before = count_parts();
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
   throw Error(
