@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/torchelastic.h"
 
 namespace brim {
@@ -41,7 +42,7 @@ void print_error(const Error& error) {
   log::live("");
   std::istringstream lines(error.what());
   for (std::string line; std::getline(lines, line);) {
-    fmt::print(stderr, "error[{}]: {}\n", exit_name(error.status()), line);
+    fmt::print(stderr, "error[{}]: {}\n", exit_name(error.status()), printable_lines(line));
   }
   std::fflush(stderr);
 }

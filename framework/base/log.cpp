@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "framework/base/printable.h"
+
 namespace brim::log {
 namespace {
 
@@ -23,7 +25,7 @@ void write(Level level, const std::string& message) {
   if (only_warnings && level == Level::kInfo) return;
   const char* clear = live_line.empty() ? "" : kClearLine;
   const char* prefix = level == Level::kWarning ? "brim: warning: " : "brim: ";
-  fmt::print(stderr, "{}{}{}\n{}", clear, prefix, message, live_line);
+  fmt::print(stderr, "{}{}{}\n{}", clear, prefix, printable_lines(message), live_line);
   std::fflush(stderr);
 }
 
@@ -32,7 +34,8 @@ void write_only_warnings() {
   only_warnings = true;
 }
 
-void live(const std::string& text) {
+void live(const std::string& shown) {
+  const std::string text = printable(shown);
   std::lock_guard lock(mutex);
   if (text == live_line) return;
   fmt::print(stderr, "{}{}", kClearLine, text);

@@ -13,6 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/cli/bench_flops.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
@@ -148,8 +149,11 @@ int bench_command(int argc, char** argv) {
   if (parsed.count("json") != 0) {
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{}", experiment::report(result));
-    if (comparison) fmt::print("A: {}\n{}", before->started, experiment::report(*comparison));
+    fmt::print("{}", printable_lines(experiment::report(result)));
+    if (comparison) {
+      fmt::print("A: {}\n{}", printable(before->started),
+                 printable_lines(experiment::report(*comparison)));
+    }
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -111,7 +112,7 @@ int compare_command(int argc, char** argv) {
   const std::vector<BenchRecord> records = records_of(sides_of(parsed), parsed);
   const experiment::Comparison comparison = experiment::compare(records[0], records[1], margin);
   fmt::print("{}", parsed.count("json") != 0 ? experiment::to_json(comparison).dump() + "\n"
-                                             : experiment::report(comparison));
+                                             : printable_lines(experiment::report(comparison)));
   return experiment::status_of(comparison);
 }
 

@@ -12,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -68,10 +69,10 @@ void print_text(const data::Inspection& found) {
   for (const auto& entry : found.classes) most = std::max(most, entry.images);
   constexpr int64_t kBar = 40;
   for (const auto& [name, images] : found.classes) {
-    fmt::print("{:<24} {:>10} {}\n", name, format_count(images),
+    fmt::print("{:<24} {:>10} {}\n", printable(name), format_count(images),
                std::string(static_cast<size_t>(images * kBar / most), '#'));
   }
-  for (const std::string& problem : found.broken) fmt::print("broken: {}\n", problem);
+  for (const std::string& problem : found.broken) fmt::print("broken: {}\n", printable(problem));
 }
 
 }  // namespace

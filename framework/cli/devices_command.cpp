@@ -15,6 +15,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
@@ -168,8 +169,9 @@ int devices_command(int argc, char** argv) {
     } else {
       // Over the reading before, on a terminal.
       if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
-      fmt::print("{}{}", is_watch ? timestamp() + "\n" : "", describe_all(nvml, gpus));
-      if (chosen) fmt::print("{}", describe(*chosen));
+      fmt::print("{}{}", is_watch ? timestamp() + "\n" : "",
+                 printable_lines(describe_all(nvml, gpus)));
+      if (chosen) fmt::print("{}", printable_lines(describe(*chosen)));
     }
     std::fflush(stdout);
     if (!is_watch || !wait(every_s)) break;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
@@ -39,7 +40,7 @@ std::string report_on(const experiment::RunData& run, bool as_json,
   const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
   if (memory) text += memory->table();
   if (proof != nullptr) text += "proof    " + proof->sentence() + "\n";
-  return text;
+  return printable_lines(text);
 }
 
 /// Until a stop is asked for: the diagnosis whenever it has changed.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -74,7 +75,7 @@ int eval_command(int argc, char** argv) {
       train::evaluation_sums(parts, train::Inputs(job, parts), job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no figures");
   nlohmann::json json = {{"samples", samples}, {"step", state.step}};
-  std::string line = saved ? fmt::format("{}:", saved->checkpoint.string()) : "";
+  std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
   for (const auto& [name, value] : parts.task->metrics(sums.cpu())) {
     json[name] = value;
     line += fmt::format("  {} {:.4g}", name, value);

@@ -12,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/cli/commands.h"
@@ -117,8 +118,8 @@ int export_command(int argc, char** argv) {
   } else {
     checkpoint::save_tensors(output, weights, {{"format", "pt"}});
   }
-  fmt::print("{}: {} tensors, {}, of {}\n", output.string(), weights.size(), format_bytes(bytes),
-             saved.checkpoint.string());
+  fmt::print("{}: {} tensors, {}, of {}\n", printable(output.string()), weights.size(),
+             format_bytes(bytes), printable(saved.checkpoint.string()));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/cli/predict.h"
 #include "framework/data/sources/picture_files.h"
@@ -31,9 +32,9 @@ void print_guesses(const std::string& file, const std::vector<Guess>& guesses, b
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
-  std::string line = file + ":";
+  std::string line = printable(file) + ":";
   for (const Guess& guess : guesses) {
-    line += fmt::format("  {} {:.1f} %", guess.name, 100 * guess.probability);
+    line += fmt::format("  {} {:.1f} %", printable(guess.name), 100 * guess.probability);
   }
   fmt::print("{}\n", line);
 }

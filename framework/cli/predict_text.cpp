@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/cli/predict.h"
 #include "framework/data/sources/tokens.h"
 #include "framework/text/text_file.h"
@@ -94,7 +96,8 @@ void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, 
     for (size_t i = first; i < end; ++i) {
       const std::string more = tokenizer->decode(found[i - first]);
       if (options.count("json") == 0) {
-        fmt::print("{}\n", text::well_formed(prompts[i].text + more));
+        const std::string whole = text::well_formed(prompts[i].text + more);
+        fmt::print("{}\n", ::isatty(STDOUT_FILENO) != 0 ? printable_lines(whole) : whole);
         continue;
       }
       nlohmann::json json = {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/recipe/read.h"
@@ -60,7 +61,7 @@ int show(const cxxopts::ParseResult& options) {
   }
   const train::ModelSummary summary = train::summarise(job);
   if (options.count("json") == 0) {
-    fmt::print("{}", train::to_text(summary));
+    fmt::print("{}", printable_lines(train::to_text(summary)));
     return 0;
   }
   nlohmann::json modules = nlohmann::json::array();

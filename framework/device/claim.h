@@ -16,7 +16,8 @@ class Claim {
   };
   enum class Result { kHeld, kTakenByOther, kNoLocks };
 
-  /// Does not block. kNoLocks: the folder or the file can't be made; nobody is kept away.
+  /// Does not block. kNoLocks, and nobody is kept away: the folder or the file can't be made, or is
+  /// not a plain one; a folder must be sticky, or belong to this user or root.
   Claim(const std::string& gpu, Kind kind, const std::filesystem::path& folder = claim_folder());
   ~Claim();
   Claim(Claim&& other) noexcept;

@@ -1,5 +1,7 @@
 #include "framework/distributed/store.h"
 
+#include <unistd.h>
+
 #include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -18,17 +20,20 @@ using std::chrono::milliseconds;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "what listens there does not answer as a store does";
 
-/// Other machines must reach it: on the interface that MASTER_ADDR names, or, where that name is
-/// not this machine's own (a service's, or "localhost" beside other machines), on all.
-Listener listen_for_machines(const MeetingPoint& meeting) {
-  if (meeting.address != "localhost" && meeting.address != kLoopback) {
-    try {
-      return listen_on(meeting.address, meeting.port);
-    } catch (const Error&) {
-      // The next try says what is wrong where it is not the address.
-    }
+bool is_own_address(const std::string& address) {
+  try {
+    ::close(listen_on(address, 0).socket);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  return listen_on("", meeting.port);
+}
+
+/// On the interface that MASTER_ADDR names. On all only where that is none of this machine's (a
+/// service's name, say), by which other machines come in.
+Listener listen_at(const MeetingPoint& meeting, bool one_machine) {
+  const bool is_named = one_machine || is_own_address(meeting.address);
+  return listen_on(is_named ? meeting.address : "", meeting.port);
 }
 
 /// What rank 0 opens for the others; nullopt where the launcher serves the store.
@@ -39,8 +44,7 @@ std::optional<Listener> listen(const Ranks& ranks) {
     case RendezvousKind::kSocket:
       return Listener{meeting.socket, meeting.port};
     case RendezvousKind::kListen:
-      return ranks.one_machine() ? listen_on(meeting.address, meeting.port)
-                                 : listen_for_machines(meeting);
+      return listen_at(meeting, ranks.one_machine());
     case RendezvousKind::kFile: {
       const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
       write_meeting_file(meeting.file,

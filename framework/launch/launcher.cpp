@@ -7,6 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/torchelastic.h"
 #include "framework/launch/attempt.h"
 
@@ -58,7 +59,7 @@ bool is_worth_another(const Outcome& outcome) {
 
 int report(const Outcome& outcome) {
   if (!outcome.error.empty()) {
-    fmt::print(stderr, "error[{}]: {}\n", outcome.kind, outcome.error);
+    fmt::print(stderr, "error[{}]: {}\n", outcome.kind, printable_lines(outcome.error));
     std::fflush(stderr);
     write_torchelastic_error(fmt::format("error[{}]: {}", outcome.kind, outcome.error),
                              outcome.status);

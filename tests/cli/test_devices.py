@@ -139,3 +139,42 @@ def test_the_cpu_in_the_place_of_a_lost_gpu(gpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "GPU 1: lost: " in done.stderr and "training on the CPU" in done.stderr
     assert "on cpu" in done.stderr
+
+
+def taking(gpus, folder):
+    """What a run says that chooses a GPU whose lock files are there."""
+    shown = subprocess.run([TRAINER, "devices", "--devices", "auto"], text=True, capture_output=True,
+                           stdin=subprocess.DEVNULL, timeout=60,
+                           env={**environment(), **gpus.environment(BRIM_CLAIM_FOLDER=str(folder))})
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout
+
+
+NO_LOCKS = "no lock file can be made in"
+
+
+def test_a_fifo_in_the_place_of_a_lock_file_does_not_block(gpus, tmp_path):
+    folder = tmp_path / "claims"
+    assert NO_LOCKS not in taking(gpus, folder)
+    for lock in list(folder.iterdir()):
+        lock.unlink()
+        os.mkfifo(lock)
+    assert len(list(folder.iterdir())) > 0
+    assert NO_LOCKS in taking(gpus, folder)
+
+
+def test_a_folder_of_locks_that_is_a_link_is_not_followed(gpus, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "link").symlink_to(elsewhere)
+    assert NO_LOCKS in taking(gpus, tmp_path / "link")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_another_users_folder_of_locks_is_not_used(gpus, tmp_path):
+    folder = tmp_path / "claims"
+    folder.mkdir(0o755)
+    os.chown(folder, 65534, 65534)
+    assert NO_LOCKS in taking(gpus, folder)
+    folder.chmod(0o1777)
+    assert NO_LOCKS not in taking(gpus, folder)

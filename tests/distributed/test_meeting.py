@@ -2,6 +2,7 @@
 import os
 import re
 import socket
+import sys
 
 import pytest
 
@@ -86,6 +87,39 @@ def test_a_port_that_is_taken_is_reported_by_rank_0(run, tmp_path):
     assert result.status == 6
     assert f"rank 0 can't listen on 127.0.0.1:{port}: Address already in use" in result.error
     assert "choose another MASTER_PORT" in result.error
+
+
+def listening_addresses(port):
+    """Of this machine's sockets on that port, as the kernel writes them."""
+    lines = [line.split() for kind in ("tcp", "tcp6") for line in open(f"/proc/net/{kind}").readlines()[1:]]
+    return {words[1].split(":")[0] for words in lines
+            if words[3] == "0A" and int(words[1].split(":")[1], 16) == port}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_store_of_several_machines_listens_where_it_is_told(run, tmp_path, port, host):
+    rank = run.start([TRAINER, *hasty_job(tmp_path / "run")],
+                     {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **by_port(port, host)})
+    wait_until(lambda: listening_addresses(port) or rank.poll() is not None, "rank 0's port")
+    loopback = {"0100007F", "00000000000000000000000001000000"}
+    assert listening_addresses(port) and listening_addresses(port) <= loopback, listening_addresses(port)
+    rank.kill()
+
+
+def test_a_store_s_answer_is_shown_without_control_characters(run, tmp_path, port):
+    """A stranger that is first at the store says that there are "2\x1b[2J" ranks."""
+    command = [TRAINER, *hasty_job(tmp_path / "run")]
+    stranger = """import sys, time
+from torch.distributed import PrefixStore, TCPStore
+store = PrefixStore("brim-attempt-0", TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False))
+store.set("brim/world", "2\x1b[2J")
+time.sleep(600)"""
+    server = run.start([sys.executable, "-c", stranger, port])
+    wait_until(lambda: listening_addresses(port) or server.poll() is not None, "the stranger's port")
+    result = run.finish(run.start_rank(1, 2, command, by_port(port)))
+    server.kill()
+    assert result.status == 6
+    assert "\x1b" not in result.stderr and "2\\x1b[2J" in result.stderr, result.stderr
 
 
 GARBAGE = {

@@ -1,0 +1,60 @@
+#include "framework/base/printable.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace brim {
+namespace {
+
+/// Bytes of the UTF-8 character at the beginning of the text; 0 where there is none. Overlong and
+/// surrogate forms count as characters: no terminal reads a control character in them.
+size_t utf8_size(std::string_view text) {
+  const auto byte = static_cast<uint8_t>(text.front());
+  const size_t size = byte < 0x80                   ? 1
+                      : byte >= 0xc2 && byte < 0xe0 ? 2
+                      : byte >= 0xe0 && byte < 0xf0 ? 3
+                      : byte >= 0xf0 && byte < 0xf5 ? 4
+                                                    : 0;
+  if (size == 0 || size > text.size()) return 0;
+  for (const char next : text.substr(1, size - 1)) {
+    if ((static_cast<uint8_t>(next) & 0xc0) != 0x80) return 0;
+  }
+  return size;
+}
+
+bool is_control(std::string_view character) {
+  const auto first = static_cast<uint8_t>(character.front());
+  if (character.size() == 1) return first < 0x20 || first == 0x7f;
+  return first == 0xc2 && static_cast<uint8_t>(character[1]) < 0xa0;
+}
+
+std::string escape(std::string_view text, std::string_view kept) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const size_t size = utf8_size(text);
+    const std::string_view character = text.substr(0, size == 0 ? 1 : size);
+    text.remove_prefix(character.size());
+    if (size == 1 && kept.find(character) != std::string_view::npos) {
+      result += character;
+    } else if (size == 0 || is_control(character)) {
+      for (const char byte : character) {
+        fmt::format_to(std::back_inserter(result), "\\x{:02x}", static_cast<uint8_t>(byte));
+      }
+    } else {
+      result += character;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return escape(text, ""); }
+
+std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
+
+}  // namespace brim

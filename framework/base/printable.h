@@ -1,0 +1,16 @@
+// Text from files, folders and other machines, made safe to show: a terminal acts on control
+// characters, and a name may hold any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace brim {
+
+/// Control characters (C0, DEL, C1) and bytes that are not UTF-8 as \xNN. For a name in a line.
+std::string printable(std::string_view text);
+
+/// The same with line feeds and tabs as they are. For whole lines and tables.
+std::string printable_lines(std::string_view text);
+
+}  // namespace brim
