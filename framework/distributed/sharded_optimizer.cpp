@@ -15,6 +15,10 @@ namespace {
 constexpr const char* kUpdate = "the exchange of updated parameters";
 constexpr const char* kGather = "the gathering of the optimizer's state";
 
+/// What is as large travels from and to the parameter itself: gathered in a row first, all of that
+/// would take as much memory again as the parameters.
+constexpr int64_t kSentAlone = 1 << 20;
+
 /// A dense tensor's memory as one row.
 at::Tensor flat_view(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
@@ -39,14 +43,6 @@ std::vector<RowSizes> row_sizes(const std::vector<std::pair<std::string, at::Ten
   return sizes;
 }
 
-/// Pieces of at most `most_bytes`, where there is more than one row to cut.
-void cut(size_t parameter, const RowSizes& size, int64_t most_bytes, std::vector<Shard>& shards) {
-  const int64_t rows = std::max<int64_t>(1, most_bytes / std::max<int64_t>(1, size.row_bytes));
-  for (int64_t first = 0; first < size.rows || first == 0; first += rows) {
-    shards.push_back({parameter, first, std::min(rows, size.rows - first), 0});
-  }
-}
-
 /// A kind of state ("momentum") and whether it is a number, not a tensor like the parameter.
 struct Kind {
   std::string name;
@@ -65,27 +61,48 @@ std::vector<Kind> parse_kinds(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+/// Rank r has the bytes from r / world to (r + 1) / world of all, in whole rows: each parameter is
+/// cut where one rank's part ends and nowhere else.
+std::vector<Shard> split_by_rows(const std::vector<RowSizes>& sizes, int64_t world, double total) {
+  std::vector<Shard> shards;
+  double before = 0;  // bytes of earlier rows
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto owner_of = [&](int64_t row) {
+      const double at = before + static_cast<double>(row) * static_cast<double>(sizes[i].row_bytes);
+      return total == 0 ? 0 : std::min(static_cast<int64_t>(at * double(world) / total), world - 1);
+    };
+    shards.push_back({i, 0, sizes[i].rows, owner_of(0)});
+    for (int64_t row = 1; row < sizes[i].rows; ++row) {
+      if (owner_of(row) == shards.back().owner) continue;
+      shards.back().rows = row - shards.back().first_row;
+      shards.push_back({i, row, sizes[i].rows - row, owner_of(row)});
+    }
+    before += static_cast<double>(sizes[i].rows) * static_cast<double>(sizes[i].row_bytes);
+  }
+  return shards;
+}
+
+}  // namespace
+
 std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t world,
                                     bool cuts_rows) {
+  const auto bytes = [&](size_t i) { return sizes[i].rows * sizes[i].row_bytes; };
   int64_t total = 0;
-  for (const RowSizes& size : sizes) total += size.rows * size.row_bytes;
+  for (size_t i = 0; i < sizes.size(); ++i) total += bytes(i);
+  if (cuts_rows) return split_by_rows(sizes, world, static_cast<double>(total));
   std::vector<Shard> shards;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const int64_t whole = sizes[i].rows * sizes[i].row_bytes;
-    cut(i, sizes[i], cuts_rows ? std::max<int64_t>(1, total / world / 100) : whole, shards);
-  }
-  const auto bytes = [&](const Shard& shard) {
-    return shard.rows * sizes[shard.parameter].row_bytes;
-  };
+  for (size_t i = 0; i < sizes.size(); ++i) shards.push_back({i, 0, sizes[i].rows, 0});
   std::vector<size_t> order(shards.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return bytes(shards[a]) > bytes(shards[b]); });
+                   [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
   std::vector<int64_t> load(static_cast<size_t>(world));
   for (const size_t i : order) {
     const auto least = std::min_element(load.begin(), load.end());
     shards[i].owner = least - load.begin();
-    *least += bytes(shards[i]);
+    *least += bytes(i);
   }
   return shards;
 }
@@ -132,6 +149,12 @@ void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
     const at::Tensor& tensor = tensors_[i];
     if (tensor.numel() == 0) continue;
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    if (bytes >= kSentAlone) {
+      buckets_of_[storage_of(tensor)].push_back(buckets_.size());
+      buckets_.push_back(
+          {.owner = shards_[i].owner, .shards = {tensor}, .flat = {}, .pending = {}});
+      continue;
+    }
     const auto [found, is_new] = open.try_emplace({shards_[i].owner, tensor.scalar_type()});
     Open& into = found->second;
     if (is_new || into.bytes + bytes > bucket_bytes) {

@@ -26,9 +26,9 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-/// Splits parameters of these sizes (rows, bytes of a row) over `world` ranks: the largest first,
-/// each to the rank with the fewest bytes so far. With `cuts_rows`, parameters of more than a
-/// hundredth of a rank's share are cut into pieces of that first.
+/// Splits parameters of these sizes (rows, bytes of a row) over `world` ranks. With `cuts_rows` the
+/// first rank has the first rows, and so on, each its share of the bytes; else parameters stay
+/// whole, the largest first, each to the rank with the fewest bytes so far.
 struct RowSizes {
   int64_t rows = 0;
   int64_t row_bytes = 0;
@@ -42,8 +42,8 @@ class ShardedOptimizer : public optim::Optimizer {
       std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
 
   /// `build` makes the optimizer of this rank's part. Updated parameters travel in buckets of at
-  /// most `bucket_bytes`, those first that the list of parameters, and so most forward passes,
-  /// begin with.
+  /// most `bucket_bytes` where they are small, those first that the list of parameters, and so most
+  /// forward passes, begin with.
   ShardedOptimizer(std::shared_ptr<Group> group, std::vector<optim::ParameterGroup> groups,
                    bool cuts_rows, int64_t bucket_bytes, const Build& build);
 
@@ -58,7 +58,7 @@ class ShardedOptimizer : public optim::Optimizer {
   optim::State own_part(const optim::State& whole) override;
 
  private:
-  /// Neighbouring shards of one owner, sent in one piece.
+  /// Small neighbouring shards of one owner, sent in one piece, or one shard alone.
   struct Bucket {
     int64_t owner = 0;
     std::vector<at::Tensor> shards;

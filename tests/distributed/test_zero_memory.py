@@ -1,0 +1,59 @@
+"""distributed.zero = true: the optimizer's state takes its share of a rank's memory and no more, as
+the kernel counts it."""
+import os
+
+import pytest
+
+from runs import TRAINER, by_file, run  # noqa: F401
+
+RECIPE = """
+[model]
+name = "mlp"
+hidden = 2896
+depth = 3
+[data]
+kind = "synthetic"
+samples = 64
+height = 8
+width = 8
+[batch]
+global = 8
+[precision]
+mode = "fp32"
+[optimizer]
+name = "{optimizer}"
+[train]
+steps = 3
+[eval]
+enabled = false
+[checkpoint]
+enabled = false
+[device]
+select = "cpu"
+"""
+MIB = 1 << 20
+PARAMETERS_MIB = 4 * (192 * 2896 + 2 * 2896 * 2896 + 10 * 2896) / MIB
+
+
+def peaks_mib(run, tmp_path, world, optimizer, zero):
+    """The most memory that each rank has had."""
+    recipe = tmp_path / f"{optimizer}.toml"
+    recipe.write_text(RECIPE.format(optimizer=optimizer))
+    command = [TRAINER, "--recipe", recipe, "--output", tmp_path / f"{world}-{optimizer}-{zero}",
+               "--set", f"distributed.zero={zero}"]
+    peaks = []
+    for process in run.start_ranks(world, command, by_file(tmp_path)):
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, run.finish(process).stderr
+        peaks.append(used.ru_maxrss / 1024)
+    return peaks
+
+
+# Tensors of a parameter's size that the optimizer keeps.
+@pytest.mark.parametrize("world, optimizer, tensors", [(2, "adamw", 2), (2, "sgd", 1), (4, "adamw", 2)])
+def test_each_rank_has_its_share(world, optimizer, tensors, run, tmp_path):  # noqa: F811
+    whole = peaks_mib(run, tmp_path, world, optimizer, "false")
+    share = peaks_mib(run, tmp_path, world, optimizer, "true")
+    saved = tensors * PARAMETERS_MIB * (1 - 1 / world)
+    assert max(share) < min(whole) - 0.8 * saved, f"off {whole}, on {share}; expected {saved:.0f} MiB less"
