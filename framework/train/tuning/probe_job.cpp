@@ -21,6 +21,7 @@ ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)
       source_(std::exchange(job.data.source, recipe::Slot<data::SourceConfig>(""))),
       pretrained_(std::exchange(job.model.pretrained, {})),
       sampler_(std::exchange(job.data.sampler, {})),
+      schedule_(std::exchange(job.schedule, {})),
       batch_(job.batch),
       steps_(job.train.steps),
       recompute_(job.train.recompute),
@@ -28,6 +29,7 @@ ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)
       distributed_(job.distributed),
       workers_(job.data.workers) {
   job.data.sampler.sampler.select("shuffled");
+  job.schedule.schedule.select("constant");
   job.train.steps = 2;
   job.distributed.balance = distributed::Balance::kEven;
   // Threads that decode real samples are not what a probe is about.
@@ -38,6 +40,7 @@ ProbeJob::~ProbeJob() {
   job_.data.source = std::move(source_);
   job_.model.pretrained = std::move(pretrained_);
   job_.data.sampler = std::move(sampler_);
+  job_.schedule = std::move(schedule_);
   job_.batch = batch_;
   job_.train.steps = steps_;
   job_.train.recompute = recompute_;

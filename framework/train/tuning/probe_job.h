@@ -50,6 +50,7 @@ class ProbeJob {
   recipe::Slot<data::SourceConfig> source_;
   std::filesystem::path pretrained_;  // weights are as large whatever they are
   data::SamplerSection sampler_;
+  ScheduleSection schedule_;  // laid out for the run's length, which two steps are not
   BatchConfig batch_;
   std::optional<int64_t> steps_;
   std::vector<std::string> recompute_;
