@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/base/units.h"
 
 namespace brim::train {
 
@@ -23,6 +25,14 @@ data::InputOptions input_options(const JobConfig& job, const data::Dataset& data
 
 int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro) {
   return (job.data.prefetch + 2) * micro * sample_bytes;
+}
+
+void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory) {
+  if (cache_bytes < memory.limit_bytes()) return;
+  throw Error(Exit::kResource,
+              "data.cache may take {}: expected less than the {} that the job may take. Lower "
+              "data.cache_gib, or give the job more memory (device.memory_gib)",
+              format_bytes(cache_bytes), format_bytes(memory.limit_bytes()));
 }
 
 Inputs::Inputs(const JobConfig& job, const Parts& parts)

@@ -8,6 +8,7 @@
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
 #include "framework/data/shares.h"
+#include "framework/device/memory.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
 
@@ -19,6 +20,9 @@ data::InputOptions input_options(const JobConfig& job, const data::Dataset& data
 
 /// What batches under way take beside tensors, at most: `micro` samples each.
 int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro);
+
+/// Throws Error(kResource) where data.cache, which may take that much, leaves the job nothing.
+void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory);
 
 /// Belongs to one trainer; job and parts outlive it.
 class Inputs {

@@ -10,6 +10,7 @@
 #include "framework/base/files.h"
 #include "framework/base/units.h"
 #include "framework/nn/random_state.h"
+#include "framework/train/inputs.h"
 #include "framework/train/tuning/prober.h"
 #include "framework/train/tuning/tuning_cache.h"
 
@@ -75,6 +76,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
   Tuning tuning;
   {
     const DataShape shape = shape_of(job);
+    if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
     const tune::SearchOptions options = search_options(job, shape.samples, group->world());
     Prober prober(job, device, group, memory, shape, options.largest);
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
