@@ -118,14 +118,14 @@ std::map<std::string, std::string> libraries(c10::Device device) {
   return versions;
 }
 
-/// For batches under way, of the size that the recipe gives. What the data keep in memory grows,
-/// and is counted as it does.
+/// For batches under way, of the size that the recipe gives, and for what the data keep in memory.
 void keep_room_for_loading(const train::JobConfig& job, const train::Parts& parts,
                            device::Memory& memory) {
   const int64_t world = parts.group->world();
   const int64_t micro = std::min(job.batch.micro_or_all(), (*job.batch.global + world - 1) / world);
   memory.keep_outside(memory.outside_bytes() +
-                      train::ring_bytes(job, parts.train_data->sample_bytes(), micro));
+                      train::ring_bytes(job, parts.train_data->sample_bytes(), micro) +
+                      job.data.source->cache_bytes());
 }
 
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
@@ -151,9 +151,10 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   train::Parts parts;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
-    parts = train::build_parts(job, device, group,
-                               folder.checkpoint && !is_dry_run ? train::Weights::kOfCheckpoint
-                                                                : train::Weights::kOfRecipe);
+    const train::Weights weights = is_dry_run          ? train::Weights::kNone
+                                   : folder.checkpoint ? train::Weights::kOfCheckpoint
+                                                       : train::Weights::kOfRecipe;
+    parts = train::build_parts(job, device, group, weights, tuning ? nullptr : memory.get());
     for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
     if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
     if (is_dry_run || !group->is_first()) return;

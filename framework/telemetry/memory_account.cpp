@@ -23,11 +23,7 @@ int64_t MemoryAccount::activations_bytes() const {
   return std::max<int64_t>(0, peak_bytes - known);
 }
 
-std::string MemoryAccount::text() const {
-  if (parameters_bytes == 0) {
-    return fmt::format("the model itself did not fit, tensors had {} by then; the job may take {}",
-                       format_bytes(peak_bytes), format_bytes(limit_bytes));
-  }
+std::string MemoryAccount::state_text() const {
   std::string text =
       fmt::format("parameters {}, gradients {}, optimizer {}", format_bytes(parameters_bytes),
                   format_bytes(gradients_bytes), format_bytes(optimizer_bytes));
@@ -35,6 +31,15 @@ std::string MemoryAccount::text() const {
   if (checkpoint_bytes > 0) {
     text += fmt::format(", a checkpoint's copy {}", format_bytes(checkpoint_bytes));
   }
+  return text;
+}
+
+std::string MemoryAccount::text() const {
+  if (parameters_bytes == 0) {
+    return fmt::format("the model itself did not fit, tensors had {} by then; the job may take {}",
+                       format_bytes(peak_bytes), format_bytes(limit_bytes));
+  }
+  std::string text = state_text();
   text += fmt::format(", activations and workspace {}", format_bytes(activations_bytes()));
   std::string most;
   for (const auto& [module, bytes] :

@@ -28,6 +28,8 @@ struct MemoryAccount {
 
   /// The rest of the peak: activations, and what operators need while they run.
   int64_t activations_bytes() const;
+  /// "parameters 90 MiB, gradients 90 MiB, optimizer 180 MiB": all that is known without a pass.
+  std::string state_text() const;
   /// "parameters 90 MiB, …, activations and workspace 1.2 GiB (most of it in layer1.0.conv1 12 MiB,
   /// …); the job may take 2 GiB".
   std::string text() const;

@@ -18,8 +18,11 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/without_storage.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/train/input_shape.h"
+#include "framework/train/inputs.h"
+#include "framework/train/observe/memory_account.h"
 #include "framework/train/weights/layer_decay.h"
 #include "framework/train/weights/pretrained.h"
 
@@ -101,17 +104,18 @@ void require_kind(const JobConfig& job, nn::InputKind kind) {
           fmt::format("train.task = \"{}\"", job.train.task.selected()));
 }
 
-void build_model(const JobConfig& job, Weights weights, Parts& parts) {
+/// On `device`, which is the CPU's for weights that are never needed.
+void build_model(const JobConfig& job, Weights weights, c10::Device device, Parts& parts) {
   at::manual_seed(job.run.seed);
   parts.model = job.model.model->build(parts.input);
-  if (weights == Weights::kOfRecipe && !job.model.pretrained.empty()) {
+  if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
     load_pretrained(*parts.model, job.model.model->weight_names(), job.model.pretrained,
                     job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*parts.model, job.model.freeze);
   // Dropout differs from rank to rank.
   if (!parts.group->is_first()) at::manual_seed(rank_seed(job, parts.group->rank()));
-  parts.model->to(parts.device, parts.precision.parameters());
+  parts.model->to(device, parts.precision.parameters());
   const auto parameters = parts.model->parameters();
   const bool has_images_inside =
       std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
@@ -125,10 +129,6 @@ void build_model(const JobConfig& job, Weights weights, Parts& parts) {
           group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
         });
     parts.norms_wait = count > 0;
-    if (count == 0 && parts.group->is_first()) {
-      log::warning(
-          "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
-    }
   }
 }
 
@@ -144,6 +144,39 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job, const Pa
       parts.group, std::move(groups), config.is_element_wise(),
       static_cast<int64_t>(job.distributed.gradients.bucket_mib * (1 << 20)),
       [&config](std::vector<optim::ParameterGroup> own) { return config.build(std::move(own)); });
+}
+
+/// The model and what is as large as it: the optimizer's state and the moving average.
+void build_weights(const JobConfig& job, Weights weights, c10::Device device, Parts& parts) {
+  build_model(job, weights, device, parts);
+  parts.optimizer = build_optimizer(job, parts);
+  if (job.train.ema > 0) {
+    parts.ema =
+        std::make_unique<optim::Ema>(parts.model->named_parameters().pairs(), job.train.ema);
+  }
+}
+
+/// Throws Error(kResource) where those can't be in memory; leaves none of them in `parts`.
+void require_room(const JobConfig& job, const device::Memory& memory, Parts& parts) {
+  const int64_t cache_bytes = parts.device.is_cpu() ? job.data.source->cache_bytes() : 0;
+  require_room_beside_cache(cache_bytes, memory);
+  {
+    const nn::WithoutStorage without_storage;
+    build_weights(job, Weights::kOfCheckpoint, c10::kCPU, parts);
+  }
+  const MemoryAccount account = memory_account(job, parts, memory);
+  parts.ema.reset();
+  parts.optimizer.reset();
+  parts.model.reset();
+  const int64_t limit_bytes = std::max<int64_t>(0, memory.stats().cap_bytes - cache_bytes);
+  const int64_t bytes = account.parameters_bytes + account.gradients_bytes +
+                        account.optimizer_bytes + account.ema_bytes + account.checkpoint_bytes;
+  if (bytes <= limit_bytes) return;
+  throw Error(Exit::kResource,
+              "the model itself does not fit in memory: expected at most {} of tensors, found {} "
+              "before any activation ({}). Choose a smaller model, or give the job more memory "
+              "(device.memory_gib)",
+              format_bytes(limit_bytes), format_bytes(bytes), account.state_text());
 }
 
 int64_t count_parameters(const nn::Model& model) {
@@ -182,6 +215,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job, const Part
        "[data.augment] mixup and cutmix have no effect: the data are tokens");
   note(is_alone && !(job.distributed == distributed::DistributedConfig{}),
        "[distributed] has no effect: there is one rank");
+  note(job.distributed.sync_batch_norm && !is_alone && !parts.norms_wait,
+       "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
   note(parts.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
        "eval.every_epochs has no effect: there is no evaluation");
   note(!job.checkpoint.enabled &&
@@ -210,7 +245,8 @@ std::string_view precision_name(const amp::Precision& precision) {
 }
 
 Parts build_parts(const JobConfig& job, c10::Device device,
-                  std::shared_ptr<distributed::Group> group, Weights weights) {
+                  std::shared_ptr<distributed::Group> group, Weights weights,
+                  const device::Memory* memory) {
   Parts parts;
   parts.group = std::move(group);
   parts.device = device;
@@ -224,19 +260,19 @@ Parts build_parts(const JobConfig& job, c10::Device device,
 
   open_data(job, parts);
   require_kind(job, parts.input.kind());
-  build_model(job, weights, parts);
+  if (memory != nullptr) require_room(job, *memory, parts);
+  {
+    std::optional<nn::WithoutStorage> without_storage;
+    if (weights == Weights::kNone) without_storage.emplace();
+    build_weights(job, weights, without_storage ? c10::Device(c10::kCPU) : device, parts);
+  }
   parts.task =
       job.train.task->build({.input = parts.input, .label_smoothing = job.train.label_smoothing});
-  parts.optimizer = build_optimizer(job, parts);
   parts.schedule = job.schedule.schedule->build(
       peak_learning_rate(job),
       {.steps = std::max(parts.total_steps, job.schedule.steps.value_or(0)),
        .steps_per_epoch = parts.steps_per_epoch});
   parts.scaler = make_scaler(job, parts);
-  if (job.train.ema > 0) {
-    parts.ema =
-        std::make_unique<optim::Ema>(parts.model->named_parameters().pairs(), job.train.ema);
-  }
   return parts;
 }
 

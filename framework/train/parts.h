@@ -14,6 +14,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/order.h"
 #include "framework/data/to_device.h"
+#include "framework/device/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/nn/model.h"
 #include "framework/optim/ema.h"
@@ -48,13 +49,18 @@ struct Parts {
 enum class Weights {
   kOfRecipe,      // model.pretrained, or drawn from the seed
   kOfCheckpoint,  // restore() is to follow, so model.pretrained is not read, nor need it be there
+  kNone,  // shapes alone (nn/without_storage.h); model.pretrained is only checked against them
 };
 
 /// Opens the data, builds model, optimizer and schedule. The model is the same on every rank, built
 /// from the job's seed; LibTorch's generators go on from numbers of each rank's own. Throws Error
-/// of the kind that fits; no rank waits for another one.
+/// of the kind that fits; no rank waits for another one. Where `memory` is given, that is
+/// Error(kResource) before any weight has memory if the cap on tensors can't hold what every step
+/// needs: parameters, gradients, the optimizer's state and the moving average, or a checkpoint's
+/// copy.
 Parts build_parts(const JobConfig& job, c10::Device device,
-                  std::shared_ptr<distributed::Group> group, Weights weights = Weights::kOfRecipe);
+                  std::shared_ptr<distributed::Group> group, Weights weights = Weights::kOfRecipe,
+                  const device::Memory* memory = nullptr);
 
 /// From now on synchronized batch norms compute the same, with the same memory, of this rank's
 /// samples alone: a rank that runs out of memory leaves no other one waiting. Passes are quicker by

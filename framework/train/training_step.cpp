@@ -54,7 +54,10 @@ TakenStep TrainingStep::take() {
     passes_->reset();
   }
   for (;;) {
-    if (const auto step = try_once()) return *step;
+    if (const auto step = try_once()) {
+      checkpoint_room_.reset();
+      return *step;
+    }
     make_room();
   }
 }
@@ -62,7 +65,7 @@ TakenStep TrainingStep::take() {
 std::optional<TakenStep> TrainingStep::try_once() {
   const HostSyncs::Watch watch(host_syncs_);
   step_start_.remember();
-  const std::optional<Gradients> gradients = knows_modules_ ? compute_gradients() : watch_modules();
+  const std::optional<Gradients> gradients = compute_gradients();
   if (!gradients) return std::nullopt;
   const double learning_rate = update(*gradients);
   return finish(*gradients, learning_rate);
@@ -70,17 +73,23 @@ std::optional<TakenStep> TrainingStep::try_once() {
 
 /// The first step tells which modules hold the memory.
 std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
+  checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
   const ModuleMemory watch(*parts_.model, parts_.device);
-  auto gradients = compute_gradients();
-  modules_ = watch.largest(kLargestModules);
-  knows_modules_ = gradients.has_value();
-  if (recorder_ != nullptr && knows_modules_) recorder_->memory(account());
-  return gradients;
+  try {
+    auto gradients = accumulate();
+    modules_ = watch.largest(kLargestModules);
+    knows_modules_ = gradients.has_value();
+    if (recorder_ != nullptr && knows_modules_) recorder_->memory(account());
+    return gradients;
+  } catch (const c10::OutOfMemoryError&) {
+    modules_ = watch.largest(kLargestModules);
+    throw;
+  }
 }
 
 std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
   try {
-    return accumulate();
+    return knows_modules_ ? accumulate() : watch_modules();
   } catch (const c10::OutOfMemoryError& error) {
     if (parts_.norms_wait) throw;  // there is no way on for the ranks that wait for this one
     shortage_ = error.what_without_backtrace();
@@ -182,7 +191,7 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
 }
 
 MemoryAccount TrainingStep::account() const {
-  MemoryAccount result = memory_account(parts_, memory_);
+  MemoryAccount result = memory_account(job_, parts_, memory_);
   result.modules = modules_;
   return result;
 }
@@ -198,6 +207,7 @@ void TrainingStep::make_room() {
   step_start_.restore();
   parts_.optimizer->zero_grad();
   passes_->reset();
+  checkpoint_room_.reset();
   data_parallel_.reset();
   inputs_.reset();  // it starts again before the same samples
   memory_.release_cached();

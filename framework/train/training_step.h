@@ -115,6 +115,7 @@ class TrainingStep {
   std::string shortage_;              // what a step that ran out of memory said
   std::vector<ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;        // of a step that went to its end
+  at::Tensor checkpoint_room_;        // in the first step, for the copy that lies beside later ones
 };
 
 }  // namespace brim::train

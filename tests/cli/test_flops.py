@@ -1,12 +1,14 @@
 """What trainer recipe show --summary and trainer bench say of a model, against PyTorch's own counter."""
 import json
+import os
+import subprocess
 
 import pytest
 import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer import trainer
+from trainer import TRAINER, environment, trainer
 
 RECIPE = """
 [model]
@@ -69,6 +71,52 @@ def test_recompute_and_a_smaller_image_keep_less(tmp_path):
     assert blocks["forward_flops"] == whole["forward_flops"]
     small = summary(recipe(tmp_path, size=32), *words)
     assert small["activation_bytes"] < 0.5 * whole["activation_bytes"]
+
+
+# As a pass with all its memory gave them: name, side, further words, parameters, operations, activations.
+MEASURED = [("resnet18", 64, [], 11181642, 296101888, 1536820),
+            ("resnet18", 64, ["--set", "precision.fused=false"], 11181642, 296101888, 1782572),
+            ("vit_s16", 64, [], 21600394, 736716288, 5074076),
+            ("convnext_tiny", 64, [], 27827818, 727323648, 8867296)]
+
+
+@pytest.mark.parametrize("name, size, words, parameters, flops, activations", MEASURED)
+def test_the_summary_of_shapes_is_that_of_a_real_pass(tmp_path, name, size, words, parameters, flops, activations):
+    found = summary(recipe(tmp_path, name, size), "--set", "precision.mode=fp32", *words)
+    assert (found["parameters"], found["forward_flops"], found["activation_bytes"]) == (
+        parameters, flops, activations)
+
+
+def peak_mib(*args):
+    """The process's status, its peak resident memory and its output."""
+    process = subprocess.Popen([TRAINER, *map(str, args)], env=environment(), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    text = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss / 1024, text
+
+
+def test_a_large_models_summary_and_plan_take_no_memory_for_it(tmp_path):
+    path = tmp_path / "job.toml"
+    # 3.1 GB of parameters.
+    path.write_text(RECIPE.format(name="gpt2_large", size=0).replace('"synthetic"', '"synthetic_tokens"').replace(
+        "height = 0\nwidth = 0\nclasses = 10", "length = 1024\nvocabulary = 50257"))
+    status, mib, text = peak_mib("recipe", "show", "--recipe", path, "--summary")
+    assert status == 0 and "774,030,080 trained" in text and mib < 1024, (mib, text)
+    status, mib, text = peak_mib("--recipe", path, "--dry-run", "--set", "optimizer.name=adamw")
+    # 12.4 GB with gradients and AdamW's state, which not every machine has.
+    assert mib < 1024 and (status == 0 or "the model itself does not fit in memory" in text), (status, mib, text)
+
+
+@pytest.mark.parametrize("words", [["tune"], ["--dry-run"], [], ["--set", "batch.micro=auto"]])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(tmp_path, words):
+    path = recipe(tmp_path, "mlp", 8)
+    wide = ["--recipe", path, "--set", "model.hidden=65536", "--set", "model.depth=256"]
+    status, mib, text = peak_mib(*words[:1], *wide) if words == ["tune"] else peak_mib(
+        *wide, *words, "--output", tmp_path / "run")
+    assert status == 5 and "the model itself does not fit in memory" in text, text
+    assert mib < 1024 and not (tmp_path / "run").exists()
 
 
 def test_the_summary_is_readable(tmp_path):

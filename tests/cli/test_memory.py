@@ -206,8 +206,8 @@ def test_a_model_that_fits_nowhere_is_told_where_the_memory_would_go(train):
         assert result.returncode == 5, result.stderr
         error = [line for line in result.stderr.splitlines() if line.startswith("error[resource]")]
         assert len(error) == 1, result.stderr
-        assert name == "plain" or "the model itself did not fit" in error[0]
-        assert "out of memory" in error[0] or "memory_gib" in error[0]
+        assert "the model itself does not fit" in error[0] and "memory_gib" in error[0]
+        assert not run.exists()
 
 
 @pytest.mark.parametrize("fraction", [0, 1.5, -1])
@@ -402,7 +402,9 @@ def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
     assert 'With train.recompute = ["*"] it fits' in result.stderr
 
 
-def test_a_cache_of_samples_is_left_its_memory(tmp_path):
+@pytest.fixture
+def image_job(tmp_path):
+    """A recipe on eight images of a folder."""
     for index in range(8):
         folder = tmp_path / "images" / f"class{index % 2}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -422,11 +424,59 @@ global = 8
 [optimizer]
 name = "sgd"
 """)
+    return recipe
 
+
+def test_a_cache_of_samples_is_left_its_memory(image_job):
     def cap(**values):
-        done = trainer("tune", "--recipe", recipe, "--json", "--fresh", *sets(device__memory_gib=0.5, **values))
+        done = trainer("tune", "--recipe", image_job, "--json", "--fresh", *sets(device__memory_gib=0.5, **values))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["probes"][-1]["cap_bytes"] / 2**30
     assert cap() - cap(data__cache="encoded", data__cache_gib=0.2) == pytest.approx(0.2, abs=0.02)
-    done = trainer("tune", "--recipe", recipe, *sets(device__memory_gib=0.5, data__cache="encoded"))
+    done = trainer("tune", "--recipe", image_job, *sets(device__memory_gib=0.5, data__cache="encoded"))
     assert done.returncode == 5 and "data.cache may take 4.0 GiB" in done.stderr
+
+
+@pytest.mark.parametrize("micro", ["auto", 8])
+def test_a_cache_larger_than_the_jobs_memory_is_refused(image_job, tmp_path, micro):
+    done = trainer("--recipe", image_job, "--output", tmp_path / "run",
+                   *sets(batch__micro=micro, device__memory_gib=0.3, data__cache="decoded"))
+    assert done.returncode == 5, done.stderr
+    assert "data.cache may take 4.0 GiB: expected less than the 307.2 MiB that the job may take" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensors_of_a_fixed_micro_batch_leave_the_cache_its_memory(image_job, tmp_path):
+    def done(hidden):
+        return trainer("--recipe", image_job, "--output", tmp_path / str(hidden), *sets(
+            model__hidden=hidden, device__memory_gib=0.5, data__cache="decoded", data__cache_gib=0.3))
+    assert done(64).returncode == 0
+    # 3,072 inputs make 6,000 wide 70 MiB of parameters and as much of gradients.
+    large = done(6000)
+    assert large.returncode == 5 and "the model itself does not fit in memory" in large.stderr, large.stderr
+
+
+# AdamW's 200 MiB of parameters, gradients and state, and 150 MiB of a checkpoint's copy.
+COPY = {"model__hidden": 2048, "model__depth": 4, "batch__global": 64, "train__steps": 3,
+        "device__memory_gib": 0.31}
+
+
+def test_a_checkpoints_copy_is_in_the_account_of_a_fixed_micro_batch(train):
+    run, result = train("refused", optimizer="adamw", **COPY, checkpoint__every_steps=1)
+    assert result.returncode == 5, result.stderr
+    assert "a checkpoint's copy 15" in result.stderr and not run.exists()
+    run, result = train("larger", optimizer="adamw", **{**COPY, "device__memory_gib": 0.5},
+                        checkpoint__every_steps=1)
+    assert result.returncode == 0 and "out of memory" not in result.stderr, result.stderr
+    memory = json.loads((run / "run.json").read_text())["memory"]
+    assert memory["checkpoint_bytes"] > 140 << 20
+    run, result = train("unsaved", optimizer="adamw", **COPY, checkpoint__enabled=False)
+    assert result.returncode == 0 and "out of memory" not in result.stderr, result.stderr
+
+
+def test_the_tuner_keeps_room_for_a_copy_only_where_there_is_one(train):
+    run, result = train("unsaved", optimizer="adamw", **COPY, checkpoint__enabled=False, batch__micro="auto")
+    assert result.returncode == 0, result.stderr
+    assert json.loads((run / "run.json").read_text())["tuning"]["memory"]["checkpoint_bytes"] == 0
+    run, result = train("saved", optimizer="adamw", **COPY, batch__micro="auto")
+    assert result.returncode == 5 and "a checkpoint's copy 15" in result.stderr, result.stderr

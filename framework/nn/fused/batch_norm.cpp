@@ -37,6 +37,26 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("batch_norm_apply", cpu::batch_norm_apply);
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_shapes(
+    const at::Tensor& x, const MaybeTensor& /*residual*/, const at::Tensor& /*weight*/,
+    const at::Tensor& /*bias*/, at::Tensor& running_mean, at::Tensor& /*running_var*/,
+    double /*momentum*/, double /*eps*/, bool /*relu*/) {
+  return {at::empty_like(x, at::MemoryFormat::ChannelsLast), at::empty_like(running_mean),
+          at::empty_like(running_mean)};
+}
+
+at::Tensor batch_norm_apply_shape(const at::Tensor& x, const MaybeTensor& /*residual*/,
+                                  const at::Tensor& /*weight*/, const at::Tensor& /*bias*/,
+                                  const at::Tensor& /*mean*/, const at::Tensor& /*inverse_std*/,
+                                  bool /*relu*/) {
+  return at::empty_like(x, at::MemoryFormat::ChannelsLast);
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("batch_norm", batch_norm_shapes);
+  library.impl("batch_norm_apply", batch_norm_apply_shape);
+}
+
 using BatchNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
     at::Tensor&, double, double, bool);

@@ -33,6 +33,15 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("cross_entropy_backward", cpu::cross_entropy_backward);
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_shapes(
+    const at::Tensor& logits, const at::Tensor& /*labels*/, const MaybeTensor& /*partner_labels*/,
+    const MaybeTensor& /*label_shares*/, int64_t /*ignore_index*/, double /*smoothing*/) {
+  const auto wide = logits.options().dtype(wide_type(logits));
+  return {at::empty({}, wide), at::empty({2, logits.size(0)}, wide), at::empty({}, wide)};
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("cross_entropy", cross_entropy_shapes); }
+
 using CrossEntropyForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const at::Tensor&, const MaybeTensor&, const MaybeTensor&, int64_t, double);
 using CrossEntropyBackward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,

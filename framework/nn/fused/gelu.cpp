@@ -29,6 +29,12 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("bias_gelu_backward", cpu::bias_gelu_backward);
 }
 
+at::Tensor bias_gelu_shape(const at::Tensor& x, const at::Tensor& /*bias*/, bool /*tanh*/) {
+  return at::empty_like(x);
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("bias_gelu", bias_gelu_shape); }
+
 using BiasGeluForward = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
 using BiasGeluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
                                                             const at::Tensor&, bool);

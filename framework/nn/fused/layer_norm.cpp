@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <vector>
 
 #include "framework/nn/fused/layer_norm_cpu.h"
 #include "framework/nn/fused/operator.h"
@@ -31,6 +32,16 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("layer_norm", cpu::layer_norm);
   library.impl("layer_norm_backward", cpu::layer_norm_backward);
 }
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> layer_norm_shapes(
+    const at::Tensor& x, const MaybeTensor& branch, const at::Tensor& weight,
+    const at::Tensor& /*bias*/, double /*eps*/, at::ScalarType type) {
+  const std::vector<int64_t> rows = {x.numel() / x.size(-1)};
+  return {branch ? at::empty_like(x) : at::Tensor(), at::empty(x.sizes(), x.options().dtype(type)),
+          at::empty(rows, weight.options()), at::empty(rows, weight.options())};
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("layer_norm", layer_norm_shapes); }
 
 using LayerNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, double,

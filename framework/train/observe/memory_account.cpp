@@ -14,7 +14,8 @@ int64_t bytes_of(const Tensors& named) {
 
 }  // namespace
 
-MemoryAccount memory_account(const Parts& parts, const device::Memory& memory) {
+MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
+                             const device::Memory& memory) {
   const device::MemoryStats now = memory.stats();
   MemoryAccount account{.parameters_bytes = bytes_of(nn::named_tensors(*parts.model)),
                         .optimizer_bytes = bytes_of(parts.optimizer->state()),
@@ -26,6 +27,15 @@ MemoryAccount memory_account(const Parts& parts, const device::Memory& memory) {
     if (parameter.requires_grad()) {
       account.gradients_bytes += static_cast<int64_t>(parameter.nbytes());
     }
+  }
+  const CheckpointConfig& saves = job.checkpoint;
+  const bool saves_between_steps =
+      saves.enabled &&
+      (saves.every_steps > 0 || saves.every_minutes > 0 || parts.eval_data != nullptr);
+  // Rank 0 writes the whole state, on the CPU from the steps' own memory.
+  if (saves_between_steps && parts.device.is_cpu() && parts.group->is_first()) {
+    account.checkpoint_bytes =
+        account.parameters_bytes + account.optimizer_bytes + account.ema_bytes;
   }
   return account;
 }

@@ -10,7 +10,9 @@ namespace brim::train {
 using telemetry::MemoryAccount;
 using telemetry::ModuleBytes;
 
-/// Of this rank, as of now; modules are left out.
-MemoryAccount memory_account(const Parts& parts, const device::Memory& memory);
+/// Of this rank, as of now; modules are left out. On the CPU the copy counts that a
+/// checkpoint is written from while steps go on.
+MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
+                             const device::Memory& memory);
 
 }  // namespace brim::train

@@ -11,6 +11,7 @@
 #include "framework/device/peak.h"
 #include "framework/nn/flops.h"
 #include "framework/nn/fused/widening.h"
+#include "framework/nn/without_storage.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/module_memory.h"
 #include "framework/train/parts.h"
@@ -68,11 +69,12 @@ ModelSummary summarise(JobConfig& job) {
   const DataShape shape = shape_of(job);
   ProbeJob probe(job, shape);
   probe.set_size(kSamples, kSamples, /*world=*/1);
-  Parts parts = build_parts(job, c10::kCPU, distributed::Group::alone());
+  Parts parts = build_parts(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
   parts.model->train();
   Timeline timeline;
   const auto inputs = Inputs(job, parts).training(0, kSamples, nullptr, timeline);
   const auto* input = inputs->next();
+  const nn::WithoutStorage without_storage;
 
   ModelSummary summary;
   for (const at::Tensor& parameter : parts.model->parameters()) {

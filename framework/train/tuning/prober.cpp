@@ -92,7 +92,8 @@ bool Prober::train(tune::Probe& probe) {
   std::optional<Parts> parts;
   bool is_built = true;
   try {
-    parts = build_parts(job_, device_, group_);
+    parts =
+        build_parts(job_, device_, group_, Weights::kOfRecipe, knows_room_ ? nullptr : &memory_);
   } catch (const c10::OutOfMemoryError&) {
     is_built = false;
   }
@@ -100,22 +101,10 @@ bool Prober::train(tune::Probe& probe) {
     account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
     return false;
   }
+  knows_room_ = true;
   keep_norms_apart(*parts);
   has_statistics_ = train::has_statistics(*parts->model);
-  account_ = memory_account(*parts, memory_);
-  // While a checkpoint is written, its copy lies beside the steps: on the CPU, in their memory.
-  const int64_t copy_bytes =
-      account_.parameters_bytes + account_.optimizer_bytes + account_.ema_bytes;
-  at::Tensor checkpoint;
-  try {
-    if (device_.is_cpu()) {
-      checkpoint = at::empty({copy_bytes}, at::kByte);
-      account_.checkpoint_bytes = copy_bytes;
-    }
-  } catch (const c10::OutOfMemoryError&) {
-    is_built = false;
-  }
-  if (!all(is_built)) return false;
+  account_ = memory_account(job_, *parts, memory_);
   std::optional<TrainingStep> step;
   try {
     step.emplace(job_, *parts, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);

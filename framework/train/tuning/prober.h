@@ -64,7 +64,8 @@ class Prober {
   MemoryAccount account_;  // of the last probe
   std::optional<MemoryAccount> fitted_;
   bool has_statistics_ = false;
-  int64_t beside_ = 0;  // tensors and batches being loaded, on the CPU
+  bool knows_room_ = false;  // for the model itself
+  int64_t beside_ = 0;       // tensors and batches being loaded, on the CPU
 };
 
 }  // namespace brim::train
