@@ -464,7 +464,7 @@ COPY = {"model__hidden": 2048, "model__depth": 4, "batch__global": 64, "train__s
 def test_a_checkpoints_copy_is_in_the_account_of_a_fixed_micro_batch(train):
     run, result = train("refused", optimizer="adamw", **COPY, checkpoint__every_steps=1)
     assert result.returncode == 5, result.stderr
-    assert "a checkpoint's copy 15" in result.stderr and not run.exists()
+    assert "a checkpoint's copy 148.8 MiB" in result.stderr and not run.exists()
     run, result = train("larger", optimizer="adamw", **{**COPY, "device__memory_gib": 0.5},
                         checkpoint__every_steps=1)
     assert result.returncode == 0 and "out of memory" not in result.stderr, result.stderr
@@ -479,4 +479,4 @@ def test_the_tuner_keeps_room_for_a_copy_only_where_there_is_one(train):
     assert result.returncode == 0, result.stderr
     assert json.loads((run / "run.json").read_text())["tuning"]["memory"]["checkpoint_bytes"] == 0
     run, result = train("saved", optimizer="adamw", **COPY, batch__micro="auto")
-    assert result.returncode == 5 and "a checkpoint's copy 15" in result.stderr, result.stderr
+    assert result.returncode == 5 and "a checkpoint's copy 148.8 MiB" in result.stderr, result.stderr
