@@ -447,13 +447,14 @@ def test_a_cache_larger_than_the_jobs_memory_is_refused(image_job, tmp_path, mic
 
 
 def test_tensors_of_a_fixed_micro_batch_leave_the_cache_its_memory(image_job, tmp_path):
-    def done(hidden):
-        return trainer("--recipe", image_job, "--output", tmp_path / str(hidden), *sets(
-            model__hidden=hidden, device__memory_gib=0.5, data__cache="decoded", data__cache_gib=0.3))
-    assert done(64).returncode == 0
-    # 3,072 inputs make 6,000 wide 70 MiB of parameters and as much of gradients.
-    large = done(6000)
-    assert large.returncode == 5 and "the model itself does not fit in memory" in large.stderr, large.stderr
+    def done(cache):
+        # 3,072 inputs make 6,000 wide 70 MiB of parameters, and as much of gradients and momentum.
+        return trainer("--recipe", image_job, "--output", tmp_path / cache, *sets(
+            model__hidden=6000, model__depth=1, device__memory_gib=0.5, data__cache=cache, data__cache_gib=0.3))
+    fits = done("none")
+    assert fits.returncode == 0, fits.stderr
+    refused = done("decoded")
+    assert refused.returncode == 5 and "the model itself does not fit in memory" in refused.stderr, refused.stderr
 
 
 # AdamW's 200 MiB of parameters, gradients and state, and 150 MiB of a checkpoint's copy.
