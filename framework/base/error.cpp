@@ -1,10 +1,15 @@
 #include "framework/base/error.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
@@ -42,12 +47,32 @@ void print_error(const Error& error) {
   log::live("");
   std::istringstream lines(error.what());
   for (std::string line; std::getline(lines, line);) {
-    fmt::print(stderr, "error[{}]: {}\n", exit_name(error.status()), printable_lines(line));
+    log::write_plain(
+        fmt::format("error[{}]: {}\n", exit_name(error.status()), printable_lines(line)));
   }
-  std::fflush(stderr);
 }
 
 namespace {
+
+/// Descriptors 0 to 2 must be taken, or a file of ours would get what is written to one of them.
+void fill_standard_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= 2);
+  if (fd > 2) ::close(fd);
+}
+
+/// What the system refuses where nobody expected it: most often a thread, or room for the output.
+Error of_system(const std::system_error& error) {
+  if (error.code() == std::errc::resource_unavailable_try_again) {
+    return {Exit::kResource,
+            "cannot start a thread: {}. Raise the limit on processes (ulimit -u), or lower "
+            "data.workers",
+            error.code().message()};
+  }
+  return {Exit::kResource, "{}", error.what()};
+}
 
 int report(const Error& error) {
   print_error(error);
@@ -60,12 +85,19 @@ int report(const Error& error) {
 }  // namespace
 
 int run_program(int (*body)(int, char**), int argc, char** argv) {
+  fill_standard_streams();
   try {
-    return body(argc, argv);
+    const int status = body(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
+    }
+    return status;
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
     return report(Error(Exit::kResource, std::string("out of memory on the host")));
+  } catch (const std::system_error& error) {
+    return report(of_system(error));
   } catch (const std::exception& error) {
     return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)", error.what()));
   }

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <cstdio>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -18,6 +18,15 @@ std::string live_line;  // what the terminal's last line shows now
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 }  // namespace
 
 void write(Level level, const std::string& message) {
@@ -25,8 +34,12 @@ void write(Level level, const std::string& message) {
   if (only_warnings && level == Level::kInfo) return;
   const char* clear = live_line.empty() ? "" : kClearLine;
   const char* prefix = level == Level::kWarning ? "brim: warning: " : "brim: ";
-  fmt::print(stderr, "{}{}{}\n{}", clear, prefix, printable_lines(message), live_line);
-  std::fflush(stderr);
+  write_all(fmt::format("{}{}{}\n{}", clear, prefix, printable_lines(message), live_line));
+}
+
+void write_plain(std::string_view text) {
+  std::lock_guard lock(mutex);
+  write_all(text);
 }
 
 void write_only_warnings() {
@@ -38,8 +51,7 @@ void live(const std::string& shown) {
   const std::string text = printable(shown);
   std::lock_guard lock(mutex);
   if (text == live_line) return;
-  fmt::print(stderr, "{}{}", kClearLine, text);
-  std::fflush(stderr);
+  write_all(kClearLine + text);
   live_line = text;
 }
 

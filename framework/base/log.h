@@ -1,10 +1,12 @@
-// Lines for people, on stderr: `brim: message`. Thread-safe; never interleaves within a line.
+// Lines for people, on stderr: `brim: message`. Thread-safe; never interleaves within a line. What
+// stderr doesn't take (a full disk, a reader that is gone) is lost, and nothing fails for it.
 // Files for machines are telemetry's, not this one's.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace brim::log {
@@ -23,6 +25,9 @@ template <class... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::kWarning, fmt::format(format, std::forward<Args>(args)...));
 }
+
+/// Writes `text` as it is.
+void write_plain(std::string_view text);
 
 /// From now on only warnings are written: what is not rank 0 says no more.
 void write_only_warnings();

@@ -59,8 +59,7 @@ bool is_worth_another(const Outcome& outcome) {
 
 int report(const Outcome& outcome) {
   if (!outcome.error.empty()) {
-    fmt::print(stderr, "error[{}]: {}\n", outcome.kind, printable_lines(outcome.error));
-    std::fflush(stderr);
+    log::write_plain(fmt::format("error[{}]: {}\n", outcome.kind, printable_lines(outcome.error)));
     write_torchelastic_error(fmt::format("error[{}]: {}", outcome.kind, outcome.error),
                              outcome.status);
   }

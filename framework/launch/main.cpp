@@ -1,8 +1,5 @@
 // trainrun: starts the ranks of a training run on one node, or on each of several.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "framework/base/error.h"
@@ -10,15 +7,6 @@
 #include "framework/launch/options.h"
 
 namespace {
-
-/// Descriptors 0 to 2 must be taken, or a pipe of ours would be one of them.
-void fill_standard_streams() {
-  int fd = 0;
-  do {
-    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  } while (fd >= 0 && fd <= 2);
-  ::close(fd);
-}
 
 int run(int argc, char** argv) {
   const auto options = brim::launch::parse_options(argc, argv);
@@ -31,7 +19,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  fill_standard_streams();
-  return brim::run_program(run, argc, argv);
-}
+int main(int argc, char** argv) { return brim::run_program(run, argc, argv); }
