@@ -2,37 +2,88 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <string_view>
+#include <thread>
+
+#include "framework/base/error.h"
 
 namespace brim {
 namespace {
 
-volatile std::sig_atomic_t requests = 0;
+constexpr unsigned kUnsavedLimit_s = 3;
 
+// Lock-free, as a signal handler needs them.
+std::atomic<bool> is_requested = false;
+std::atomic<int> signals = 0;  // that ask for a stop, SIGHUP apart
+std::atomic<int> unsaved = 0;  // objects of NothingToSave
+
+void write_note(std::string_view note) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, note.data(), note.size());
+}
+
+// A terminal that closes sends SIGHUP twice, and service managers send it beside SIGTERM: it is
+// never the second signal.
 void on_signal(int signal) {
-  requests = requests + 1;
-  if (requests == 1) {
-    constexpr std::string_view kNote =
-        "\nbrim: stopping after this step; a second signal stops at once\n";
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kNote.data(), kNote.size());
-    return;
-  }
-  ::_exit(128 + signal);
+  if (signal != SIGHUP && ++signals > 1) ::_exit(128 + signal);
+  if (is_requested) return;
+  write_note("\nbrim: stopping after this step; a second signal stops at once\n");
+  request_stop();
+}
+
+void on_alarm(int) {
+  if (unsaved == 0) return;
+  write_note("brim: stopped before training began: there was nothing to save\n");
+  ::_exit(static_cast<int>(Exit::kStopped));
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
 void install_stop_handlers() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGXFSZ, SIG_IGN);
+  handle(SIGINT, on_signal);
+  handle(SIGTERM, on_signal);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, on_signal);
+  handle(SIGALRM, on_alarm);
+  handle(SIGPIPE, SIG_IGN);
+  handle(SIGXFSZ, SIG_IGN);
 }
 
-bool stop_requested() { return requests > 0; }
+bool stop_requested() { return is_requested; }
+
+void request_stop() {
+  is_requested = true;
+  if (unsaved > 0) ::alarm(kUnsavedLimit_s);
+}
+
+bool sleep_unless_stopped(std::chrono::duration<double> duration) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + duration;
+  while (!stop_requested() && Clock::now() < end) {
+    std::this_thread::sleep_for(
+        std::min<std::chrono::duration<double>>(kStopPoll, end - Clock::now()));
+  }
+  return !stop_requested();
+}
+
+NothingToSave::NothingToSave() {
+  ++unsaved;
+  if (stop_requested()) ::alarm(kUnsavedLimit_s);
+}
+
+NothingToSave::~NothingToSave() {
+  if (--unsaved == 0) ::alarm(0);
+}
 
 }  // namespace brim

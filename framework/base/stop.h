@@ -1,15 +1,38 @@
-// SIGINT and SIGTERM as a request that the training loop reads once a step. The first asks for a
-// finished step and a checkpoint; the second ends the process at once (files stay whole, because
-// they only ever appear by rename).
+// A stop that is asked for: by SIGINT, SIGTERM or SIGHUP, or by another rank. The training loop
+// reads it once a step, and every wait ends by it, so that a checkpoint is there within seconds. A
+// second SIGINT or SIGTERM ends the process at once (files stay whole, because they only ever
+// appear by rename).
 #pragma once
+
+#include <chrono>
 
 namespace brim {
 
-/// Installs the handlers; call once, before threads start. A limit on the size of files (ulimit -f)
-/// then is a write error in words, no longer a signal that kills.
+/// How often a wait looks for a stop.
+inline constexpr std::chrono::milliseconds kStopPoll{50};
+
+/// Installs the handlers; call once, before threads start. A SIGHUP that is ignored already (nohup)
+/// stays so. Where a reader of our output goes away, or a file exceeds the limit on its size
+/// (ulimit -f), that is a write error then, no longer a signal that kills.
 void install_stop_handlers();
 
 /// True once a stop was asked for.
 bool stop_requested();
+
+/// For a stop that another process of this run was asked for.
+void request_stop();
+
+/// Sleeps, though not against a stop: returns whether none was asked for.
+bool sleep_unless_stopped(std::chrono::duration<double> duration);
+
+/// While one lives there is nothing to save: a stop ends the process with status 75 after 3 s,
+/// wherever its threads wait, unless it has ended in better order by then.
+class NothingToSave {
+ public:
+  NothingToSave();
+  ~NothingToSave();
+  NothingToSave(const NothingToSave&) = delete;
+  NothingToSave& operator=(const NothingToSave&) = delete;
+};
 
 }  // namespace brim

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
@@ -30,6 +31,7 @@ int tune_command(int argc, char** argv) {
   train::JobConfig job = train::read_job(load_document(parsed));
   Placement here;
   if (const auto status = start_ranks(job.device, {argv, argv + argc}, here)) return *status;
+  const NothingToSave while_tuning;
   const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());
   const auto memory = device::memory_of(here.device, job.device, group->ranks().local_world);

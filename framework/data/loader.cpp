@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 
 namespace brim::data {
@@ -67,7 +68,11 @@ const Batch* Loader::next() {
     if (const auto samples = claim()) {
       read(*samples, lock);
     } else if (opened_ > returned_ && slot(returned_).unread > 0) {
-      ready_.wait(lock);
+      if (stop_requested()) {
+        waiting_ = false;
+        throw Error(Exit::kStopped, std::string("stopped while data were awaited"));
+      }
+      ready_.wait_for(lock, kStopPoll);
     }
   }
   account();

@@ -44,7 +44,8 @@ class Loader {
 
   /// Blocks until the next batch is ready; it stays valid until the following call. Null after
   /// options.epochs epochs. A sample that can't be read throws here, when its batch's turn has
-  /// come, and again at every later call; batches before it are delivered.
+  /// come, and again at every later call; batches before it are delivered. Throws Error(kStopped)
+  /// where a stop is asked for before the batch is ready.
   const Batch* next();
 
   /// Seconds, summed over the threads, that they spent on samples while nobody was in next(); since

@@ -61,8 +61,12 @@ const DevicePrefetcher::Input* DevicePrefetcher::next() {
 
 void DevicePrefetcher::prefetch() {
   if (!copies_ || is_ahead_) return;
-  ahead_ = load();
-  is_ahead_ = true;
+  try {
+    ahead_ = load();
+    is_ahead_ = true;
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;  // the step under way has its batch
+  }
 }
 
 HiddenWork DevicePrefetcher::take_hidden() {

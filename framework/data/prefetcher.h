@@ -54,7 +54,7 @@ class DevicePrefetcher {
   const Input* next();
 
   /// To be called when the device has been given work: begins with the batch that next() will give.
-  /// Does nothing on the CPU.
+  /// Does nothing on the CPU, and leaves it to next() where a stop is asked for.
   void prefetch();
 
   const Loader& loader() const { return loader_; }

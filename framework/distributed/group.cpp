@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/gloo.h"
 #include "framework/distributed/store.h"
@@ -119,6 +120,7 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
                 device.str());
   }
   if (ranks.world == 1) return std::shared_ptr<Group>(new Group(ranks));
+  const NothingToSave while_ranks_meet;
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
   group->store_ = open.store;

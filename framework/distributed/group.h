@@ -55,7 +55,8 @@ class Group {
 
   /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
   /// Gloo. Throws Error(kRecipe) for NCCL without a GPU, Error(kDistributed) where they don't meet
-  /// within `limit`, disagree on how many they are, or two claim to be the same one.
+  /// within `limit`, disagree on how many they are, or two claim to be the same one. A stop ends
+  /// the process (NothingToSave).
   static std::shared_ptr<Group> connect(const Ranks& ranks, c10::Device device, Backend backend,
                                         std::chrono::milliseconds limit);
   ~Group();

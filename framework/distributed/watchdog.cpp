@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/distributed/deadline.h"
 
 namespace brim::distributed {
@@ -17,6 +18,8 @@ using std::chrono::milliseconds;
 constexpr const char* kFirstRank = "rank 0";
 constexpr const char* kVerdict = "brim/verdict";  // why all end, by the first rank that knows
 constexpr const char* kCome = "brim/come";        // how many ranks have
+constexpr const char* kStop = "brim/stop";        // how many ranks were asked to
+constexpr milliseconds kStopSilence(4000);        // of a rank, once a stop was asked for
 
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -143,10 +146,23 @@ std::string Watchdog::describe(int64_t rank, const Beat& beat) const {
                      beat.what.empty() ? std::string() : ", in " + beat.what);
 }
 
+/// One rank that is asked to stop is all of them.
+void Watchdog::share_stop() {
+  const bool tells = stop_requested() && !std::exchange(has_told_stop_, true);
+  const std::lock_guard lock(store_mutex_);
+  if (store_->add(kStop, tells ? 1 : 0) > 0) request_stop();
+}
+
+/// Who asks for a stop can't wait for as long as a run may.
+milliseconds Watchdog::silence_limit() const {
+  return stop_requested() ? std::min(limit_, kStopSilence) : limit_;
+}
+
 void Watchdog::run(const std::stop_token& stop) {
   for (int64_t count = 1; !stop.stop_requested(); ++count) {
     try {
       send(count);
+      share_stop();
       if (const auto verdict = judge()) end_for(publish(*verdict));
     } catch (const std::exception&) {
       if (is_closing_ || stop.stop_requested()) return;
@@ -160,7 +176,7 @@ void Watchdog::run(const std::stop_token& stop) {
 void Watchdog::guard(const std::stop_token& stop) {
   for (; !stop.stop_requested(); pause(stop)) {
     const Clock::time_point answered{Clock::duration(answered_at_.load())};
-    if (!is_closing_ && Clock::now() - answered > limit_) {
+    if (!is_closing_ && Clock::now() - answered > silence_limit()) {
       end_for(store_is_silent());
     }
   }
@@ -205,7 +221,7 @@ std::optional<std::string> Watchdog::judge() {
   if (!heard_ || (beat && beat->count != heard_->count)) {
     heard_ = beat;
     heard_at_ = now;
-  } else if (now - heard_at_ > limit_) {
+  } else if (now - heard_at_ > silence_limit()) {
     const std::string waiting_in = own().what;
     return fmt::format(
         "{} has been silent for {:.1f} s: it is stopped or gone, or the network to it is{}",

@@ -22,8 +22,9 @@ class Watchdog {
  public:
   /// Waits for the other ranks, then starts the thread; `store` is a connection of its own. A rank
   /// that is silent for `limit`, or keeps the others waiting that long in a collective, ends every
-  /// rank with status 6 and a message that names it. `server` is who serves the store: "rank 0", or
-  /// "the launcher". Throws Error(kDistributed) naming the ranks that don't come within `limit`.
+  /// rank with status 6 and a message that names it; 4 s are enough once a stop was asked for. A
+  /// stop that one rank is asked for is asked of all. `server` is who serves the store: "rank 0",
+  /// or "the launcher". Throws Error(kDistributed) naming the ranks that don't come within `limit`.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
            std::chrono::milliseconds limit, std::string server);
   ~Watchdog();
@@ -62,6 +63,8 @@ class Watchdog {
   void guard(const std::stop_token& stop);
   void pause(const std::stop_token& stop);
   void send(int64_t count);
+  void share_stop();
+  std::chrono::milliseconds silence_limit() const;
   Beat own();
   std::optional<Beat> read(int64_t rank);
   std::optional<std::string> judge();
@@ -89,7 +92,8 @@ class Watchdog {
   std::string_view what_;
   Clock::time_point entered_;
 
-  std::optional<Beat> heard_;  // the neighbour's; by the thread only
+  bool has_told_stop_ = false;  // by the thread only, like the two below
+  std::optional<Beat> heard_;   // the neighbour's
   Clock::time_point heard_at_;
   std::atomic<Clock::rep> answered_at_;  // when the store last did, since the clock's epoch
   std::mutex sleep_mutex_;

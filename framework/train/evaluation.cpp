@@ -24,11 +24,15 @@ at::Tensor sums_in_passes(Parts& parts, const Inputs& all_inputs, int64_t batch,
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
   const auto inputs = all_inputs.evaluation(batch, pass, timeline);
   at::Tensor sums;
-  while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
-    const amp::Autocast autocast(parts.device.type(), parts.precision);
-    const at::Tensor part = parts.task->evaluation_sums(*parts.model, batch->tensors);
-    inputs->prefetch();
-    sums = sums.defined() ? sums + part : part;
+  try {
+    while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
+      const amp::Autocast autocast(parts.device.type(), parts.precision);
+      const at::Tensor part = parts.task->evaluation_sums(*parts.model, batch->tensors);
+      inputs->prefetch();
+      sums = sums.defined() ? sums + part : part;
+    }
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
   }
   parts.model->train();
   return sums;

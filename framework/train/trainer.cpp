@@ -39,12 +39,14 @@ void Trainer::profile(ProfileSteps steps) {
   profiler_.record(steps, folder_.path / name, memory_);
 }
 
-void Trainer::train_step() {
-  const TakenStep taken = step_.take();
-  progress_.step = taken.record.step;
-  own_work_ = taken.own_work;
-  if (recorder_) recorder_->step(taken.record);
+bool Trainer::train_step() {
+  const std::optional<TakenStep> taken = step_.take();
+  if (!taken) return false;
+  progress_.step = taken->record.step;
+  own_work_ = taken->own_work;
+  if (recorder_) recorder_->step(taken->record);
   take_arrived_values(/*wait=*/false);
+  return true;
 }
 
 Exit Trainer::run() {
@@ -60,7 +62,7 @@ Exit Trainer::run() {
     if (progress_.evaluation_due && !evaluate()) break;
     if (progress_.step == parts_.total_steps || wishes_.stop) break;
     profiler_.before(progress_.step + 1);
-    train_step();
+    if (!train_step()) break;
     profiler_.after(progress_.step);
     exchange_wishes();
     progress_.evaluation_due = evaluation_falls_due();

@@ -35,8 +35,9 @@ class Trainer {
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
   Exit run();
 
-  /// One step, and what is recorded of it. run() is made of these.
-  void train_step();
+  /// One step, and what is recorded of it. run() is made of these. False where a stop was asked for
+  /// before it had its data: the step is then still to be taken.
+  bool train_step();
 
  private:
   void take_arrived_values(bool wait);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/optim/clip.h"
 #include "framework/train/evaluation.h"
@@ -46,7 +47,7 @@ TrainingStep::TrainingStep(const JobConfig& job, Parts& parts, int64_t finished_
   parts.model->train();
 }
 
-TakenStep TrainingStep::take() {
+std::optional<TakenStep> TrainingStep::take() {
   if (micro_batch_.grow(finished_steps_)) {
     log::info("trying micro-batches of {} again", micro_batch_.size());
     if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
@@ -54,10 +55,12 @@ TakenStep TrainingStep::take() {
     passes_->reset();
   }
   for (;;) {
-    if (const auto step = try_once()) {
+    if (auto step = try_once()) {
       checkpoint_room_.reset();
-      return *step;
+      return step;
     }
+    undo();
+    if (group_.any(stop_requested(), "the vote on a stop")) return std::nullopt;
     make_room();
   }
 }
@@ -93,6 +96,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
   } catch (const c10::OutOfMemoryError& error) {
     if (parts_.norms_wait) throw;  // there is no way on for the ranks that wait for this one
     shortage_ = error.what_without_backtrace();
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped || parts_.norms_wait) throw;
   }
   data_parallel_.give_up();  // here the pass has let go of its memory
   return std::nullopt;
@@ -201,14 +206,19 @@ int64_t TrainingStep::rank_share() const {
   return (*job_.batch.global + group_.world() - 1) / group_.world();
 }
 
-void TrainingStep::make_room() {
+/// Everything is as it was before the step that no rank has finished.
+void TrainingStep::undo() {
   timeline_.enter(Phase::kOther);
-  const int64_t size = std::min(micro_batch_.size(), rank_share());
   step_start_.restore();
   parts_.optimizer->zero_grad();
   passes_->reset();
   checkpoint_room_.reset();
   data_parallel_.reset();
+  memory_.release_cached();
+}
+
+void TrainingStep::make_room() {
+  const int64_t size = std::min(micro_batch_.size(), rank_share());
   inputs_.reset();  // it starts again before the same samples
   memory_.release_cached();
   if (!micro_batch_.halve(finished_steps_, size)) {

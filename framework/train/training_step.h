@@ -49,9 +49,11 @@ class TrainingStep {
   void record_with(Recorder& recorder) { recorder_ = &recorder; }
 
   /// Takes the next step; never waits for the device. Where memory runs out on any rank, the step
-  /// is taken again in smaller micro-batches. Throws Error(kResource) with the account of memory
-  /// where a single sample is too much, and Error(kData).
-  TakenStep take();
+  /// is taken again in smaller micro-batches. nullopt where a stop is asked for while any rank
+  /// waits for its data: then everything is as it was before the step, on all ranks. Throws
+  /// Error(kResource) with the account of memory where a single sample is too much, and
+  /// Error(kData).
+  std::optional<TakenStep> take();
   /// The same, but nullopt where memory runs out on any rank, which leaves weights as they were.
   std::optional<TakenStep> try_once();
 
@@ -86,6 +88,7 @@ class TrainingStep {
   /// Its learning rate.
   double update(const Gradients& gradients);
   TakenStep finish(const Gradients& gradients, double learning_rate);
+  void undo();
   void make_room();
   int64_t rank_share() const;
 

@@ -2,9 +2,11 @@
 #include "framework/base/stop.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 namespace brim {
 namespace {
@@ -26,6 +28,30 @@ TEST(Stop, FirstSignalIsARequest) {
 TEST(Stop, SecondSignalEndsTheProcess) {
   EXPECT_EXIT(signal_twice(SIGINT, SIGINT), ::testing::ExitedWithCode(128 + SIGINT), "");
   EXPECT_EXIT(signal_twice(SIGINT, SIGTERM), ::testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+TEST(Stop, AHangupIsARequestButNeverTheSecondSignal) {
+  EXPECT_EXIT(signal_twice(SIGHUP, SIGHUP), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(signal_twice(SIGTERM, SIGHUP), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(signal_twice(SIGHUP, SIGTERM), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(Stop, AReaderThatIsGoneDoesNotKill) {
+  EXPECT_EXIT(signal_twice(SIGINT, SIGPIPE), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(Stop, AProcessWithNothingToSaveEndsWhereverItWaits) {
+  const auto wait = [](bool may_save) {
+    install_stop_handlers();
+    std::optional<NothingToSave> before(std::in_place);
+    std::raise(SIGTERM);
+    if (may_save) before.reset();
+    if (may_save) ::alarm(1);  // one that was under way
+    for (int i = 0; i < (may_save ? 1 : 1000); ++i) ::pause();
+    std::exit(0);
+  };
+  EXPECT_EXIT(wait(false), ::testing::ExitedWithCode(75), "nothing to save");
+  EXPECT_EXIT(wait(true), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Stop, ALimitOnFileSizeDoesNotKill) {

@@ -13,10 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <thread>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/shards/shard_list.h"
 
@@ -134,7 +134,7 @@ class Transfer {
         log::info("{}: {}; trying again in {}", shown_address(url_), problem_,
                   format_duration(pause_s));
       }
-      std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+      if (!sleep_unless_stopped(std::chrono::duration<double>(pause_s))) stop();
       wait_s = std::min(2 * wait_s, kLongestWait_s);
       if (version_.condition().empty()) have_ = 0;
     }
@@ -142,6 +142,10 @@ class Transfer {
 
  private:
   enum class Outcome { kDone, kMissing, kRetry };
+
+  [[noreturn]] void stop() const {
+    throw Error(Exit::kStopped, "stopped while {} was fetched", shown_address(url_));
+  }
 
   Outcome attempt() {
     CURL* curl = handle();
@@ -203,6 +207,13 @@ class Transfer {
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, this);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, this);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+  }
+
+  /// libcurl calls it about once a second where nothing arrives. Not 0 ends the try.
+  static int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    return stop_requested() ? 1 : 0;
   }
 
   static size_t on_header(char* data, size_t, size_t count, void* self) {
@@ -296,6 +307,8 @@ class Transfer {
   Outcome judge_error(CURLcode code) {
     problem_ = error_text_[0] != '\0' ? error_text_.data() : curl_easy_strerror(code);
     switch (code) {
+      case CURLE_ABORTED_BY_CALLBACK:
+        stop();
       case CURLE_COULDNT_RESOLVE_PROXY:
       case CURLE_COULDNT_RESOLVE_HOST:
       case CURLE_COULDNT_CONNECT:

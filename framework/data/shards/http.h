@@ -21,6 +21,7 @@ enum class Download { kDone, kMissing };
 /// server says that the object is still the same (ETag or Last-Modified), else from the start.
 /// Throws Error(kData) for other answers and where all tries fail, Error(kResource) where the file
 /// can't be written; both name the address without its secrets. `path` is the file's, for errors.
+/// Throws Error(kStopped) within about a second where a stop is asked for.
 Download download(const std::string& url, int fd, const std::filesystem::path& path,
                   const HttpLimits& limits = {});
 

@@ -17,6 +17,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/data/shards/shard_list.h"
 
 namespace brim::data {
@@ -43,8 +44,7 @@ class PartFile {
       if (fd_ < 0) {
         throw Error(Exit::kResource, "{}: cannot create: {}", path_.string(), errno_text(errno));
       }
-      while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-      }
+      wait_for_lock();
     } while (!is_current());  // who held the lock before us finished it, or gave it up
   }
   ~PartFile() {
@@ -67,6 +67,14 @@ class PartFile {
   }
 
  private:
+  void wait_for_lock() {
+    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EINTR || errno == EWOULDBLOCK)) {
+      if (sleep_unless_stopped(kStopPoll)) continue;
+      ::close(fd_);
+      throw Error(Exit::kStopped, "stopped while another process fetched {}", whole_.string());
+    }
+  }
+
   bool is_current() const {
     struct stat ours {};
     struct stat named {};
