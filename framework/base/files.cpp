@@ -1,6 +1,7 @@
 #include "framework/base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,12 +13,11 @@
 #include <system_error>
 #include <vector>
 
-#include "framework/base/descriptor.h"
-
 namespace brim {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::string_view kTemporary = ".tmp.";  // then the process that writes
 constexpr size_t kDigestPiece = size_t{1} << 18;
 
 [[noreturn]] void throw_file_error(Exit status, std::string_view action, const fs::path& path,
@@ -45,7 +45,7 @@ std::string hex(XXH128_hash_t hash) {
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += fmt::format(".tmp.{}", ::getpid());
+  temporary_ += fmt::format("{}{}", kTemporary, ::getpid());
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0) throw_file_error(Exit::kResource, "create", temporary_, errno);
 }
@@ -76,6 +76,28 @@ void AtomicFile::commit() {
     throw_file_error(Exit::kResource, "write", path_, code);
   }
   sync_folder(path_.parent_path());
+}
+
+FileLock::FileLock(const fs::path& path, const std::string& taken)
+    : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (file_.get() < 0) throw_file_error(Exit::kResource, "create", path, errno);
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw Error(Exit::kResource, taken);
+  }
+}
+
+void remove_temporaries(const fs::path& path) {
+  const std::string prefix = path.filename().native() + std::string(kTemporary);
+  std::error_code code;
+  for (fs::directory_iterator item(path.parent_path(), code), end; !code && item != end;
+       item.increment(code)) {
+    const std::string name = item->path().filename();
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view process = std::string_view(name).substr(prefix.size());
+    if (!process.empty() && process.find_first_not_of("0123456789") == std::string_view::npos) {
+      ::unlink(item->path().c_str());
+    }
+  }
 }
 
 void write_file(const fs::path& path, std::string_view content) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/descriptor.h"
 #include "framework/base/error.h"
 
 namespace brim {
@@ -32,6 +33,17 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+/// An empty file that one process holds while the object lives. The file itself stays.
+class FileLock {
+ public:
+  /// Throws Error(kResource, taken) where another process holds it. File systems without locks
+  /// refuse nobody.
+  FileLock(const std::filesystem::path& path, const std::string& taken);
+
+ private:
+  Descriptor file_;
+};
+
 /// AtomicFile in one call.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
@@ -44,6 +56,10 @@ void read_file(const std::filesystem::path& path, Exit status_if_unreadable, int
 
 /// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
 std::filesystem::path cache_folder(std::string_view name);
+
+/// Removes what killed processes left of writing `path` by AtomicFile. The caller holds the lock
+/// of whoever may write it.
+void remove_temporaries(const std::filesystem::path& path);
 
 /// Makes a folder and its parents.
 void make_folder(const std::filesystem::path& path);

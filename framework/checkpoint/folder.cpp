@@ -1,11 +1,6 @@
 #include "framework/checkpoint/folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 
 #include "framework/base/error.h"
@@ -87,16 +82,6 @@ void retire(const fs::path& checkpoint) {
   remove_folder(temporary);
 }
 
-/// Removes what a killed process left of writing this file (see AtomicFile).
-void remove_temporaries(const fs::path& path) {
-  const std::string prefix = path.filename().native() + ".tmp.";
-  std::error_code code;
-  for (fs::directory_iterator item(path.parent_path(), code), end; !code && item != end;
-       item.increment(code)) {
-    if (item->path().filename().native().starts_with(prefix)) remove_folder(item->path());
-  }
-}
-
 /// The checkpoint that `latest` or `best` names; none if there is no such file.
 std::optional<fs::path> read_pointer(const fs::path& folder, std::string_view pointer) {
   const fs::path path = folder / pointer;
@@ -121,20 +106,10 @@ struct RemovedAtEnd {
 
 void verify(const fs::path& checkpoint) { verify_files(checkpoint, read_manifest(checkpoint)); }
 
-int take_lock(const fs::path& path) {
-  const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) {
-    throw Error(Exit::kResource, "{}: cannot create: {}", path.string(), errno_text(errno));
-  }
-  // File systems without locks are written to unguarded.
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(lock);
-    throw Error(Exit::kResource,
-                "{}: another process is saving checkpoints here; stop it, or choose another "
-                "--output",
-                path.parent_path().string());
-  }
-  return lock;
+/// The folder, made where it isn't there.
+const fs::path& made(const fs::path& folder) {
+  make_folder(folder);
+  return folder;
 }
 
 }  // namespace
@@ -194,20 +169,16 @@ std::optional<fs::path> best_checkpoint(const fs::path& folder) {
 }
 
 FolderWriter::FolderWriter(fs::path folder, int64_t keep)
-    : folder_(std::move(folder)), keep_(keep) {
-  make_folder(folder_);
-  lock_ = take_lock(folder_ / "lock");
-  try {
-    clean_up();
-    const auto listed = list_checkpoints(folder_);
-    if (!listed.empty()) next_sequence_ = listed.front().sequence + 1;
-  } catch (...) {
-    ::close(lock_);
-    throw;
-  }
+    : folder_(std::move(folder)),
+      keep_(keep),
+      lock_(made(folder_) / "lock",
+            fmt::format("{}: another process is saving checkpoints here; stop it, or choose "
+                        "another --output",
+                        folder_.string())) {
+  clean_up();
+  const auto listed = list_checkpoints(folder_);
+  if (!listed.empty()) next_sequence_ = listed.front().sequence + 1;
 }
-
-FolderWriter::~FolderWriter() { ::close(lock_); }
 
 void FolderWriter::clean_up() const {
   for (const fs::path& path : find_folders(folder_, kTemporary)) remove_folder(path);
@@ -226,6 +197,12 @@ void FolderWriter::clean_up() const {
 void FolderWriter::write(
     int64_t step, bool is_best,
     const std::function<std::vector<std::string>(const fs::path&)>& write_files) {
+  if (!is_there(folder_)) {
+    throw Error(Exit::kResource,
+                "{}: the folder was deleted while the run saved checkpoints in it. Leave a run's "
+                "folder as it is until the run has ended",
+                folder_.string());
+  }
   const std::string name = folder_name(step);
   const fs::path temporary = folder_ / (name + std::string(kTemporary));
   const RemovedAtEnd leftover = {temporary};

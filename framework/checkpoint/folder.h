@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/files.h"
+
 namespace brim::checkpoint {
 
 /// A folder that holds a manifest which can be read; its other files are not looked at.
@@ -43,9 +45,6 @@ class FolderWriter {
   /// `keep` checkpoints stay, and the best one; 0 keeps all.
   /// Throws Error(kResource) if another process is writing here.
   FolderWriter(std::filesystem::path folder, int64_t keep);
-  ~FolderWriter();
-  FolderWriter(const FolderWriter&) = delete;
-  FolderWriter& operator=(const FolderWriter&) = delete;
 
   /// Calls `write_files` with an empty folder to fill; it returns the names of the files it wrote.
   /// They become the checkpoint of `step`, in place of an earlier one of that step, and `latest`;
@@ -61,7 +60,7 @@ class FolderWriter {
 
   std::filesystem::path folder_;
   int64_t keep_;
-  int lock_ = -1;
+  FileLock lock_;
   int64_t next_sequence_ = 1;
 };
 

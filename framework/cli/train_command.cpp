@@ -6,6 +6,8 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,6 +19,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
@@ -83,21 +86,21 @@ void require_same_recipe(distributed::Group& group, const std::string& own) {
   });
 }
 
-/// Rank 0 chooses; the others go along.
+/// Rank 0 chooses, and holds the folder's lock; the others go along.
 train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFolderOptions& where) {
+  train::RunFolder folder;
   nlohmann::json choice;
   group.all_or_none("the choice of the run's folder", [&] {
     if (!group.is_first()) return;
-    const train::RunFolder folder = train::choose_run_folder(where);
+    folder = train::choose_run_folder(where);
     choice = {folder.path.string(), folder.checkpoint ? folder.checkpoint->string() : "",
               folder.numbered};
   });
   choice = nlohmann::json::parse(group.broadcast(choice.dump(), "the choice of the run's folder"));
   const auto checkpoint = choice[1].get<std::string>();
-  train::RunFolder folder{.path = choice[0].get<std::string>(),
-                          .checkpoint = {},
-                          .numbered = choice[2].get<std::string>()};
+  folder.path = choice[0].get<std::string>();
   if (!checkpoint.empty()) folder.checkpoint = checkpoint;
+  folder.numbered = choice[2].get<std::string>();
   return folder;
 }
 
@@ -129,9 +132,11 @@ void keep_room_for_loading(const train::JobConfig& job, const train::Parts& part
 }
 
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
-               c10::Device device, const train::RunFolderOptions& where, bool is_dry_run,
+               c10::Device device, const train::RunFolderOptions& where,
                const std::optional<train::ProfileSteps>& profile,
                std::vector<std::string> command) {
+  std::optional<NothingToSave> before_training(std::in_place);
+  const bool is_dry_run = where.is_dry_run;
   require_same_recipe(*group, recipe::print(job));
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
@@ -176,8 +181,13 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   if (!tuning && device.is_cpu()) keep_room_for_loading(job, parts, *memory);
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
   if (profile) trainer.profile(*profile);
+  before_training.reset();
   const Exit status = trainer.run();
   if (group->is_first()) say_verdict(folder.path);
+  if (status == Exit::kStopped) {  // not held by threads that still wait for data
+    std::fflush(nullptr);
+    std::_Exit(static_cast<int>(status));
+  }
   return static_cast<int>(status);
 }
 
@@ -203,7 +213,8 @@ int train_command(int argc, char** argv) {
                                 .output = {},
                                 .resume = {},
                                 .launch = ranks.launch,
-                                .is_restarted = ranks.restarts > 0};
+                                .is_restarted = ranks.restarts > 0,
+                                .is_dry_run = parsed.count("dry-run") != 0};
   if (parsed.count("output") != 0) where.output = parsed["output"].as<std::string>();
   if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
 
@@ -211,8 +222,7 @@ int train_command(int argc, char** argv) {
                                                  job.distributed.limit());
   // What ends this rank is what the others should say.
   try {
-    return train_with(group, job, here.device, where, parsed.count("dry-run") != 0, profile,
-                      {argv, argv + argc});
+    return train_with(group, job, here.device, where, profile, {argv, argv + argc});
   } catch (const Error& error) {
     group->say_farewell(static_cast<int>(error.status()), error.what());
     throw;

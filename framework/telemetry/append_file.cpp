@@ -1,6 +1,7 @@
 #include "framework/telemetry/append_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,7 +40,22 @@ void AppendFile::append(std::string_view record) {
   if (buffer_.size() >= kBufferBytes || now_s() - flushed_s_ >= kFlushEvery_s) flush();
 }
 
+/// What is written to a file that has lost its name reaches nobody.
+void AppendFile::require_named() {
+  struct stat ours {};
+  struct stat named {};
+  if (fd_ < 0 || ::fstat(fd_, &ours) != 0) return;
+  if (::stat(path_.c_str(), &named) == 0 && named.st_ino == ours.st_ino) return;
+  ::close(std::exchange(fd_, -1));
+  throw Error(
+      Exit::kResource,
+      "{}: the file was deleted or replaced while the run wrote to it. Leave a run's folder "
+      "as it is until the run has ended",
+      path_.string());
+}
+
 void AppendFile::flush() {
+  require_named();
   // The buffer is given up before writing: after a failure nothing is written twice.
   const std::string buffer = std::exchange(buffer_, {});
   std::string_view rest = buffer;

@@ -9,8 +9,9 @@
 namespace brim::telemetry {
 
 /// Appends whole records; what append() took reaches the file within a second of the next append(),
-/// by flush(), by close() or by the destructor. Not thread-safe. A disk that fails is an
-/// Error(kResource) from the call that met it (the destructor, which can't throw, warns).
+/// by flush(), by close() or by the destructor. Not thread-safe. A disk that fails, and a file that
+/// was deleted or replaced, is an Error(kResource) from the call that met it (the destructor, which
+/// can't throw, warns).
 class AppendFile {
  public:
   explicit AppendFile(std::filesystem::path path);
@@ -26,6 +27,8 @@ class AppendFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void require_named();
+
   std::filesystem::path path_;
   int fd_ = -1;
   std::string buffer_;

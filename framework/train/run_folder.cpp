@@ -1,12 +1,17 @@
 #include "framework/train/run_folder.h"
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/checkpoint/store.h"
+#include "framework/checkpoint/folder.h"
 #include "framework/telemetry/run_record.h"
 
 namespace brim::train {
@@ -51,19 +56,66 @@ std::optional<fs::path> newest_checkpoint(const fs::path& run) {
   return checkpoint::latest_checkpoint(checkpoints);
 }
 
+std::shared_ptr<FileLock> take_lock(const fs::path& run) {
+  return std::make_shared<FileLock>(
+      run / "lock",
+      fmt::format("{}: another process trains in this folder. Stop it, or choose another --output",
+                  run.string()));
+}
+
+/// Locks the folder where it is there.
+RunFolder locked(const fs::path& path, const RunFolderOptions& options) {
+  RunFolder folder{path};
+  if (!options.is_dry_run && is_there(path)) folder.lock = take_lock(path);
+  return folder;
+}
+
+/// --output, or the newest runs/<run_name>….
+fs::path newest_folder(const RunFolderOptions& options) {
+  if (!options.output.empty()) return options.output;
+  return numbered(options.run_name, std::max(1, first_free(options.run_name) - 1));
+}
+
 RunFolder resume_auto(const RunFolderOptions& options) {
-  fs::path path = options.output;
-  if (path.empty())
-    path = numbered(options.run_name, std::max(1, first_free(options.run_name) - 1));
-  return {path, newest_checkpoint(path)};
+  RunFolder folder = locked(newest_folder(options), options);
+  folder.checkpoint = newest_checkpoint(folder.path);
+  return folder;
+}
+
+/// What run.json says; an empty object where it isn't there, damaged or far too long.
+nlohmann::json read_record(const RunFolder& folder) {
+  std::error_code error;
+  const auto bytes = fs::file_size(folder.record(), error);
+  if (error || bytes > telemetry::kLongestRunFile) return nlohmann::json::object();
+  auto record = nlohmann::json::parse(
+      read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
+  return record.is_object() ? record : nlohmann::json::object();
+}
+
+/// Adds what the parts before said: the first one and the newest stay, so that a run that is
+/// resumed for ever keeps a record that can be read.
+void add_earlier(nlohmann::json before, nlohmann::json& record) {
+  constexpr size_t kMaxEarlier = 10;
+  nlohmann::json earlier = before.value("earlier", nlohmann::json::array());
+  if (!earlier.is_array()) earlier = nlohmann::json::array();
+  const auto counted = before.find("earlier_dropped");
+  int64_t dropped =
+      counted != before.end() && counted->is_number_integer() ? counted->get<int64_t>() : 0;
+  before.erase("earlier");
+  before.erase("earlier_dropped");
+  if (!before.empty()) earlier.push_back(std::move(before));
+  if (earlier.size() > kMaxEarlier) {
+    const auto count = static_cast<int64_t>(earlier.size() - kMaxEarlier);
+    earlier.erase(earlier.begin() + 1, earlier.begin() + 1 + count);
+    dropped += count;
+  }
+  record["earlier"] = std::move(earlier);
+  if (dropped > 0) record["earlier_dropped"] = dropped;
 }
 
 /// Whether the last part of the run in that folder was started by this launch.
 bool is_of_launch(const RunFolder& folder, const std::string& launch) {
-  if (!is_there(folder.record())) return false;
-  const auto record = nlohmann::json::parse(
-      read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
-  return record.is_object() && record.value("launch", nlohmann::json()) == launch;
+  return read_record(folder).value("launch", nlohmann::json()) == launch;
 }
 
 RunFolder resume_from(const RunFolderOptions& options) {
@@ -74,32 +126,27 @@ RunFolder resume_from(const RunFolderOptions& options) {
                 from.string());
   }
   const fs::path canonical = fs::canonical(from);
-  std::optional<fs::path> checkpoint = canonical;
-  fs::path run = canonical.parent_path().parent_path();
-  if (!is_checkpoint(canonical)) {
-    run = canonical;
-    checkpoint = newest_checkpoint(run);
-  }
-  if (!checkpoint) {
-    throw Error(Exit::kCheckpoint,
-                "{}: expected a run's or checkpoint's folder, found no complete checkpoint",
-                from.string());
-  }
-  if (options.output.empty()) return {run, checkpoint};
-  if (holds_run(options.output) && fs::canonical(options.output) != run) {
+  const bool names_checkpoint = is_checkpoint(canonical);
+  const fs::path run = names_checkpoint ? canonical.parent_path().parent_path() : canonical;
+  if (!options.output.empty() && holds_run(options.output) &&
+      fs::canonical(options.output) != run) {
     throw Error(Exit::kRecipe,
                 "--output {}: holds another run already; choose a new folder to go on from {}",
                 options.output.string(), from.string());
   }
-  return {options.output, checkpoint};
+  RunFolder folder = locked(options.output.empty() ? run : fs::path(options.output), options);
+  folder.checkpoint = names_checkpoint ? canonical : newest_checkpoint(run);
+  if (folder.checkpoint) return folder;
+  throw Error(Exit::kCheckpoint,
+              "{}: expected a run's or checkpoint's folder, found no complete checkpoint",
+              from.string());
 }
 
 }  // namespace
 
 RunFolder choose_run_folder(const RunFolderOptions& options) {
   if (options.is_restarted) {
-    RunFolder found = resume_auto(options);
-    if (is_of_launch(found, options.launch)) return found;
+    if (is_of_launch({newest_folder(options)}, options.launch)) return resume_auto(options);
   }
   if (options.resume == "auto") return resume_auto(options);
   if (!options.resume.empty()) return resume_from(options);
@@ -112,7 +159,7 @@ RunFolder choose_run_folder(const RunFolderOptions& options) {
                 "another folder",
                 options.output.string());
   }
-  return {options.output};
+  return locked(options.output, options);
 }
 
 SavedRun find_saved(const fs::path& path) {
@@ -131,22 +178,72 @@ SavedRun find_saved(const fs::path& path) {
               path.string());
 }
 
+namespace {
+
+struct RecordedLoss {
+  int64_t step;
+  double loss;      // infinite where it was not finite
+  double too_high;  // by the losses so far
+};
+
+std::vector<RecordedLoss> recorded_losses(const fs::path& metrics) {
+  std::vector<RecordedLoss> losses;
+  std::ifstream file(metrics);
+  double lowest = std::numeric_limits<double>::infinity();
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text, nullptr, false);
+    if (!line.is_object() || !line.contains("loss") || !line.contains("step")) continue;
+    if (!line["step"].is_number_integer()) continue;
+    const double loss = line["loss"].is_number() ? line["loss"].get<double>()
+                                                 : std::numeric_limits<double>::infinity();
+    lowest = std::min(lowest, loss);
+    const double first = losses.empty() ? loss : losses.front().loss;
+    losses.push_back({line["step"].get<int64_t>(), loss, lowest + (first - lowest) / 2});
+  }
+  return losses;
+}
+
+/// A step's loss is computed with the weights before it: those that the checkpoint holds are judged
+/// by the next one.
+bool had_risen(const checkpoint::Listed& saved, const std::vector<RecordedLoss>& losses) {
+  if (losses.empty()) return false;
+  auto judged = std::ranges::upper_bound(losses, saved.step, {}, &RecordedLoss::step);
+  if (judged == losses.end()) --judged;
+  return !std::isfinite(judged->loss) || judged->loss > judged->too_high;
+}
+
+}  // namespace
+
+std::string describe_last_good(const RunFolder& folder) {
+  const auto losses = recorded_losses(folder.metrics());
+  const auto saved = checkpoint::list_checkpoints(folder.checkpoints());
+  if (saved.empty()) return "no checkpoint was saved";
+  for (const checkpoint::Listed& candidate : saved) {
+    if (had_risen(candidate, losses)) continue;
+    return fmt::format("the newest checkpoint from before the loss rose is {} (--resume takes it)",
+                       candidate.path.string());
+  }
+  return "every checkpoint is from after the loss rose";
+}
+
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record) {
   if (!folder.numbered.empty()) folder.path = claim(folder.numbered);
-  make_folder(folder.checkpoints());
-  nlohmann::json earlier = nlohmann::json::array();
-  if (is_there(folder.record())) {
-    nlohmann::json before = nlohmann::json::parse(
-        read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
-    if (before.is_object()) {
-      const nlohmann::json list = before.value("earlier", nlohmann::json::array());
-      if (list.is_array()) earlier = list;
-      before.erase("earlier");
-      earlier.push_back(std::move(before));
+  if (folder.lock == nullptr) {
+    make_folder(folder.path);
+    folder.lock = take_lock(folder.path);
+    if (holds_run(folder.path)) {
+      throw Error(Exit::kRecipe,
+                  "--output {}: another run has begun here meanwhile; pass --resume auto to go on "
+                  "with it, or choose another folder",
+                  folder.path.string());
     }
   }
-  record["earlier"] = std::move(earlier);
+  for (const fs::path& file : {folder.recipe(), folder.record(), folder.metrics()}) {
+    remove_temporaries(file);
+  }
+  make_folder(folder.checkpoints());
+  add_earlier(read_record(folder), record);
   write_file(folder.recipe(), resolved_recipe);
   write_file(folder.record(), record.dump(2) + "\n");
   return folder;

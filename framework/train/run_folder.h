@@ -3,9 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+
+#include "framework/base/files.h"
 
 namespace brim::train {
 
@@ -15,6 +18,8 @@ struct RunFolder {
   std::optional<std::filesystem::path> checkpoint = {};
   /// The run's name where the path is the first free runs/<name>…; another run may take it first.
   std::string numbered = {};
+  /// Of the process that trains in it, which alone may write there. Null: not taken yet.
+  std::shared_ptr<FileLock> lock = {};
 
   std::filesystem::path recipe() const { return path / "recipe.toml"; }
   std::filesystem::path record() const { return path / "run.json"; }
@@ -28,9 +33,12 @@ struct RunFolderOptions {
   std::string resume;            // --resume: "", "auto", or a run's or checkpoint's folder
   std::string launch = {};       // Ranks::launch
   bool is_restarted = false;     // the launcher has started this run before
+  bool is_dry_run = false;       // takes no lock
 };
 
-/// Decides where the run lives and what it goes on from; touches nothing on disk.
+/// Decides where the run lives and what it goes on from. A folder that is there is locked before
+/// anything in it is read, and Error(kResource) where another process trains in it; nothing else
+/// on disk is touched.
 ///   restarted: as with auto, in the folder that the same launch made; afresh where it made none
 ///   no --resume: the folder must not hold a run yet; else Error(kRecipe)
 ///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output);
@@ -50,9 +58,15 @@ struct SavedRun {
 /// `path` is. Throws Error(kCheckpoint) where there is none.
 SavedRun find_saved(const std::filesystem::path& path);
 
-/// Makes the folder, with recipe.toml and run.json in it, and returns it: the next free one where
-/// another run has taken a numbered folder in the meantime. Where the run goes on, run.json keeps
-/// what it said of the earlier parts under "earlier". Throws Error(kResource) where it can't be
+/// For a run whose loss is not finite: names the newest checkpoint from before the loss rose by
+/// half of what it had fallen, as metrics.jsonl tells, or says that there is none.
+std::string describe_last_good(const RunFolder& folder);
+
+/// Makes the folder where it isn't there, locks it, writes recipe.toml and run.json, and returns
+/// it: the next free one where another run has taken a numbered folder in the meantime. Throws
+/// Error(kRecipe) where one has taken the --output meanwhile. Where the run goes on, run.json keeps
+/// what it said of the earlier parts under "earlier": of the first one and the newest, and how many
+/// were left out between them ("earlier_dropped"). Throws Error(kResource) where it can't be
 /// written.
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record);

@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/nn/model.h"
@@ -87,6 +89,10 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const Tr
 
 namespace {
 
+bool is_of_scaler(const TensorMap::value_type& entry) {
+  return entry.first.starts_with("grad_scaler.");
+}
+
 /// A rank takes its part, whatever ranks there were when it was saved.
 void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem::path& path,
                        Parts& parts) {
@@ -94,12 +100,19 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
   TensorMap whole = found == saved.tensors.end() ? TensorMap{} : found->second;
   const TensorMap scaler = parts.scaler->state();
   TensorMap scales;
-  for (const auto& [name, tensor] : scaler) {
-    if (auto node = whole.extract(name)) scales.insert(std::move(node));
-  }
+  const bool was_scaled = std::any_of(whole.begin(), whole.end(), is_of_scaler);
+  std::erase_if(whole, [&](const auto& entry) {
+    if (is_of_scaler(entry)) scales.insert(entry);
+    return is_of_scaler(entry);
+  });
   TensorMap from = parts.optimizer->own_part(whole), into = parts.optimizer->state();
-  from.merge(scales);
-  into.insert(scaler.begin(), scaler.end());
+  // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
+  if (was_scaled && !scaler.empty()) {
+    from.merge(scales);
+    into.insert(scaler.begin(), scaler.end());
+  } else if (!scaler.empty()) {
+    log::info("{} has no state of the gradient scaler, which starts afresh", path.string());
+  }
   checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string());
 }
 
@@ -157,14 +170,12 @@ int64_t global_batch_of(const std::filesystem::path& checkpoint) {
               path.string());
 }
 
-void require_finite_weights(const nn::Model& model, const std::filesystem::path& checkpoints) {
+void require_finite_weights(const nn::Model& model, const RunFolder& folder) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : nn::named_tensors(model)) {
     if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
-    throw Error(Exit::kNumeric,
-                "{} holds values that are not finite, so it is not saved; the last good checkpoint "
-                "is kept in {}",
-                name, checkpoints.string());
+    throw Error(Exit::kNumeric, "{} holds values that are not finite, so it is not saved; {}", name,
+                describe_last_good(folder));
   }
 }
 

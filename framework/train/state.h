@@ -14,6 +14,7 @@
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/job.h"
 #include "framework/train/parts.h"
+#include "framework/train/run_folder.h"
 
 namespace brim::train {
 
@@ -28,8 +29,10 @@ struct TrainState {
 /// rank calls it; rank 0's is complete.
 checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state);
 
-/// Loads a checkpoint into `parts`. Throws Error(kCheckpoint) where it is damaged, or of a job with
-/// another model, optimizer, seed, data size or global batch; `parts` may be partly changed then.
+/// Loads a checkpoint into `parts`. A gradient scaler of which it says nothing starts afresh, and
+/// what it says of one that is not used any more is left out. Throws Error(kCheckpoint) where it is
+/// damaged, or of a job with another model, optimizer, seed, data size or global batch; `parts` may
+/// be partly changed then.
 TrainState restore(const std::filesystem::path& checkpoint, const JobConfig& job, Parts& parts);
 
 /// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.
@@ -37,6 +40,6 @@ int64_t global_batch_of(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
 /// finite, so that such weights never replace a good checkpoint. Waits for the device.
-void require_finite_weights(const nn::Model& model, const std::filesystem::path& checkpoints);
+void require_finite_weights(const nn::Model& model, const RunFolder& folder);
 
 }  // namespace brim::train

@@ -92,11 +92,11 @@ void Trainer::take_arrived_values(bool wait) {
     if (recorder_) recorder_->values(*arrived);
     const float loss = arrived->values[kLoss];
     if (job_.train.on_nan == OnNan::kFail && !std::isfinite(loss)) {
+      if (recorder_) recorder_->flush();
       throw Error(Exit::kNumeric,
-                  "the loss of step {} is {}; the last good checkpoint is kept in {}. Lower "
-                  "optimizer.learning_rate, clip gradients (train.clip_norm), or leave such steps "
-                  "out (train.on_nan = \"skip\")",
-                  arrived->step, loss, folder_.checkpoints().string());
+                  "the loss of step {} is {}; {}. Lower optimizer.learning_rate, clip gradients "
+                  "(train.clip_norm), or leave such steps out (train.on_nan = \"skip\")",
+                  arrived->step, loss, describe_last_good(folder_));
     }
   }
 }
@@ -160,7 +160,7 @@ void Trainer::save(bool is_best) {
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   parts_.optimizer->finish_step();
   distributed::broadcast_buffers(group_, *parts_.model);
-  require_finite_weights(*parts_.model, folder_.checkpoints());
+  require_finite_weights(*parts_.model, folder_);
   progress_.buckets = step_.buckets();
   const checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
   if (recorder_) recorder_->flush();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::train {
@@ -16,6 +17,15 @@ using ::testing::SizeIs;
 
 class RunFolders : public ::testing::Test {
  protected:
+  RunFolder resume(const nlohmann::json& record) {
+    return create_run_folder(
+        choose_run_folder({.run_name = "a", .output = folder_ / "run", .resume = "auto"}), "x = 1",
+        record);
+  }
+  nlohmann::json recorded() {
+    return nlohmann::json::parse(brim::testing::content(folder_ / "run" / "run.json"));
+  }
+
   brim::testing::TemporaryFolder folder_;
 };
 
@@ -45,9 +55,8 @@ TEST_F(RunFolders, ResumeAutoWithoutACheckpointIsAFreshStart) {
 }
 
 TEST_F(RunFolders, TheRecordKeepsWhatEarlierPartsSaid) {
-  const RunFolder run{folder_ / "run", {}};
-  for (int part = 1; part <= 3; ++part) create_run_folder(run, "", {{"part", part}});
-  const auto record = nlohmann::json::parse(brim::testing::content(run.record()));
+  for (int part = 1; part <= 3; ++part) resume({{"part", part}});
+  const auto record = recorded();
   EXPECT_EQ(record.at("part"), 3);
   ASSERT_THAT(record.at("earlier"), SizeIs(2));
   EXPECT_EQ(record.at("earlier").at(0).at("part"), 1);
@@ -55,12 +64,52 @@ TEST_F(RunFolders, TheRecordKeepsWhatEarlierPartsSaid) {
 }
 
 TEST_F(RunFolders, ADamagedRecordDoesNotStopTheRun) {
-  const RunFolder run{folder_ / "run", {}};
-  create_run_folder(run, "", {{"part", 1}});
-  brim::testing::put_content(run.record(), "{ torn");
-  create_run_folder(run, "", {{"part", 2}});
-  const auto record = nlohmann::json::parse(brim::testing::content(run.record()));
-  EXPECT_THAT(record.at("earlier"), IsEmpty());
+  resume({{"part", 1}});
+  brim::testing::put_content(folder_ / "run" / "run.json", "{ torn");
+  resume({{"part", 2}});
+  EXPECT_THAT(recorded().at("earlier"), IsEmpty());
+}
+
+TEST_F(RunFolders, TheRecordKeepsTheFirstPartAndTheNewest) {
+  for (int part = 1; part <= 40; ++part) resume({{"part", part}});
+  const auto record = recorded();
+  const auto& earlier = record.at("earlier");
+  EXPECT_EQ(earlier.at(0).at("part"), 1);
+  EXPECT_EQ(earlier.back().at("part"), 39);
+  EXPECT_LE(earlier.size(), 20U);
+  EXPECT_EQ(static_cast<int>(earlier.size()) + record.at("earlier_dropped").get<int>(), 39);
+}
+
+TEST_F(RunFolders, ARecordTooLargeToReadDoesNotStopTheRun) {
+  resume({{"part", 1}});
+  std::filesystem::resize_file(folder_ / "run" / "run.json", (16 << 20) + 1);
+  resume({{"part", 2}});
+  EXPECT_EQ(recorded().at("part"), 2);
+}
+
+TEST_F(RunFolders, OneProcessTrainsInAFolder) {
+  const RunFolder run = resume({{"part", 1}});
+  EXPECT_THAT(error_of(Exit::kResource,
+                       [&] {
+                         resume({{"part", 2}});
+                       }),
+              HasSubstr("another process trains in this folder"));
+  EXPECT_EQ(recorded().at("part"), 1);
+  const RunFolderOptions dry = {
+      .run_name = "a", .output = folder_ / "run", .resume = "auto", .is_dry_run = true};
+  EXPECT_EQ(choose_run_folder(dry).lock, nullptr);
+}
+
+TEST_F(RunFolders, TwoThatChooseTheSameNewFolderDoNotMix) {
+  const RunFolderOptions options = {.run_name = "a", .output = folder_ / "run", .resume = "auto"};
+  const RunFolder early = choose_run_folder(options), late = choose_run_folder(options);
+  create_run_folder(early, "", {{"part", 1}});
+  EXPECT_THAT(error_of(Exit::kRecipe,
+                       [&] {
+                         create_run_folder(late, "", {{"part", 2}});
+                       }),
+              HasSubstr("another run has begun here"));
+  EXPECT_EQ(recorded().at("part"), 1);
 }
 
 }  // namespace

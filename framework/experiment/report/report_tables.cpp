@@ -201,7 +201,10 @@ Keys recipe_keys(const RunData& run) {
 void collect(const json& value, const std::string& prefix, Keys& keys) {
   if (value.is_object()) {
     for (const auto& [name, entry] : value.items()) {
-      if (prefix.empty() && (name == "earlier" || name == "verdict" || name == "tuning")) continue;
+      if (prefix.empty() &&
+          (name.starts_with("earlier") || name == "verdict" || name == "tuning")) {
+        continue;
+      }
       collect(entry, prefix.empty() ? name : prefix + "." + name, keys);
     }
     return;
@@ -308,7 +311,10 @@ std::string environment_section(const Shown& shown) {
     collect(run.data.record, "", keys);
     const auto earlier = run.data.record.find("earlier");
     if (earlier != run.data.record.end() && earlier->is_array() && !earlier->empty()) {
-      keys["resumed"] = fmt::format("{} times", earlier->size());
+      const auto dropped = run.data.record.value("earlier_dropped", nlohmann::json());
+      keys["resumed"] =
+          fmt::format("{} times", static_cast<int64_t>(earlier->size()) +
+                                      (dropped.is_number_integer() ? dropped.get<int64_t>() : 0));
     }
     runs.push_back(std::move(keys));
   }
