@@ -3,8 +3,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include "framework/base/files.h"
 #include "framework/launch/options.h"
 
 namespace brim::launch {
@@ -12,7 +14,8 @@ namespace brim::launch {
 class RunFiles {
  public:
   /// Logs are kept where options ask for them; without, a temporary folder for error files goes
-  /// with this object. Throws Error(kResource) where the folder for logs can't be made.
+  /// with this object, and those that killed launches left are removed. Throws Error(kResource)
+  /// where the folder for logs can't be made.
   RunFiles(const LaunchOptions& options, const std::string& run_id);
   ~RunFiles();
   RunFiles(const RunFiles&) = delete;
@@ -24,6 +27,7 @@ class RunFiles {
  private:
   std::filesystem::path folder_;
   bool is_temporary_ = false;
+  std::optional<FileLock> lock_;  // of a temporary one, by which others see that it is in use
 };
 
 }  // namespace brim::launch

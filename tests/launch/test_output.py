@@ -1,6 +1,7 @@
 """What reaches the screen and the logs: lines stay whole, buffers bounded, bytes exact."""
 import os
 import re
+import signal
 import subprocess
 
 from launches import TRAINRUN, Launch, sh, trainrun, wait_until
@@ -141,3 +142,36 @@ def test_without_logs_nothing_stays_on_disk(tmp_path):
                             env={"TMPDIR": str(tmp_path)})
     assert status == 0
     assert os.listdir(tmp_path) == []
+
+
+def test_output_that_cannot_be_written_ends_no_rank(tmp_path):
+    script = f"echo out; echo err >&2; sleep 0.3; echo more; touch {tmp_path}/done$RANK; exit 3"
+    with open("/dev/full", "w") as full:
+        launch = Launch("--nproc-per-node=1", *sh(script), stdout=full, stderr=full)
+        assert launch.process.wait(60) == 3
+    launch.end()
+    assert (tmp_path / "done0").exists()
+
+
+def test_temporary_folders_of_killed_launches_are_removed(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    script = f"touch {tmp_path}/up$NUMBER; exec sleep 1000"
+    launches = [Launch(*sh(script), env={"TMPDIR": str(tmp_path / "tmp"), "NUMBER": str(i)})
+                for i in range(2)]
+    wait_until(lambda: all((tmp_path / f"up{i}").exists() for i in range(2)), "both launches")
+    folders = list((tmp_path / "tmp").glob("trainrun-*"))
+    assert len(folders) == 2
+    kept = tmp_path / "tmp" / "trainrun-kept-logs"  # as --tee makes
+    kept.mkdir()
+    for folder in [*folders, kept]:
+        os.utime(folder, (0, 0))
+    launches[0].process.kill()
+    launches[0].process.wait()
+    wait_until(lambda: not launches[0].processes(), "the guard ends the ranks")
+    assert len(list((tmp_path / "tmp").iterdir())) == 3
+    assert trainrun("true", env={"TMPDIR": str(tmp_path / "tmp")})[0] == 0
+    left = list((tmp_path / "tmp").iterdir())
+    assert kept in left and len(left) == 2, left
+    launches[1].signal(signal.SIGTERM)
+    launches[1].finish()
+    assert list((tmp_path / "tmp").iterdir()) == [kept]
