@@ -18,11 +18,12 @@ TOOL = os.path.join(os.environ["BRIM_BIN_DIR"], "shard_tool")
 class Server:
     """Serves `files`; `plans[path]` holds what to do with the next requests for it, a word each:
     "drop:N" (close after N bytes of the body), "stall:N" (then say nothing more), "STATUS",
-    "whole" (ignore Range), "move:URL", "" (behave)."""
+    "whole" (ignore Range), "move:URL", "endless:STATUS" (a body without end), "" (behave)."""
 
     def __init__(self, certificate=None):
         self.files, self.etags, self.plans, self.requests = {}, {}, {}, []
         self.done = threading.Event()
+        self.read_to_the_end = False
         owner = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -59,6 +60,8 @@ class Server:
             request.send_response(302)
             request.send_header("Location", value)
             return self.finish(request, b"moved")
+        if kind == "endless":
+            return self.send_without_end(request, int(value))
         if kind.isdigit() or path not in self.files:
             request.send_response(int(kind) if kind else 404)
             return self.finish(request, b"an error page that must never reach a file")
@@ -85,6 +88,18 @@ class Server:
             request.connection.shutdown(socket.SHUT_RDWR)
             return None
         return self.finish(request, content[start:])
+
+    def send_without_end(self, request, status):
+        """Until the client hangs up; 64 MiB stand for no end."""
+        request.send_response(status)
+        request.send_header("Connection", "close")
+        request.end_headers()
+        try:
+            for _ in range(64):
+                request.wfile.write(bytes(1 << 20))
+            self.read_to_the_end = True
+        except OSError:
+            pass
 
     def finish(self, request, body):
         request.send_header("Content-Length", str(len(body)))
@@ -168,6 +183,62 @@ def test_without_a_version_nothing_is_resumed(server, tmp_path):
         assert start("download", url, tmp_path / "a", 8).stdout == "done\n"
         assert (tmp_path / "a").read_bytes() == CONTENT
     assert server.asked("a.bin") == [None] * 4
+
+
+LARGE = bytes(3 << 20)  # a try may bring more than counts as progress
+
+
+def test_a_server_that_always_drops_is_given_up(server, tmp_path):
+    """What can't be kept is no progress, however much of it there is."""
+    url = server.put("a.bin", LARGE, None)
+    server.plans["/a.bin"] = ["drop:2000000"] * 12
+    done = start("download", url, tmp_path / "a", 4)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert f"{url}: " in done.stderr and "(4 tries)" in done.stderr
+    assert "without an ETag or Last-Modified by which to resume" in done.stderr
+    assert server.asked("a.bin") == [None] * 4
+
+
+def test_an_object_that_always_changes_is_given_up(server, tmp_path):
+    url = server.put("a.bin", LARGE)
+    plain = server.answer
+
+    def change(request):
+        served = len(server.requests)
+        server.plans["/a.bin"] = [] if served == 12 else ["drop:100" if served % 2 else "drop:2000000"]
+        plain(request)
+        server.put("a.bin", LARGE, f'"changed {served}"')
+
+    server.answer = change
+    done = start("download", url, tmp_path / "a", 4)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert len(server.asked("a.bin")) == 5
+
+
+def test_a_large_file_over_bad_connections_is_resumed(server, tmp_path):
+    """Progress that is kept counts: more tries than are allowed without."""
+    content = bytes(range(256)) * (20 << 12)
+    url = server.put("a.bin", content)
+    server.plans["/a.bin"] = ["drop:2000000"] * 9
+    assert start("download", url, tmp_path / "a", 3).stdout == "done\n"
+    assert (tmp_path / "a").read_bytes() == content
+
+
+def test_a_body_without_end_keeps_to_the_budget(server, tmp_path):
+    url = server.put("s.tar", LARGE)
+    for name, plan in ("s.tar", "endless:200"), ("s.tar.index", "endless:200"), ("s.tar", ""):
+        server.plans = {f"/{name}": [plan]}
+        done = start("list", url, tmp_path / "cache", 2 << 20)
+        assert done.returncode == 3, (done.stdout, done.stderr)
+        assert f"error[data]: {server.url}/{name}: expected at most 2.0 MiB, found " in done.stderr
+        assert not list((tmp_path / "cache").iterdir())
+
+
+def test_the_text_of_an_error_is_not_read_without_end(server, tmp_path):
+    url = server.put("a.bin", LARGE)
+    server.plans["/a.bin"] = ["endless:500", "endless:404"]
+    assert start("download", url, tmp_path / "a", 8).stdout == "missing\n"
+    assert not server.read_to_the_end
 
 
 def test_an_object_that_changes_is_fetched_from_its_start(server, tmp_path):

@@ -24,6 +24,7 @@ namespace brim::data {
 namespace {
 
 constexpr int64_t kProgressBytes = 1 << 20;  // of a try that counts as no failure
+constexpr int64_t kMaxErrorTextBytes = 1 << 16;
 constexpr double kLongestWait_s = 30;
 constexpr double kLongestRetryAfter_s = 120;
 
@@ -118,16 +119,24 @@ class Transfer {
 
   Download run() {
     double wait_s = limits_.wait_s;
-    for (int failures = 0;;) {
+    int failures = 0;
+    for (int tries = 1;; ++tries) {
       const int64_t before = have_;
       const Outcome outcome = attempt();
       if (outcome == Outcome::kDone) return Download::kDone;
       if (outcome == Outcome::kMissing) return Download::kMissing;
+      if (version_.condition().empty() && have_ > 0) {
+        start_over();
+        problem_ += ", without an ETag or Last-Modified by which to resume";
+      }
       if (have_ - before >= kProgressBytes) {
         failures = 0;
         wait_s = limits_.wait_s;
-      } else if (++failures >= limits_.tries) {
-        throw Error(Exit::kData, "{}: {} ({} tries)", shown_address(url_), problem_, failures);
+      } else {
+        ++failures;
+      }
+      if (std::max(failures, restarts_) >= limits_.tries) {
+        throw Error(Exit::kData, "{}: {} ({} tries)", shown_address(url_), problem_, tries);
       }
       const double pause_s = std::max(wait_s, retry_after_s_);
       if (pause_s >= 1) {
@@ -136,7 +145,6 @@ class Transfer {
       }
       if (!sleep_unless_stopped(std::chrono::duration<double>(pause_s))) stop();
       wait_s = std::min(2 * wait_s, kLongestWait_s);
-      if (version_.condition().empty()) have_ = 0;
     }
   }
 
@@ -147,10 +155,17 @@ class Transfer {
     throw Error(Exit::kStopped, "stopped while {} was fetched", shown_address(url_));
   }
 
+  /// What was fetched counts no longer; a server can make us do so only a few times.
+  void start_over() {
+    have_ = 0;
+    ++restarts_;
+  }
+
   Outcome attempt() {
     CURL* curl = handle();
     headers_.clear();
-    begun_ = restart_ = false;
+    begun_ = restart_ = too_large_ = false;
+    error_text_bytes_ = 0;
     write_error_ = 0;
     retry_after_s_ = 0;
     status_ = 0;
@@ -171,12 +186,17 @@ class Transfer {
       throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(),
                   errno_text(write_error_));
     }
+    if (too_large_) {
+      throw Error(Exit::kData, "{}: expected at most {}, found {}", shown_address(url_),
+                  format_bytes(limits_.max_bytes), total_ < 0 ? "more" : format_bytes(total_));
+    }
     if (restart_) {
-      have_ = 0;
+      start_over();
       problem_ = "the object changed on the server while it was fetched";
       return Outcome::kRetry;
     }
-    return code == CURLE_OK ? judge_status() : judge_error(code);
+    const bool is_answered = code == CURLE_OK || error_text_bytes_ > kMaxErrorTextBytes;
+    return is_answered ? judge_status() : judge_error(code);
   }
 
   void set_options(CURL* curl) {
@@ -235,7 +255,12 @@ class Transfer {
   /// False ends the try.
   bool write(std::string_view bytes) {
     if (!begun_ && !begin_body()) return false;
-    if (status_ != 200 && status_ != 206) return true;  // the text of an error
+    if (status_ != 200 && status_ != 206) {
+      error_text_bytes_ += static_cast<int64_t>(bytes.size());
+      return error_text_bytes_ <= kMaxErrorTextBytes;
+    }
+    too_large_ = is_too_large(have_ + static_cast<int64_t>(bytes.size()));
+    if (too_large_) return false;
     while (!bytes.empty()) {
       const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), have_);
       if (written < 0 && errno == EINTR) continue;
@@ -249,17 +274,23 @@ class Transfer {
     return true;
   }
 
+  bool is_too_large(int64_t bytes) const {
+    return limits_.max_bytes > 0 && bytes > limits_.max_bytes;
+  }
+
   /// Looks at what the server answers before any of the body is taken.
   bool begin_body() {
     begun_ = true;
     curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status_);
     const Version version = {headers_["etag"], headers_["last-modified"]};
     if (status_ == 200) {  // the whole object, whether or not a part was asked for
-      have_ = 0;
+      if (have_ > 0) start_over();
       version_ = version;
       curl_off_t length = -1;
       curl_easy_getinfo(curl_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
       total_ = length;
+      too_large_ = is_too_large(total_);
+      if (too_large_) return false;
       if (::ftruncate(fd_, 0) != 0) write_error_ = errno;
       return write_error_ == 0;
     }
@@ -285,7 +316,7 @@ class Transfer {
       case 410:
         return Outcome::kMissing;
       case 416:  // there is nothing where the object broke off: it is another
-        have_ = 0;
+        start_over();
         return Outcome::kRetry;
       case 408:
       case 425:
@@ -341,6 +372,7 @@ class Transfer {
   int64_t have_ = 0;    // bytes in the file
   int64_t total_ = -1;  // -1: the server doesn't say
   Version version_;
+  int restarts_ = 0;
 
   // Of a try.
   CURL* curl_ = nullptr;
@@ -348,7 +380,9 @@ class Transfer {
   long status_ = 0;
   bool begun_ = false;    // the answer was looked at
   bool restart_ = false;  // it is no continuation of what we have
+  bool too_large_ = false;
   int write_error_ = 0;
+  int64_t error_text_bytes_ = 0;
   double retry_after_s_ = 0;
   std::string problem_;
   std::array<char, CURL_ERROR_SIZE> error_text_{};

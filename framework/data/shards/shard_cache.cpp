@@ -189,11 +189,17 @@ fs::path ShardCache::path_of(const std::string& url) const {
   return folder_ / fmt::format("{}-{}", digest(std::as_bytes(std::span(url))), name);
 }
 
+HttpLimits ShardCache::limits(int64_t max_bytes) const {
+  HttpLimits limits = options_.http;
+  limits.max_bytes = max_bytes;
+  return limits;
+}
+
 std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
   const fs::path path = path_of(url);
   constexpr int kTries = 3;  // another process may remove it between fetching and opening
   for (int i = 1;; ++i) {
-    if (!fetch(url, path, options_.http)) {
+    if (!fetch(url, path, limits(options_.budget_bytes))) {
       throw Error(Exit::kData, "{}: the server has no such shard, or not for us",
                   shown_address(url));
     }
@@ -215,7 +221,10 @@ ShardIndex ShardCache::index(const std::string& url) {
   fs::path path = path_of(url);
   path += kIndexSuffix;
   if (auto index = kept_index(path, path.string())) return std::move(*index);
-  if (fetch(index_url(url), path, options_.http)) {
+  const int64_t budget = options_.budget_bytes;
+  const int64_t max_bytes =
+      budget == 0 ? kMaxStoredIndexBytes : std::min(budget, kMaxStoredIndexBytes);
+  if (fetch(index_url(url), path, limits(max_bytes))) {
     if (auto index = kept_index(path, shown_address(index_url(url)))) return std::move(*index);
   }
   static std::atomic<bool> said = false;

@@ -16,7 +16,7 @@ namespace brim::data {
 
 struct CacheOptions {
   std::filesystem::path folder;  // empty: default_cache_folder()
-  int64_t budget_bytes = 0;      // 0: no limit
+  int64_t budget_bytes = 0;      // a shard larger than that is refused; 0: no limit
   HttpLimits http = {};
 };
 
@@ -45,6 +45,8 @@ class ShardCache {
   std::filesystem::path path_of(const std::string& url) const;
 
  private:
+  HttpLimits limits(int64_t max_bytes) const;
+
   std::filesystem::path folder_;
   CacheOptions options_;
 };

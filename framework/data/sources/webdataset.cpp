@@ -126,9 +126,11 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
   f.value("shard_cache", cache_dir,
           "folder that keeps shards from http(s) addresses; not given: brim/shards in "
           "$XDG_CACHE_HOME or ~/.cache");
-  f.value("shard_cache_gib", cache_gib,
-          "what that folder may hold in GiB, the shards in use excepted; 0: no limit",
-          recipe::between(0, 1 << 20));
+  f.value(
+      "shard_cache_gib", cache_gib,
+      "what that folder may hold in GiB, the shards in use excepted; a shard larger than that is "
+      "refused; 0: no limit",
+      recipe::between(0, 1 << 20));
   options.fields(f);
 }
 
