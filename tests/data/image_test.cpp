@@ -135,7 +135,23 @@ TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
   for (int i = 0; i < 600; ++i) {
     bytes.insert(bytes.begin() + static_cast<long>(end), scan.begin(), scan.end());
   }
-  EXPECT_EQ(error_of(bytes), "x: damaged or unsupported JPEG: more than 500 scans");
+  EXPECT_EQ(error_of(bytes),
+            "x: damaged or unsupported JPEG: more than 500 scans, of 16 x 16 pixels each");
+}
+
+TEST(ImageTest, ScansOfALargeImageAreBounded) {
+  Bytes bytes = jpeg(2500, 2500, true);
+  size_t begin = 0;
+  while (bytes[begin] != 0xff || bytes[begin + 1] != 0xda) ++begin;
+  size_t end = begin + 2;
+  while (bytes[end] != 0xff || bytes[end + 1] == 0) ++end;
+  const Bytes scan(bytes.begin() + static_cast<long>(begin),
+                   bytes.begin() + static_cast<long>(end));
+  Bytes bomb(bytes.begin(), bytes.begin() + static_cast<long>(end));
+  for (int i = 0; i < 330; ++i) bomb.insert(bomb.end(), scan.begin(), scan.end());
+  bomb.insert(bomb.end(), bytes.begin() + static_cast<long>(end), bytes.end());
+  EXPECT_EQ(error_of(bomb),
+            "x: damaged or unsupported JPEG: more than 320 scans, of 2500 x 2500 pixels each");
 }
 
 TEST(OrientationTest, MalformedBlocksMeanUpright) {

@@ -20,7 +20,9 @@
 namespace brim::data {
 namespace {
 
-constexpr int kMaxScans = 500;  // a progressive file may hold millions of tiny scans, each a pass
+// A progressive file may hold millions of tiny scans, each a pass over all pixels.
+constexpr int kMaxScans = 500;
+constexpr int64_t kMaxScannedPixels = 20 * kMaxImagePixels;  // over all scans
 constexpr unsigned kMarkerBytes = 0xffff;
 constexpr std::string_view kExifPrefix("Exif\0\0", 6);
 
@@ -58,12 +60,21 @@ void on_message(j_common_ptr jpeg, int level) {
   }
 }
 
+/// The scans that an image of this size may have.
+int max_scans(const jpeg_decompress_struct& jpeg) {
+  const int64_t pixels = int64_t{jpeg.image_height} * int64_t{jpeg.image_width};
+  return static_cast<int>(std::min<int64_t>(kMaxScans, kMaxScannedPixels / pixels));
+}
+
 void on_progress(j_common_ptr jpeg) {
-  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number > kMaxScans) {
-    JpegDecoder& decoder = decoder_of(jpeg);
-    std::snprintf(decoder.message.data(), decoder.message.size(), "more than %d scans", kMaxScans);
-    std::longjmp(decoder.jump, 1);
-  }
+  const auto* decompress = reinterpret_cast<j_decompress_ptr>(jpeg);
+  const int limit = max_scans(*decompress);
+  if (decompress->input_scan_number <= limit) return;
+  JpegDecoder& decoder = decoder_of(jpeg);
+  std::snprintf(decoder.message.data(), decoder.message.size(),
+                "more than %d scans, of %u x %u pixels each", limit, decompress->image_width,
+                decompress->image_height);
+  std::longjmp(decoder.jump, 1);
 }
 
 /// Reads the header and chooses the output format. False: see decoder.message.
