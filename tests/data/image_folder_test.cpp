@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -83,6 +84,38 @@ TEST_F(ImageFolderTest, SaysWhatIsMissing) {
   EXPECT_EQ(error(), "train: found no .jpg, .jpeg, .png files in the class folder cow");
   put("train/dog/deep/a.txt", {});
   EXPECT_EQ(error(), "train: found no .jpg, .jpeg, .png files in the class folders cow, dog");
+}
+
+TEST_F(ImageFolderTest, HiddenNamesArePassedOver) {
+  put("train/cat/a.jpg", jpeg(20, 30));
+  put("train/cat/._a.jpg", {});
+  put("train/cat/.cache/b.jpg", {});
+  put("train/.ipynb_checkpoints/notes", {});
+  const auto dataset = as_images(config().open_train({}));
+  EXPECT_THAT(dataset->class_names(), ElementsAre("cat"));
+  EXPECT_EQ(dataset->size(), 1);
+}
+
+TEST_F(ImageFolderTest, ImagesOfOtherFormatsAreCounted) {
+  put("train/cat/a.jpg", jpeg(20, 30));
+  put("train/cat/b.BMP", {});
+  put("train/dog/deep/c.webp", {});
+  put("train/dog/d.png", png(20, 30));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(config().open_train({})->size(), 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, ::testing::HasSubstr("train: 2 image files are of other formats"));
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+TEST_F(ImageFolderTest, SplitsAreNoClasses) {
+  put("train/train/cat/a.jpg", jpeg(20, 30));
+  put("train/val/cat/b.jpg", jpeg(20, 30));
+  EXPECT_EQ(error(), "train: expected a folder for each class, found the splits train, val. Use " +
+                         (root_ / "train/train").string() +
+                         " as data.train.path, and another split as data.eval.path");
+  put("train/plane/a.jpg", jpeg(20, 30));
+  EXPECT_EQ(error(), "no error");
 }
 
 TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {

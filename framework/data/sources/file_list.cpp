@@ -10,12 +10,15 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/machine.h"
+#include "framework/base/units.h"
 #include "framework/data/parallel.h"
 
 namespace brim::data {
@@ -24,15 +27,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 3> kExtensions = {".jpg", ".jpeg", ".png"};
+constexpr std::array<std::string_view, 12> kOtherExtensions = {".avif", ".bmp",  ".gif",  ".heic",
+                                                               ".heif", ".jfif", ".jp2",  ".jxl",
+                                                               ".ppm",  ".tif",  ".tiff", ".webp"};
+constexpr std::array<std::string_view, 6> kSplits = {"train",      "val",  "valid",
+                                                     "validation", "test", "eval"};
+constexpr size_t kMaxListedFolders = 10;
 
 /// What is right inside a folder, each by name.
 struct Content {
   std::vector<std::string> folders;  // or links to one
   std::vector<std::string> images;
+  int64_t others = 0;  // images of formats that are not read
 };
 
-bool is_image_name(std::string_view name) {
-  return std::ranges::any_of(kExtensions, [name](std::string_view extension) {
+bool ends_in_one_of(std::string_view name, std::span<const std::string_view> extensions) {
+  return std::ranges::any_of(extensions, [name](std::string_view extension) {
     return name.size() > extension.size() &&
            strncasecmp(name.data() + name.size() - extension.size(), extension.data(),
                        extension.size()) == 0;
@@ -61,11 +71,13 @@ Content list(const std::string& folder) {
     if (entry == nullptr && errno != 0) throw_unreadable(folder, errno);
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
+    if (name.starts_with('.')) continue;  // such as .ipynb_checkpoints, ._1.jpg
     if (is_folder(folder, *entry)) {
       content.folders.emplace_back(name);
-    } else if (is_image_name(name)) {
+    } else if (ends_in_one_of(name, kExtensions)) {
       content.images.emplace_back(name);
+    } else if (ends_in_one_of(name, kOtherExtensions)) {
+      ++content.others;
     }
   }
   std::ranges::sort(content.folders);
@@ -79,29 +91,58 @@ struct Listing {
   std::vector<std::string> images;
 };
 
+/// What a class folder holds, and all folders below it.
+struct ClassContent {
+  std::vector<Listing> listings;
+  int64_t others = 0;  // images of formats that are not read
+};
+
 /// A folder as the file system knows it, whatever links lead to it.
 using FolderId = std::pair<dev_t, ino_t>;
 
 /// Lists `folder` and all below, but not folders that are being listed (`above`).
-void collect(const std::string& folder, std::vector<FolderId>& above,
-             std::vector<Listing>& listings) {
+void collect(const std::string& folder, std::vector<FolderId>& above, ClassContent& found) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) throw_unreadable(folder, errno);
   const FolderId id = {info.st_dev, info.st_ino};
   if (std::ranges::find(above, id) != above.end()) return;
   above.push_back(id);
   Content content = list(folder);
-  for (const std::string& name : content.folders) collect(folder + "/" + name, above, listings);
-  if (!content.images.empty()) listings.push_back({folder, std::move(content.images)});
+  for (const std::string& name : content.folders) collect(folder + "/" + name, above, found);
+  if (!content.images.empty()) found.listings.push_back({folder, std::move(content.images)});
+  found.others += content.others;
   above.pop_back();
 }
 
-std::vector<Listing> list_class(const std::string& folder) {
+ClassContent list_class(const std::string& folder) {
   std::vector<FolderId> above;
-  std::vector<Listing> listings;
-  collect(folder, above, listings);
-  std::ranges::sort(listings, {}, &Listing::folder);
-  return listings;
+  ClassContent found;
+  collect(folder, above, found);
+  std::ranges::sort(found.listings, {}, &Listing::folder);
+  return found;
+}
+
+/// Throws Error(kData) where the folders are a data set's splits, each with class folders.
+void refuse_splits(const fs::path& root, const std::vector<std::string>& names) {
+  const auto is_split = [](const std::string& name) {
+    return std::ranges::find(kSplits, name) != kSplits.end();
+  };
+  const bool has_train = std::ranges::find(names, "train") != names.end();
+  if (names.size() < 2 || !has_train || !std::ranges::all_of(names, is_split)) return;
+  const Content inside = list((root / "train").string());
+  if (inside.folders.empty() || !inside.images.empty()) return;
+  throw Error(Exit::kData,
+              "{}: expected a folder for each class, found the splits {}. Use {} as "
+              "data.train.path, and another split as data.eval.path",
+              root.string(), fmt::join(names, ", "), (root / "train").string());
+}
+
+/// The first names, and how many there are where that isn't all.
+std::string few_of(const std::vector<std::string>& names) {
+  const std::span shown(names.data(), std::min(names.size(), kMaxListedFolders));
+  return fmt::format(
+      "{}{}", fmt::join(shown, ", "),
+      shown.size() < names.size() ? fmt::format(", … ({} in all)", names.size()) : "");
 }
 
 }  // namespace
@@ -111,19 +152,22 @@ std::vector<std::string> class_folders(const fs::path& root) {
   if (names.empty()) {
     throw Error(Exit::kData, "{}: expected a folder for each class, found none", root.string());
   }
+  refuse_splits(root, names);
   return names;
 }
 
 FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
-  std::vector<std::vector<Listing>> classes(class_names_.size());
+  std::vector<ClassContent> classes(class_names_.size());
   parallel_for(static_cast<int64_t>(classes.size()), usable_cores(), [&](int64_t label) {
     const auto i = static_cast<size_t>(label);
     classes[i] = list_class((root / class_names_[i]).string());
   });
   std::vector<std::string> empty;
+  int64_t others = 0;
   for (size_t label = 0; label < classes.size(); ++label) {
-    if (classes[label].empty()) empty.push_back(class_names_[label]);
-    for (Listing& listing : classes[label]) {
+    others += classes[label].others;
+    if (classes[label].listings.empty()) empty.push_back(class_names_[label]);
+    for (Listing& listing : classes[label].listings) {
       for (const std::string& name : listing.images) {
         starts_.push_back(names_.size());
         names_.append(name).push_back('\0');
@@ -132,10 +176,17 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
     }
     classes[label] = {};
   }
+  if (others != 0) {
+    log::warning(
+        "{}: {} image {} of other formats (such as .bmp, .webp) left out: expected {}. "
+        "Convert them to PNG",
+        root.string(), format_count(others), others == 1 ? "file is" : "files are",
+        fmt::join(kExtensions, ", "));
+  }
   if (!empty.empty()) {
     throw Error(Exit::kData, "{}: found no {} files in the class {} {}", root.string(),
                 fmt::join(kExtensions, ", "), empty.size() == 1 ? "folder" : "folders",
-                fmt::join(empty, ", "));
+                few_of(empty));
   }
 }
 

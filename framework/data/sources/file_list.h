@@ -9,11 +9,13 @@
 namespace brim::data {
 
 /// In torchvision's order: classes are the folders in `root` by name, files come by folder, then by
-/// name. Links are followed, except back into a folder that is being listed.
+/// name. Names that begin with a dot are passed over. Links are followed, except back into a folder
+/// that is being listed.
 class FileList {
  public:
   /// Lists with several threads. Throws Error(kData): a folder that can't be read, no classes, a
-  /// class without images.
+  /// class without images, splits in place of classes. Says aloud how many images of other formats
+  /// are left out.
   explicit FileList(const std::filesystem::path& root);
 
   int64_t size() const { return static_cast<int64_t>(starts_.size()); }
@@ -38,7 +40,7 @@ class FileList {
 };
 
 /// The names of the folders in `root`, in order. Throws Error(kData) where it can't be read or
-/// holds none.
+/// holds none, or holds a data set's splits.
 std::vector<std::string> class_folders(const std::filesystem::path& root);
 
 }  // namespace brim::data
