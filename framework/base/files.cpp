@@ -141,6 +141,16 @@ void read_file(const fs::path& path, Exit status, int64_t limit_bytes,
   read_into(path, status, limit_bytes, buffer);
 }
 
+FileStream open_stream(const fs::path& path, Exit status) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 && errno == ENOENT) return {nullptr, &std::fclose};
+  const int fd = open_regular(path, status, info);
+  FileStream stream(::fdopen(fd, "r"), &std::fclose);
+  if (stream == nullptr) ::close(fd);
+  if (stream == nullptr) throw_file_error(status, "open", path, errno);
+  return stream;
+}
+
 std::filesystem::path cache_folder(std::string_view name) {
   const auto variable = [](const char* key) {
     const char* value = std::getenv(key);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +55,12 @@ std::string read_file(const std::filesystem::path& path, Exit status_if_unreadab
 /// The same into `buffer`, whose memory is used again.
 void read_file(const std::filesystem::path& path, Exit status_if_unreadable, int64_t limit_bytes,
                std::vector<uint8_t>& buffer);
+
+using FileStream = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+/// A file to read from its start; null where there is none. Throws Error(status) for folders,
+/// devices and pipes, which could be waited for without end.
+FileStream open_stream(const std::filesystem::path& path, Exit status_if_unreadable);
 
 /// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
 std::filesystem::path cache_folder(std::string_view name);

@@ -87,12 +87,15 @@ std::optional<DType> find_dtype(std::string_view name) {
 }
 
 std::optional<int64_t> tensor_size(DType dtype, std::span<const int64_t> shape) {
-  int64_t size = 1;
+  int64_t size = dtype_size(dtype);  // with 1 for 0, as strides are computed
+  bool is_empty = false;
   for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(size, extent, &size)) return std::nullopt;
+    is_empty = is_empty || extent == 0;
+    if (extent < 0 || __builtin_mul_overflow(size, std::max<int64_t>(extent, 1), &size)) {
+      return std::nullopt;
+    }
   }
-  if (__builtin_mul_overflow(size, dtype_size(dtype), &size)) return std::nullopt;
-  return size;
+  return is_empty ? 0 : size;
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)

@@ -18,7 +18,7 @@ inline constexpr std::string_view kMetadataKey = "__metadata__";
 
 std::optional<DType> find_dtype(std::string_view name);
 
-/// Bytes of a tensor; nullopt if they don't fit 63 bits.
+/// Bytes of a tensor; nullopt where they or its strides don't fit 63 bits.
 std::optional<int64_t> tensor_size(DType dtype, std::span<const int64_t> shape);
 
 }  // namespace brim::checkpoint

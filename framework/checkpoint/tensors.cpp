@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -128,9 +129,12 @@ void check_fit(const TensorMap& from, const TensorMap& into, const std::string& 
                                       in_quotes(name), fmt::join(source.sizes(), ", ")));
   }
   if (!differences.empty()) {
-    differences.push_back(fmt::format(
-        "{}: does not fit this run ({} differences); use the recipe that it was saved with", what,
-        differences.size()));
+    const size_t count = differences.size();
+    differences.resize(std::min(count, kMaxListed));
+    differences.push_back(
+        fmt::format("{}: does not fit this run ({} {}{}); use the recipe that it was saved with",
+                    what, count, count == 1 ? "difference" : "differences",
+                    count > kMaxListed ? fmt::format(", the first {} above", kMaxListed) : ""));
     throw Error(Exit::kCheckpoint, "{}", fmt::join(differences, "\n"));
   }
 }

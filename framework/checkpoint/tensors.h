@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -11,6 +12,9 @@
 #include "framework/checkpoint/weight_files.h"
 
 namespace brim::checkpoint {
+
+/// Of tensors that do not fit, so many are named; then they are counted.
+inline constexpr size_t kMaxListed = 10;
 
 using TensorMap = std::map<std::string, at::Tensor>;
 

@@ -116,10 +116,7 @@ void RunReader::open() {
   is_too_long_ = false;
   read_bytes_ = 0;
   const fs::path path = data_.folder / "metrics.jsonl";
-  file_.reset(std::fopen(path.c_str(), "re"));
-  if (file_ == nullptr && errno != ENOENT) {
-    throw Error(Exit::kResource, "{}: cannot open: {}", path.string(), errno_text(errno));
-  }
+  file_ = open_stream(path, Exit::kResource);
 }
 
 bool RunReader::update() {

@@ -98,11 +98,8 @@ fs::path new_file_name(const fs::path& folder) {
 }
 
 void cut_back_file(const fs::path& path, int64_t step) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
-                                                             &std::fclose);
-  if (file == nullptr) {
-    throw Error(Exit::kResource, "{}: cannot open: {}", path.string(), errno_text(errno));
-  }
+  const FileStream file = open_stream(path, Exit::kResource);
+  if (file == nullptr) return;
   AtomicFile shorter(path);
   uint64_t kept_bytes = 0;
   std::string frame;

@@ -69,12 +69,8 @@ void MetricsFile::append(const json& line) {
 }
 
 void cut_back_metrics(const std::filesystem::path& path, int64_t step) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
-                                                             &std::fclose);
-  if (file == nullptr) {
-    if (errno == ENOENT) return;
-    throw Error(Exit::kResource, "{}: cannot open: {}", path.string(), errno_text(errno));
-  }
+  const FileStream file = open_stream(path, Exit::kResource);
+  if (file == nullptr) return;
   AtomicFile shorter(path);
   std::string kept;
   int64_t dropped = 0;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@ namespace {
 using checkpoint::TensorMap;
 
 constexpr int kFormat = 1;
+constexpr int64_t kMaxStep = int64_t{1} << 48;  // a thousand steps a second make it in 8,900 years
 constexpr int64_t kLargestState = 64 << 20;
 
 /// "cpu" of rank 0, "cpu.3" of rank 3.
@@ -143,11 +146,22 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
     parts.schedule->load(state.at("schedule"));
 
     TrainState result;
-    result.step = state.at("step").get<int64_t>();
+    result.step = saved.step;
+    if (saved.step > kMaxStep || state.at("step") != saved.step) {
+      throw Error(
+          Exit::kCheckpoint,
+          "{}: expected the manifest's step, at most {}, found steps {} and {}; use another "
+          "checkpoint",
+          path.string(), kMaxStep, state.at("step").dump(), saved.step);
+    }
     result.evaluation_due = state.at("evaluation_due").get<bool>();
     if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
+    if (result.best && std::abs(*result.best) > std::numeric_limits<float>::max()) {
+      throw Error(Exit::kCheckpoint,
+                  "{}: expected a best metric within float32, found {}; use another checkpoint",
+                  path.string(), *result.best);
+    }
     if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
-    if (result.step < 0) throw Error(Exit::kCheckpoint, "{}: negative step", path.string());
     return result;
   } catch (const nlohmann::json::exception& problem) {
     throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}",

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
@@ -28,9 +28,10 @@ using checkpoint::TensorMap;
 
 /// What torch.save() writes begins as a zip archive or as a pickle.
 bool is_pickled(const std::filesystem::path& path) {
-  std::array<char, 4> start{};
-  std::ifstream(path, std::ios::binary).read(start.data(), start.size());
-  const std::string_view bytes(start.data(), start.size());
+  const MappedFile file(path, Exit::kCheckpoint);
+  const auto* start = reinterpret_cast<const char*>(file.bytes().data());
+  const std::string_view bytes(start, std::min<size_t>(file.bytes().size(), 4));
+  if (bytes.size() < 4) return false;
   return bytes == std::string_view("PK\3\4", 4) ||
          (bytes.starts_with('\x80') && bytes[1] >= 2 && bytes[1] <= 5);
 }
@@ -122,12 +123,16 @@ void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::p
     }
     item = fits ? std::next(item) : ours.erase(item);
   }
+  size_t unused = 0;
   for (auto item = theirs.begin(); item != theirs.end();) {
     const bool is_used = ours.contains(item->first);
-    if (!is_used) {
+    if (!is_used && ++unused <= checkpoint::kMaxListed) {
       log::warning("{}: {} is not used", path.string(), checkpoint::in_quotes(item->first));
     }
     item = is_used ? std::next(item) : theirs.erase(item);
+  }
+  if (unused > checkpoint::kMaxListed) {
+    log::warning("{}: {} tensors in all are not used", path.string(), unused);
   }
 }
 
