@@ -13,16 +13,23 @@
 #include "framework/base/error.h"
 
 namespace brim::amp {
+namespace {
+
+constexpr double kMaxScale = 1e38;  // it is a float32, and grows from there
+
+}  // namespace
 
 void GradScalerConfig::fields(recipe::Fields& f) {
-  f.value("initial_scale", initial_scale, "factor on the loss in the first step", recipe::above(0));
+  f.value("initial_scale", initial_scale, "factor on the loss in the first step",
+          {.low = 0, .high = kMaxScale, .low_open = true});
   f.value("growth_factor", growth_factor, "factor on the scale after growth_interval good steps",
           recipe::above(1));
   f.value("backoff_factor", backoff_factor, "factor on the scale after a step with infinities",
           {.low = 0, .high = 1, .low_open = true, .high_open = true});
   f.value("growth_interval", growth_interval, "good steps in a row before the scale grows",
           recipe::at_least(1));
-  f.value("minimum_scale", minimum_scale, "the scale never falls under this", recipe::above(0));
+  f.value("minimum_scale", minimum_scale, "the scale never falls under this",
+          {.low = 0, .high = kMaxScale, .low_open = true});
 }
 
 void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,

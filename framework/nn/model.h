@@ -82,6 +82,8 @@ class ModelConfig : public recipe::Part {
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
   /// The packages that have this model, with their names for its weights.
   virtual std::vector<WeightNames> weight_names() const { return {}; }
+  /// Whether forward() takes rows that hold documents, where it takes tokens.
+  virtual bool takes_documents() const { return false; }
 };
 
 /// For build(): throws Error(kRecipe) unless there is at least one channel, two classes, and

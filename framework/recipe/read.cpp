@@ -63,6 +63,9 @@ class Reader final : public Fields {
     }
     std::string text;
     if (!take(field, *value, "a path, as a string", text)) return;
+    if (text.find('\0') != std::string::npos) {
+      return mismatch(field, *value, "a path without NUL characters");
+    }
     refuse_empty(field, *value, text.empty());
     v = resolve(text, value->folder);
   }

@@ -6,7 +6,14 @@ namespace brim::recipe {
 
 std::string toml_string(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool is_c1 = c == '\xC2' && i + 1 < text.size() &&
+                       static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F
+    if (is_c1) {
+      result += fmt::format("\\u{:04X}", static_cast<unsigned char>(text[++i]));
+      continue;
+    }
     switch (c) {
       case '"':
         result += "\\\"";

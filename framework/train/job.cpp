@@ -7,12 +7,16 @@
 
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
+#include "framework/recipe/text.h"
 #include "framework/telemetry/prometheus.h"
 
 namespace brim::train {
 
 using recipe::at_least;
+using recipe::between;
 using recipe::between_open_high;
+
+constexpr double kMaxFloat = 1e38;  // of what is multiplied with float32
 
 void RunConfig::fields(recipe::Fields& f) {
   f.value("name", name, "names the run's folder under runs/; empty: the model's name");
@@ -62,14 +66,15 @@ void PrecisionConfig::fields(recipe::Fields& f) {
 
 void OptimizerSection::fields(recipe::Fields& f) {
   f.part("name", optimizer, "which optimizer to use");
-  f.value("learning_rate", learning_rate, "peak learning rate, before the schedule", at_least(0));
+  f.value("learning_rate", learning_rate, "peak learning rate, before the schedule",
+          between(0, kMaxFloat));
   static constexpr std::array<std::string_view, 3> kRules = {"none", "linear", "sqrt"};
   f.choice("batch_rule", batch_rule, kRules,
            "how the learning rate follows batch.global / base_batch: not at all, in proportion, or "
            "with the square root");
   f.value("base_batch", base_batch, "the global batch that learning_rate is for", at_least(1));
   f.value("weight_decay", weight_decay, "weight decay of weights; biases and norms have none",
-          at_least(0));
+          between(0, kMaxFloat));
   f.value("layer_decay", layer_decay,
           "what a layer's learning rate is multiplied by for each layer between it and the output; "
           "1: all learn at one rate",
@@ -88,7 +93,7 @@ void TrainConfig::fields(recipe::Fields& f) {
   f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
   f.part("task", task, "what is learned");
   f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",
-          at_least(0));
+          between(0, kMaxFloat));
   f.value("label_smoothing", label_smoothing, "share of the target spread over all classes",
           between_open_high(0, 1));
   f.value("ema", ema, "decay of a moving average of the weights, evaluated and saved; 0: none",
@@ -222,6 +227,29 @@ void check_batch(const JobConfig& job) {
   }
 }
 
+/// It names a folder, and reaches terminals.
+void check_run_name(const std::string& name) {
+  constexpr size_t kMaxBytes = 200;  // file systems take 255, and "-12" may follow
+  if (name.size() > kMaxBytes) {
+    throw Error(Exit::kRecipe, "[run] name: expected at most {} bytes, found {}", kMaxBytes,
+                name.size());
+  }
+  // Of UTF-8 too: U+0080 to U+009F are C2 80 to C2 9F.
+  bool has_control = false;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    const bool is_c1 =
+        byte == 0xC2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xA0;
+    has_control = has_control || byte < 0x20 || byte == 0x7F || is_c1;
+  }
+  if (has_control || name.find('/') != std::string::npos || name.starts_with('.')) {
+    throw Error(Exit::kRecipe,
+                "[run] name = {}: expected a plain folder name without '/', control characters or "
+                "a leading dot",
+                recipe::toml_string(name));
+  }
+}
+
 }  // namespace
 
 JobConfig read_job(const recipe::Value& document) {
@@ -230,11 +258,7 @@ JobConfig read_job(const recipe::Value& document) {
   recipe::read(with_model_name(document), job);
   job.data.check();
   if (job.run.name.empty()) job.run.name = job.model.model.selected();
-  if (job.run.name.find('/') != std::string::npos || job.run.name.starts_with('.')) {
-    throw Error(Exit::kRecipe,
-                "[run] name = \"{}\": expected a plain folder name without '/' or a leading dot",
-                job.run.name);
-  }
+  check_run_name(job.run.name);
   if (job.run.deterministic && job.distributed.balance == distributed::Balance::kThroughput) {
     throw Error(Exit::kRecipe,
                 "[run] deterministic = true can't hold with [distributed] balance = "

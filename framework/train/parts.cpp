@@ -91,7 +91,8 @@ uint64_t rank_seed(const JobConfig& job, int64_t rank) {
 }
 
 /// Throws Error(kRecipe) where the model or the task takes something else than the data give.
-void require_kind(const JobConfig& job, nn::InputKind kind) {
+void require_kind(const JobConfig& job, const nn::ModelShape& input) {
+  const nn::InputKind kind = input.kind();
   const auto require = [&](bool takes_it, std::string_view who) {
     if (takes_it) return;
     const auto other =
@@ -102,6 +103,11 @@ void require_kind(const JobConfig& job, nn::InputKind kind) {
   require(job.model.model->takes(kind), job.model.model.selected());
   require(job.train.task->takes(kind),
           fmt::format("train.task = \"{}\"", job.train.task.selected()));
+  if (!input.has_documents || job.model.model->takes_documents()) return;
+  throw Error(Exit::kRecipe,
+              "{} takes rows of plain tokens, but [data] gives rows that hold documents. Use "
+              "packing = \"stream\", or a model whose takes_documents() is true",
+              job.model.model.selected());
 }
 
 /// On `device`, which is the CPU's for weights that are never needed.
@@ -259,7 +265,7 @@ Parts build_parts(const JobConfig& job, c10::Device device,
   amp::apply_tf32(parts.precision);
 
   open_data(job, parts);
-  require_kind(job, parts.input.kind());
+  require_kind(job, parts.input);
   if (memory != nullptr) require_room(job, *memory, parts);
   {
     std::optional<nn::WithoutStorage> without_storage;

@@ -21,6 +21,7 @@ struct GptConfig : nn::ModelConfig {
 
   void fields(recipe::Fields& f) override;
   bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kTokens; }
+  bool takes_documents() const override { return true; }
   std::shared_ptr<nn::Model> build(const nn::ModelShape& shape) const override {
     return build_on(at::kCPU, shape);
   }

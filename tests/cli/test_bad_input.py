@@ -1,5 +1,8 @@
 """Bad input ends in words, with the right exit status, quickly, and costs no file."""
+import ctypes
 import gzip
+import json
+import os
 import resource
 import shutil
 import struct
@@ -33,6 +36,15 @@ RECIPES = {
     "micro over global": (VALID.encode() + b"[batch]\nglobal = 4\nmicro = 8\n", "micro"),
     "measured shares in a deterministic run": (
         VALID.encode() + b'[run]\ndeterministic = true\n[distributed]\nbalance = "throughput"\n', "throughput"),
+    "a scale beyond float32": (VALID.encode() + b'[precision]\nmode = "fp16"\nscaler.initial_scale = 1e39\n', "1e+38"),
+    "a norm beyond float32": (VALID.replace("steps = 2", "steps = 2\nclip_norm = 1e39").encode(), "1e+38"),
+    "a decay beyond float32": (VALID.replace('"sgd"', '"lamb"\nweight_decay = 1e39').encode(), "1e+38"),
+    "a name with NUL": (VALID.encode() + b'[run]\nname = "\\u0000x"\n', "control characters"),
+    "a name with a newline": (VALID.encode() + b'[run]\nname = "a\\nb"\n', '"a\\nb"'),
+    "a name with an escape": (VALID.encode() + b'[run]\nname = "a\\u001b[31mb"\n', '"a\\u001B[31mb"'),
+    "a name with a C1 escape": (VALID.encode() + b'[run]\nname = "a\\u009b31mb"\n', '"a\\u009B31mb"'),
+    "a long name": (VALID.encode() + b'[run]\nname = "' + b"n" * 300 + b'"\n', "at most 200 bytes, found 300"),
+    "a path with NUL": (VALID.replace('"mlp"', '"mlp"\npretrained = "a\\u0000b"').encode(), "NUL"),
     "a path as name": (VALID.encode() + b'[run]\nname = "../up"\n', "name"),
 }
 
@@ -44,6 +56,7 @@ def refused(result, status, *words):
     assert all(line.startswith(("error[", "brim: ")) for line in lines), result.stderr
     for word in words:
         assert word in result.stderr, result.stderr
+    assert "\x1b" not in result.stderr and "\u009b" not in result.stderr
     assert "terminate called" not in result.stderr
 
 
@@ -54,6 +67,13 @@ def test_bad_recipe(name, tmp_path):
     recipe.write_bytes(content)
     refused(trainer("--recipe", recipe, "--output", tmp_path / "run"), 2, words)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["a name with NUL", "a long name"])
+def test_a_dry_run_refuses_a_bad_name(name, tmp_path):
+    content, words = RECIPES[name]
+    (tmp_path / "recipe.toml").write_bytes(content)
+    refused(trainer("--recipe", "recipe.toml", "--dry-run", cwd=tmp_path), 2, words)
 
 
 def test_tokens_are_no_images(tmp_path):
@@ -206,6 +226,106 @@ def test_resume_falls_back_to_the_newest_whole_checkpoint(short_run, tmp_path):
 
 def test_resume_from_nowhere(tmp_path):
     refused(trainer("--recipe", DIGITS, "--resume", tmp_path / "nowhere"), 4, "nowhere")
+
+
+PIPES = {
+    "recipe": lambda pipe, run: (2, ["--recipe", pipe]),
+    "config": lambda pipe, run: (2, ["--recipe", DIGITS, "--config", pipe]),
+    "weights": lambda pipe, run: (4, ["--recipe", DIGITS, *sets(model__pretrained=str(pipe))]),
+    "images": lambda pipe, run: (3, ["--recipe", DIGITS, *sets(data__train__images=str(pipe))]),
+    "tokens": lambda pipe, run: (3, ["--recipe", "text_bytes", *sets(data__train__path=str(pipe))]),
+    "prediction": lambda pipe, run: (3, ["predict", pipe, "--run", run]),
+    "text": lambda pipe, run: (3, ["data", "tokenize", pipe, "--tokenizer", "bytes", "--output", run / "text"]),
+}
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_in_place_of_a_file_is_refused(short_run, name, tmp_path):
+    """Without a writer it could be waited for without end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    status, args = PIPES[name](pipe, short_run)
+    if args[0] == "--recipe":
+        args = [*args, "--output", tmp_path / "run"]
+    result = finished(*args)
+    assert result.returncode == status, (result.returncode, result.stderr)
+    assert str(pipe) in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("args", [["doctor"], ["report", "--output", "report.html"]], ids=lambda args: args[0])
+def test_a_pipe_in_place_of_metrics_is_refused(short_run, args, tmp_path):
+    shutil.copytree(short_run, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    os.mkfifo(tmp_path / "run" / "metrics.jsonl")
+    result = finished(args[0], tmp_path / "run", *args[1:], cwd=tmp_path)
+    assert result.returncode == 5, (result.returncode, result.stderr)
+    assert "metrics.jsonl: expected a file" in result.stderr
+
+
+def finished(*args, cwd=None):
+    """As trainer(), but a process that waits is killed soon."""
+    return subprocess.run([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
+
+def weights_file(path, tensors):
+    """`tensors`: name to shape; all are empty."""
+    header = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+                         for name, shape in tensors.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    return path
+
+
+def test_a_shape_beyond_what_can_be_addressed_is_refused(tmp_path):
+    path = weights_file(tmp_path / "w.safetensors", {"a": [0, 2**63 - 1, 2**63 - 1]})
+    result = trainer("--recipe", DIGITS, *sets(model__pretrained=str(path)), "--output", tmp_path / "run")
+    assert result.returncode == 4, result.stderr
+    assert result.stderr.splitlines()[-1].startswith(f"error[checkpoint]: {path}: ")
+    assert "too large to address" in result.stderr and "frame #" not in result.stderr
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_many_unknown_tensors_are_counted(strict, tmp_path):
+    path = weights_file(tmp_path / "w.safetensors", {f"unknown.{i}": [0] for i in range(100_000)})
+    result = trainer("--recipe", DIGITS, *sets(model__pretrained=str(path), model__strict=strict, train__steps=1),
+                     "--output", tmp_path / "run")
+    assert result.returncode == (4 if strict else 0), result.stderr[-2000:]
+    assert len(result.stderr.splitlines()) < 60
+    assert ("differences, the first 10 above" if strict else "100000 tensors in all are not used") in result.stderr
+
+
+@pytest.mark.parametrize("key, value", [("best", 1e308), ("step", 2**63 - 1), ("step", 3), ("step", -1)])
+def test_a_state_that_no_run_has_is_refused(short_run, key, value, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(short_run, run)
+    checkpoint = latest_checkpoint(run)
+    state = json.loads((checkpoint / "state.json").read_text())
+    state[key] = value
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    reseal(checkpoint)
+    refused(trainer("--recipe", DIGITS, "--resume", checkpoint, "--output", tmp_path / "new",
+                    *sets(train__steps=6)), 4, checkpoint.name, str(value))
+
+
+def reseal(checkpoint):
+    """Makes the manifest agree with state.json, as whoever means harm would."""
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    for file in manifest["files"]:
+        if file["name"] == "state.json":
+            content = (checkpoint / "state.json").read_bytes()
+            file.update(size=len(content), xxh3_128=digest(content))
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+class Hash(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def digest(content):
+    function = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    function.restype, function.argtypes = Hash, [ctypes.c_char_p, ctypes.c_size_t]
+    found = function(content, len(content))
+    return f"{found.high:016x}{found.low:016x}"
 
 
 def test_output_that_cannot_be_written(tmp_path):
