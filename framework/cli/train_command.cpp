@@ -65,7 +65,9 @@ cxxopts::Options train_options() {
                                cxxopts::value<std::string>(), "auto|PATH")(
       "profile", "a trace of these steps for Perfetto and TensorBoard, into the run's folder",
       cxxopts::value<std::string>(), "steps=A..B")(
-      "dry-run", "check everything, show the plan, train nothing")("h,help", "show this help");
+      "dry-run",
+      "check recipe, device, model and that the data are there, without reading samples; show the "
+      "plan, train nothing")("h,help", "show this help");
   return options;
 }
 
