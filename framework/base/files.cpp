@@ -32,7 +32,8 @@ int open_regular(const fs::path& path, Exit status, struct stat& info) {
   if (fd < 0) throw_file_error(status, "open", path, errno);
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(status, "{}: expected a file, found a folder or device", path.string());
+    throw Error(status, "{}: expected a regular file, found {}", path.string(),
+                file_kind(info.st_mode));
   }
   return fd;
 }
@@ -149,6 +150,12 @@ FileStream open_stream(const fs::path& path, Exit status) {
   if (stream == nullptr) ::close(fd);
   if (stream == nullptr) throw_file_error(status, "open", path, errno);
   return stream;
+}
+
+std::string_view file_kind(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 std::filesystem::path cache_folder(std::string_view name) {

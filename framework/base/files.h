@@ -2,6 +2,8 @@
 // Every failure is an Error of kind resource (disk, permission) that names the path.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -61,6 +63,9 @@ using FileStream = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 /// A file to read from its start; null where there is none. Throws Error(status) for folders,
 /// devices and pipes, which could be waited for without end.
 FileStream open_stream(const std::filesystem::path& path, Exit status_if_unreadable);
+
+/// "a folder", "a pipe", "a socket" or "a device", for a message about what is no regular file.
+std::string_view file_kind(mode_t mode);
 
 /// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
 std::filesystem::path cache_folder(std::string_view name);

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 
 namespace brim::data {
 
@@ -35,7 +36,8 @@ FileBytes::FileBytes(const std::filesystem::path& path, std::string name)
   struct stat info {};
   if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd_);
-    throw Error(Exit::kData, "{}: expected a file, found a folder or device", this->name());
+    throw Error(Exit::kData, "{}: expected a regular file, found {}", this->name(),
+                file_kind(info.st_mode));
   }
   size_ = info.st_size;
   modified_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;

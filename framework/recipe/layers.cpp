@@ -107,11 +107,13 @@ class Loader {
     if (target == nullptr || target->empty()) {
       return problem(value.location, "'extends': expected the path of a recipe, as a string");
     }
-    const fs::path next = (chain.back().parent_path() / *target).lexically_normal();
-    std::error_code code;
-    if (!fs::is_regular_file(next, code)) {
-      return problem(value.location, fmt::format("'extends': no such file: {}", next.string()));
+    fs::path next;
+    try {
+      next = find_file(*target, "recipes", chain.back().parent_path());
+    } catch (const Error& error) {
+      return problem(value.location, fmt::format("'extends': {}", error.what()));
     }
+    std::error_code code;
     std::string way;
     for (const fs::path& file : chain) way += file.string() + " -> ";
     for (const fs::path& file : chain) {

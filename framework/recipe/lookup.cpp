@@ -42,13 +42,19 @@ std::set<std::string> names_on(const std::vector<fs::path>& folders) {
 
 }  // namespace
 
-fs::path find_file(const std::string& name, std::string_view shelf) {
+fs::path find_file(const std::string& name, std::string_view shelf, const fs::path& folder) {
   if (name.empty()) throw Error(Exit::kRecipe, "expected the name of a recipe, found ''");
   const std::vector<fs::path> folders = shelves(shelf);
-  std::vector<fs::path> candidates = {name, name + ".toml"};
-  for (const fs::path& folder : folders) {
-    candidates.push_back(folder / name);
-    candidates.push_back(folder / (name + ".toml"));
+  const bool has_shelf = name.starts_with(fmt::format("{}/", shelf));
+  std::vector<fs::path> starts = {folder, ""};
+  for (const fs::path& place : folders) {
+    starts.push_back(place);
+    if (has_shelf) starts.push_back(place.parent_path());
+  }
+  std::vector<fs::path> candidates;
+  for (const fs::path& start : starts) {
+    candidates.push_back((start / name).lexically_normal());
+    candidates.push_back((start / (name + ".toml")).lexically_normal());
   }
   bool is_folder = false;
   for (const fs::path& candidate : candidates) {
@@ -57,7 +63,7 @@ fs::path find_file(const std::string& name, std::string_view shelf) {
     if (type == fs::file_type::directory) is_folder = true;
     if (fs::exists(fs::file_status(type)) && type != fs::file_type::directory) return candidate;
   }
-  if (is_folder) throw Error(Exit::kRecipe, "{}: expected a file, found a folder", name);
+  if (is_folder) throw Error(Exit::kRecipe, "{}: expected a regular file, found a folder", name);
 
   const std::set<std::string> names = names_on(folders);
   std::string message = fmt::format("{}: no such file, and none of that name in {}/", name, shelf);

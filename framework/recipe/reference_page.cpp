@@ -84,7 +84,8 @@ class ReferencePage final : public Fields {
   static constexpr const char* kOpening =
       "# Keys of a recipe\n\n"
       "Made by `trainer recipe reference`; a test compares the two. A file may also begin with\n"
-      "`extends = \"other.toml\"`: that file is read first, and this one goes on top of it.\n";
+      "`extends = \"other.toml\"`: that file is read first, and this one goes on top of it. It is\n"
+      "looked up beside the file that names it, then as `--recipe` is: `\"resnet50\"` will do.\n";
 
   static std::string code(const std::string& text) { return "`" + text + "`"; }
   static std::string capitalised(std::string text) {

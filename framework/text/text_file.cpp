@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 
 namespace brim::text {
 
@@ -18,7 +19,8 @@ TextFile::TextFile(const std::filesystem::path& path) : name_(path.string()), fi
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(Exit::kData, "{}: expected a file of text, found a folder or device", name_);
+    throw Error(Exit::kData, "{}: expected a file of text, found {}", name_,
+                file_kind(info.st_mode));
   }
   file_ = ::gzdopen(fd, "rb");
   if (file_ == nullptr) {

@@ -8,7 +8,7 @@ namespace brim::text {
 
 class TextFile {
  public:
-  /// Throws Error(kData) where there is no such file or it is a folder or device.
+  /// Throws Error(kData) where there is no such file or it is no regular one.
   explicit TextFile(const std::filesystem::path& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;

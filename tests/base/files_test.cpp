@@ -111,15 +111,15 @@ TEST_F(Files, ReadFileRefusesWhatIsNoFileOrTooLarge) {
   EXPECT_EQ(error_of(Exit::kRecipe, [&] { read_file(folder / "b", Exit::kRecipe, 4); }),
             (folder / "b").string() + ": cannot open: No such file or directory");
   EXPECT_EQ(error_of(Exit::kData, [&] { read_file(folder, Exit::kData, 4); }),
-            folder.string() + ": expected a file, found a folder or device");
+            folder.string() + ": expected a regular file, found a folder");
   EXPECT_THAT(error_of(Exit::kData, [&] { read_file("/dev/zero", Exit::kData, 4); }),
-              HasSubstr("expected a file, found a folder or device"));
+              HasSubstr("expected a regular file, found a device"));
 }
 
 TEST_F(Files, APipeIsRefusedWithoutWaitingForAWriter) {
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(error_of(Exit::kData, [&] { read_file(folder / "pipe", Exit::kData, 4); }),
-              HasSubstr("expected a file, found a folder or device"));
+              HasSubstr("expected a regular file, found a pipe"));
 }
 
 TEST_F(Files, MapAndDigestSeeTheSameBytes) {

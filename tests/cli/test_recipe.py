@@ -84,6 +84,36 @@ def test_a_recipe_is_found_by_name(tmp_path):
     assert trainer("recipe", "check", "--recipe", "digits", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["digits", "digits.toml", "recipes/digits", "recipes/digits.toml"])
+def test_extends_finds_what_recipe_finds(tmp_path, name):
+    for folder in ("flowers", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    recipe = tmp_path / "flowers" / "flowers.toml"
+    recipe.write_text(f'extends = "{name}"\n[train]\nepochs = 3\n')
+    shown = trainer("recipe", "show", "--recipe", recipe, cwd=tmp_path / "elsewhere")
+    assert shown.returncode == 0, shown.stderr
+    assert tomllib.loads(shown.stdout)["train"]["epochs"] == 3
+    assert trainer("recipe", "check", "--recipe", name, cwd=tmp_path).returncode == 0
+
+
+def test_extends_of_nothing_lists_what_there_is(tmp_path):
+    (tmp_path / "mine.toml").write_text('extends = "digts"\n')
+    done = trainer("recipe", "check", "--recipe", "mine.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "mine.toml:1:11: 'extends': digts: no such file" in done.stderr
+    assert "did you mean 'digits'?" in done.stderr
+
+
+def test_a_pipe_is_no_recipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in (tmp_path / "pipe.toml", tmp_path / "pipe"):
+        done = trainer("recipe", "check", "--recipe", name)
+        assert done.returncode == 2
+        assert "pipe.toml: expected a regular file, found a pipe" in done.stderr
+    done = trainer("recipe", "check", "--recipe", "/dev/null")
+    assert done.returncode == 2 and "/dev/null: expected a regular file, found a device" in done.stderr
+
+
 def test_check_as_json():
     good = trainer("recipe", "check", "--recipe", DIGITS, "--json")
     assert json.loads(good.stdout) == {"valid": True, "problems": []}

@@ -94,6 +94,22 @@ TEST_F(RecipeLayers, ExtendsIsAChainRelativeToEachFile) {
   EXPECT_EQ(config.batch.micro, 1);
 }
 
+TEST_F(RecipeLayers, ExtendsFindsWhatRecipeFinds) {
+  write("recipes/base.toml", kGood);
+  sample::SampleConfig config;
+  for (const char* name : {"base", "base.toml", "recipes/base", "recipes/base.toml"}) {
+    write("elsewhere/mine.toml", fmt::format("extends = \"{}\"\n[run]\nseed = 7\n", name));
+    load_into(config, "elsewhere/mine.toml");
+    EXPECT_EQ(config.run.name, "a");
+    EXPECT_EQ(config.run.seed, 7);
+  }
+  // A file beside the one that names it comes first.
+  write("elsewhere/base.toml", "[run]\nname = \"beside\"\n[data]\nkind = \"synthetic\"\n");
+  write("elsewhere/mine.toml", "extends = \"base\"\n");
+  load_into(config, "elsewhere/mine.toml");
+  EXPECT_EQ(config.run.name, "beside");
+}
+
 TEST_F(RecipeLayers, LoopOfExtendsIsToldWithItsChain) {
   write("a.toml", "extends = \"x/b.toml\"\n");
   write("x/b.toml", "extends = \"../c.toml\"\n");
@@ -109,7 +125,8 @@ TEST_F(RecipeLayers, LoopOfExtendsIsToldWithItsChain) {
 
 TEST_F(RecipeLayers, WrongExtends) {
   write("a.toml", "extends = \"nowhere.toml\"\n");
-  EXPECT_EQ(errors("a.toml"), "a.toml:1:11: 'extends': no such file: nowhere.toml");
+  EXPECT_THAT(errors("a.toml"), HasSubstr("a.toml:1:11: 'extends': nowhere.toml: no such file, and "
+                                          "none of that name in recipes/"));
   write("b.toml", "extends = 3\n");
   EXPECT_EQ(errors("b.toml"), "b.toml:1:11: 'extends': expected the path of a recipe, as a string");
   for (int i = 0; i < 40; ++i) {
@@ -290,9 +307,9 @@ TEST_F(RecipeLayers, MissingNameListsWhatThereIs) {
 
 TEST_F(RecipeLayers, AFolderIsNoRecipe) {
   fs::create_directories("folder");
-  EXPECT_EQ(errors("folder"), "folder: expected a file, found a folder");
+  EXPECT_EQ(errors("folder"), "folder: expected a regular file, found a folder");
   EXPECT_THAT(errors("/dev/null"),
-              HasSubstr("/dev/null: expected a file, found a folder or device"));
+              HasSubstr("/dev/null: expected a regular file, found a device"));
 }
 
 TEST_F(RecipeLayers, HugeAndUnreadableFilesAreRefused) {
