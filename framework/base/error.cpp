@@ -77,6 +77,7 @@ Error of_system(const std::system_error& error) {
 int report(const Error& error) {
   print_error(error);
   const auto status = static_cast<int>(error.status());
+  if (*error.what() == '\0') return status;  // another rank's: whoever threw it has seen to it
   write_torchelastic_error(fmt::format("error[{}]: {}", exit_name(error.status()), error.what()),
                            status);
   return status;

@@ -1,5 +1,6 @@
 #include "framework/base/torchelastic.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
@@ -41,7 +42,8 @@ std::string read_torchelastic_error(const std::string& path) noexcept {
   try {
     if (!std::filesystem::is_regular_file(path)) return "";
     const json document = json::parse(read_file(path, Exit::kResource, kFileLimit));
-    return message_of(document).substr(0, kMessageLimit);
+    const std::string message = message_of(document);
+    return message.substr(0, std::min(message.find("\nException raised from "), kMessageLimit));
   } catch (const std::exception&) {
     return "";
   }

@@ -60,8 +60,9 @@ void print_text(const data::Inspection& found) {
     fmt::print("{:<8}{} to {}, median {}\n", what, format(spread.least), format(spread.greatest),
                format(spread.median));
   };
-  fmt::print("{} images, {} in all, {} classes, {} broken\n", format_count(found.images),
-             format_bytes(found.bytes), found.classes.size(), format_count(found.broken.size()));
+  fmt::print("{} image{}, {} in all, {} class{}, {} broken\n", format_count(found.images),
+             found.images == 1 ? "" : "s", format_bytes(found.bytes), found.classes.size(),
+             found.classes.size() == 1 ? "" : "es", format_count(found.broken.size()));
   line("file", found.file_bytes, format_bytes);
   line("height", found.height, format_count);
   line("width", found.width, format_count);
@@ -93,6 +94,7 @@ int data_inspect(int argc, char** argv) {
   }
   const auto images = open_images(required_option(parsed, "from"));
   const auto found = data::inspect(*images, threads_option(parsed), [&](int64_t done) {
+    if (!log::is_terminal()) return;
     log::live(fmt::format("{} of {} images", format_count(done), format_count(images->size())));
   });
   log::live("");

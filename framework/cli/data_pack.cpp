@@ -63,8 +63,9 @@ int data_pack(int argc, char** argv) {
                             {"seconds", now_s() - start}}
                            .dump());
   } else {
-    fmt::print("{} images in {} shards of {}{}, {}\n", format_count(done.done),
-               format_count(done.shards), format_bytes(done.bytes),
+    fmt::print("{} image{} in {} shard{} of {}{}, {}\n", format_count(done.done),
+               done.done == 1 ? "" : "s", format_count(done.shards), done.shards == 1 ? "" : "s",
+               format_bytes(done.bytes),
                done.kept_shards == 0 ? "" : fmt::format(", {} of them kept", done.kept_shards),
                format_duration(now_s() - start));
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -27,6 +28,11 @@ namespace {
 constexpr double kWatchEveryS = 2.0;
 constexpr auto kNap = std::chrono::milliseconds(50);
 
+std::string memory_table(const experiment::RunData& run) {
+  const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
+  return memory ? memory->table() : "";
+}
+
 std::string report_on(const experiment::RunData& run, bool as_json,
                       const doctor::Proof* proof = nullptr) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
@@ -37,15 +43,15 @@ std::string report_on(const experiment::RunData& run, bool as_json,
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   std::string text = doctor::describe(diagnosis);
-  const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
-  if (memory) text += memory->table();
   if (proof != nullptr) text += "proof    " + proof->sentence() + "\n";
   return printable_lines(text);
 }
 
-/// Until a stop is asked for: the diagnosis whenever it has changed.
+/// Until a stop is asked for: the diagnosis whenever it has changed, and where memory goes, which
+/// does not change while a run goes on, once.
 void watch(experiment::RunReader& reader, bool as_json) {
   std::string shown;
+  std::string shown_memory;
   for (double looked_s = 0; !stop_requested(); std::this_thread::sleep_for(kNap)) {
     if (now_s() - looked_s < kWatchEveryS) continue;
     looked_s = now_s();
@@ -57,6 +63,9 @@ void watch(experiment::RunReader& reader, bool as_json) {
     if (is_terminal && !as_json) fmt::print("\033[H\033[2J");  // the page anew
     if (!is_terminal && !as_json) fmt::print("{}\n", timestamp());
     fmt::print("{}", report);
+    const std::string memory = as_json ? "" : memory_table(reader.data());
+    if (is_terminal || memory != shown_memory) fmt::print("{}", memory);
+    shown_memory = memory;
     std::fflush(stdout);
   }
 }
@@ -89,12 +98,10 @@ int doctor_run(int argc, char** argv) {
     return 0;
   }
   reader.update();
-  if (proves) {
-    const doctor::Proof proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
-    fmt::print("{}", report_on(reader.data(), as_json, &proof));
-    return 0;
-  }
-  fmt::print("{}", report_on(reader.data(), as_json));
+  std::optional<doctor::Proof> proof;
+  if (proves) proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
+  fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr));
+  if (!as_json) fmt::print("{}", memory_table(reader.data()));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -78,7 +79,7 @@ int eval_command(int argc, char** argv) {
   std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
   for (const auto& [name, value] : parts.task->metrics(sums.cpu())) {
     json[name] = value;
-    line += fmt::format("  {} {:.4g}", name, value);
+    line += fmt::format("  {} {:.4g}", name, std::isnan(value) ? std::abs(value) : value);
   }
   fmt::print("{}\n", parsed.count("json") != 0 ? json.dump()
                                                : fmt::format("{}  ({} samples)", line, samples));

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/recipe/text.h"
 
 namespace brim::cli {
 
@@ -69,7 +70,8 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
   if (options.count("set") != 0) layers.sets = options["set"].as<std::vector<std::string>>();
   if (options.count("devices") != 0) {
     // Quoted: an index must stay a string.
-    layers.sets.push_back("device.select=\"" + options["devices"].as<std::string>() + "\"");
+    layers.sets.push_back("device.select=" +
+                          recipe::toml_string(options["devices"].as<std::string>()));
   }
   return recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
 }

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/model_summary.h"
@@ -25,13 +27,16 @@ constexpr const char* kUsage =
     "       trainer recipe show --recipe FILE --summary [--json]\n"
     "                                                     its model: parameters, operations and\n"
     "                                                     activation memory of a sample\n"
-    "       trainer recipe schema                         JSON Schema for editors\n"
-    "       trainer recipe reference                      every key, as Markdown\n";
+    "       trainer recipe schema [--recipe FILE]         JSON Schema for editors; with FILE's\n"
+    "                                                     model.library, where it names one\n"
+    "       trainer recipe reference [--recipe FILE]      every key, as Markdown\n";
 
 int check(const cxxopts::ParseResult& options) {
   const bool as_json = options.count("json") != 0;
   try {
-    train::read_job(load_document(options));
+    const train::JobConfig job = train::read_job(load_document(options));
+    const std::string no_fall = train::no_plateau(job, /*has_eval_data=*/true);
+    if (!no_fall.empty()) log::warning("{}", no_fall);
   } catch (const Error& error) {
     if (!as_json) throw;
     nlohmann::json problems = nlohmann::json::array();
@@ -95,9 +100,11 @@ int recipe_command(int argc, char** argv) {
   }
   if (action == "check") return check(parsed);
   if (action == "show") return show(parsed);
+  const bool has_library = parsed.count("recipe") != 0 &&
+                           recipe::load_library(load_document(parsed), "model", "library");
   train::JobConfig job;
   if (action == "schema") {
-    fmt::print("{}\n", recipe::json_schema(job));
+    fmt::print("{}\n", recipe::json_schema(job, has_library ? "" : "model.library"));
     return 0;
   }
   if (action == "reference") {

@@ -121,6 +121,17 @@ std::unique_ptr<c10d::Reducer> build_reducer(const Group& group, const Trained& 
       /*use_python_reducer=*/false, std::vector<int64_t>{});
 }
 
+/// Gives gradients their parameters' strides, which the reducer's buckets have: it warns on stderr
+/// of others, as LibTorch's own layers make them where images are channels_last.
+void keep_layouts(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    parameter.register_hook([strides = parameter.strides().vec()](const at::Tensor& gradient) {
+      if (!gradient.defined() || gradient.strides() == strides) return gradient;
+      return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
+    });
+  }
+}
+
 }  // namespace
 
 DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
@@ -131,6 +142,7 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
   Trained trained = trained_parameters(model);
   names_ = std::move(trained.names);
   parameters_ = std::move(trained.parameters);
+  keep_layouts(parameters_);
   round_ = std::make_shared<Round>();
   make_reducer(layout);
 }

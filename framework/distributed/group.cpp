@@ -15,6 +15,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
+#include "framework/base/torchelastic.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/gloo.h"
 #include "framework/distributed/store.h"
@@ -238,7 +239,13 @@ void Group::all_or_none(std::string_view what, const std::function<void()>& body
   const bool was_said = std::find(all.begin(), all.begin() + rank(), said) != all.begin() + rank();
   finish();  // nobody is missing: the ranks part in order
   if (failure && !was_said) std::rethrow_exception(failure);
-  throw Error(static_cast<Exit>(std::strtol(first->c_str(), nullptr, 10)), std::string());
+  // Printed by another rank, but whichever the launcher sees first is the one it reports.
+  const size_t blank = first->find(' ');
+  const auto status = static_cast<Exit>(std::strtol(first->c_str(), nullptr, 10));
+  write_torchelastic_error(
+      fmt::format("error[{}]: {}", exit_name(status), first->substr(blank + 1)),
+      static_cast<int>(status));
+  throw Error(status, std::string());
 }
 
 void Group::step(int64_t finished_steps) {

@@ -47,7 +47,8 @@ Diagnosis diagnose(const RunFacts& facts) {
 
 std::string describe(const Diagnosis& diagnosis) {
   if (diagnosis.is_too_short) {
-    return fmt::format("{} steps so far: too few to judge by\n", diagnosis.steps);
+    return fmt::format("{} step{} so far: too few to judge by\n", diagnosis.steps,
+                       diagnosis.steps == 1 ? "" : "s");
   }
   std::string text;
   for (const NamedFinding& named : diagnosis.findings) {

@@ -130,6 +130,8 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     };
     facts.cache = word({"data", "cache"});
     facts.balance = word({"distributed", "balance"});
+    const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});
+    facts.is_deterministic = deterministic != nullptr && *deterministic;
     facts.compress = word({"distributed", "compress"});
     if (const auto* global = recipe_value<int64_t>(document, {"batch", "global"})) {
       facts.global_batch = *global;

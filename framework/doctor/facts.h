@@ -55,8 +55,9 @@ struct RunFacts {
   std::optional<bool> has_cuda_graph = {};  // train.cuda_graph
   std::optional<int64_t> workers = {};      // loader threads
   bool workers_are_auto = true;
-  std::string cache = {};    // data.cache; "": this kind of data has none
-  std::string balance = {};  // distributed.balance
+  bool is_deterministic = false;  // run.deterministic
+  std::string cache = {};         // data.cache; "": this kind of data has none
+  std::string balance = {};       // distributed.balance
   std::string compress = {};
 
   // Of the ranks.

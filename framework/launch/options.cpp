@@ -103,6 +103,50 @@ Bind binding(const std::string& name, const std::string& text) {
 
 using Text = const std::string&;
 
+/// HOST, HOST:PORT or [IPv6]:PORT. Without a port it is torchrun's, 29400.
+void set_endpoint(Parsed& parsed, Text name, Text text) {
+  constexpr int kPort = 29400;
+  size_t colon = text.rfind(':');
+  const bool is_bracketed = text.starts_with('[');
+  if (is_bracketed ? text.find(']') + 1 != colon : text.find(':') != colon) {
+    colon = std::string::npos;  // an IPv6 address alone
+  }
+  std::string host = text.substr(0, colon);
+  if (is_bracketed && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty()) throw Error(Exit::kRecipe, "{}: expected HOST:PORT, found '{}'", name, text);
+  parsed.options.master_addr = host;
+  parsed.options.master_port =
+      colon == std::string::npos ? kPort : integer(name, text.substr(colon + 1), 0, kMaxPort);
+  parsed.given.insert({"master-addr", "master-port"});
+}
+
+/// torchrun's others need a server of their own.
+void check_backend(Text name, Text text) {
+  if (text == "c10d" || text == "static") return;
+  throw Error(Exit::kRecipe,
+              "{}: expected c10d or static, found '{}'; trainrun's ranks meet at a TCP store on "
+              "node 0",
+              name, text);
+}
+
+/// torchrun's flags that trainrun can't follow, and what to do instead.
+struct Refused {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr std::array kRefused = {
+    Refused{"module", "trainrun starts programs, not Python modules; use torchrun for those"},
+    Refused{"m", "trainrun starts programs, not Python modules; use torchrun for those"},
+    Refused{"run-path", "trainrun starts programs, not Python scripts; use torchrun for those"},
+    Refused{"rdzv-conf",
+            "the rendezvous has no settings here; distributed.timeout_s in the recipe "
+            "is its timeout"},
+    Refused{"role", "all ranks are of one role; leave it out"},
+    Refused{"start-method", "ranks are programs, which fork and exec start; leave it out"},
+    Refused{"monitor-interval", "a rank's end is noticed at once; leave it out"},
+    Refused{"local-addr", "a node needs no address of its own; leave it out"},
+};
+
 struct Flag {
   std::string_view name;
   char letter;               // 0: none
@@ -125,6 +169,10 @@ constexpr std::array kFlags = {
     Flag{"master-port", 0, "PORT",
          "a port that is free on node 0; with one node it needn't be given",
          [](Parsed& p, Text n, Text v) { p.options.master_port = integer(n, v, 0, kMaxPort); }},
+    Flag{"rdzv-endpoint", 0, "HOST[:PORT]", "the same as --master-addr and --master-port",
+         [](Parsed& p, Text n, Text v) { set_endpoint(p, n, v); }},
+    Flag{"rdzv-backend", 0, "NAME", "c10d or static: both mean the rendezvous at --master-addr",
+         [](Parsed&, Text n, Text v) { check_backend(n, v); }},
     Flag{"standalone", 0, "", "says that there is one node", [](Parsed&, Text, Text) {}},
     Flag{"max-restarts", 0, "N", "how often to start again after a failure (0)",
          [](Parsed& p, Text n, Text v) { p.options.max_restarts = integer(n, v, 0, 1000000); }},
@@ -163,6 +211,9 @@ const Flag& find_flag(const std::string& word, const std::string& name) {
   for (const Flag& flag : kFlags) {
     if (flag.name == name || (name.size() == 1 && flag.letter == name[0])) return flag;
     names.push_back(flag.name);
+  }
+  for (const Refused& refused : kRefused) {
+    if (refused.name == name) throw Error(Exit::kRecipe, "{}: {}", word, refused.why);
   }
   const std::string near = nearest(name, names);
   throw Error(Exit::kRecipe, "unknown option '{}'; {}", word,

@@ -31,6 +31,12 @@ bool is_regular_file(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/// A line of a stack as LibTorch prints it, which says less than the message before it.
+bool is_of_stack(std::string_view line) {
+  if (line.starts_with("error[")) line.remove_prefix(std::min(line.find(": ") + 2, line.size()));
+  return line.starts_with("frame #") || line.starts_with("Exception raised from ");
+}
+
 bool is_writable(int fd) {
   pollfd state{fd, POLLOUT, 0};
   return ::poll(&state, 1, 0) == 1;
@@ -137,8 +143,10 @@ void LastLines::end_line() {
   }
   current_.erase(0, std::min(current_.find_first_not_of(' '), current_.size()));
   current_.erase(current_.find_last_not_of(' ') + 1);
-  if (current_.starts_with("error[")) error_ = current_;
-  if (!current_.empty()) last_ = current_;
+  if (!current_.empty() && !is_of_stack(current_)) {
+    if (current_.starts_with("error[")) error_ = current_;
+    last_ = current_;
+  }
   current_.clear();
 }
 

@@ -53,7 +53,7 @@ class LogFile {
 };
 
 /// Keeps the last line that isn't empty, and the last that starts with `error[`, cut to a readable
-/// length and with control characters as spaces.
+/// length and with control characters as spaces. Lines of a stack are passed over.
 class LastLines {
  public:
   void take(std::string_view bytes);

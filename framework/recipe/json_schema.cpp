@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "framework/recipe/part.h"
@@ -15,40 +18,75 @@ Json object_schema(std::string_view doc) {
   return schema;
 }
 
-/// Two trees are built side by side. `shape` says what each key looks like and holds for every
-/// file; `needs` says which keys are required, which only a file that extends no other must fulfil.
+/// "model.library" is there and not empty.
+Json has_key(std::string_view path) {
+  const size_t dot = path.find('.');
+  const std::string_view name = path.substr(0, dot);
+  const Json inner =
+      dot == std::string_view::npos ? Json{{"minLength", 1}} : has_key(path.substr(dot + 1));
+  return {{"required", {name}}, {"properties", {{name, inner}}}};
+}
+
+/// At least half of these keys: fewer may be a layer over a recipe, which has the others.
+Json is_whole(const std::vector<std::string>& required) {
+  Json any = Json::array();
+  for (uint64_t chosen = 1; chosen < uint64_t{1} << required.size(); ++chosen) {
+    if (static_cast<size_t>(std::popcount(chosen)) != (required.size() + 1) / 2) continue;
+    Json all = Json::array();
+    for (size_t i = 0; i < required.size(); ++i) {
+      if ((chosen >> i & 1) != 0) all.push_back(has_key(required[i]));
+    }
+    any.push_back({{"allOf", std::move(all)}});
+  }
+  return {{"anyOf", std::move(any)}};
+}
+
+/// Three trees are built side by side. `shape` says what each key looks like and holds for every
+/// file; `known` says which parts and keys of parts there are, which a file with a library of parts
+/// need not heed; `needs` says which keys are required, which only a file that is whole by itself
+/// must fulfil.
 class SchemaWriter final : public Fields {
  public:
-  SchemaWriter() { open_.push_back({object_schema(""), Json::object()}); }
+  explicit SchemaWriter(std::string_view library_key) : library_key_(library_key) {
+    open_.push_back({.shape = object_schema("")});
+  }
 
   Json finish() {
     Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                    {"title", "Brim recipe"}};
-    schema.update(open_.back().shape);
-    schema["properties"]["extends"] = {{"type", "string"},
-                                       {"description", "a recipe to start from, read first"}};
-    if (!open_.back().needs.empty()) {
-      schema["if"] = {{"not", {{"required", {"extends"}}}}};
-      schema["then"] = open_.back().needs;
+    const Level& root = open_.back();
+    schema.update(root.shape);
+    schema["properties"]["extends"] = {
+        {"type", "string"},
+        {"description", "a recipe to start from, read first: a path, or a name as in --recipe"}};
+    if (!root.needs.empty()) {
+      const Json alone = {{"not", {{"required", {"extends"}}}}};
+      schema["if"] =
+          required_.empty() ? alone : Json{{"allOf", Json::array({alone, is_whole(required_)})}};
+      schema["then"] = root.needs;
+    }
+    if (!root.known.empty()) {
+      schema["allOf"] =
+          Json::array({{{"if", {{"not", has_key(library_key_)}}}, {"then", root.known}}});
     }
     return schema;
   }
 
   void part(std::string_view selector, PartSlot& slot, std::string_view doc) override {
     const std::vector<std::string_view> names = slot.names();
-    Json choice = {{"enum", names}, {"description", doc}};
+    Json choice = {{"type", "string"}, {"description", doc}};
+    if (library_key_.empty()) choice = {{"enum", names}, {"description", doc}};
     if (slot.selected().empty()) {
       need(selector);
     } else {
       choice["default"] = slot.selected();
     }
-    Level& outer = open_.back();
-    outer.shape["properties"][selector] = std::move(choice);
+    open_.back().shape["properties"][selector] = std::move(choice);
 
     std::map<std::string_view, Level> levels;
     Json all_keys = Json::object();  // of all parts; true: what it looks like depends on the part
     for (const std::string_view name : names) {
-      open_.push_back({object_schema(""), Json::object()});
+      open_.push_back({.shape = object_schema("")});
       slot.make(name)->fields(*this);
       for (const auto& [key, schema] : open_.back().shape["properties"].items()) {
         if (!all_keys.contains(key)) {
@@ -61,7 +99,9 @@ class SchemaWriter final : public Fields {
       open_.pop_back();
     }
     Level& here = open_.back();
-    for (const auto& [key, schema] : all_keys.items()) here.shape["properties"][key] = schema;
+    if (!library_key_.empty()) here.known["properties"][selector] = {{"enum", names}};
+    Json& place = library_key_.empty() ? here.shape : here.known;
+    for (const auto& [key, schema] : all_keys.items()) place["properties"][key] = schema;
     for (const std::string_view name : names) {
       add_branch(slot, selector, name, levels[name], all_keys);
     }
@@ -94,13 +134,21 @@ class SchemaWriter final : public Fields {
   }
 
   bool begin_section(const Field& field) override {
-    open_.push_back({object_schema(field.doc), Json::object(), std::string(field.name)});
+    open_.push_back({.shape = object_schema(field.doc), .name = std::string(field.name)});
     return true;
   }
   void end_section() override {
-    const Level level = std::move(open_.back());
+    Level level = std::move(open_.back());
     open_.pop_back();
+    if (level.has_parts() && !library_key_.empty()) {
+      level.shape.erase("additionalProperties");
+      for (const auto& [key, schema] : level.shape["properties"].items()) {
+        if (!level.known["properties"].contains(key)) level.known["properties"][key] = true;
+      }
+      level.known["additionalProperties"] = false;
+    }
     open_.back().shape["properties"][level.name] = level.shape;
+    if (!level.known.empty()) open_.back().known["properties"][level.name] = level.known;
     if (level.needs.empty()) return;
     if (level.needs.contains("required")) need(level.name);
     open_.back().needs["properties"][level.name] = level.needs;
@@ -109,8 +157,11 @@ class SchemaWriter final : public Fields {
  private:
   struct Level {
     Json shape;
-    Json needs;
+    Json known = Json::object();
+    Json needs = Json::object();
     std::string name = {};
+
+    bool has_parts() const { return shape.contains("allOf"); }
   };
 
   static Json number(const Field& field, std::string_view type) {
@@ -145,7 +196,12 @@ class SchemaWriter final : public Fields {
     open_.back().shape["properties"][field.name] = std::move(schema);
   }
 
-  void need(std::string_view key) { open_.back().needs["required"].push_back(key); }
+  void need(std::string_view key) {
+    open_.back().needs["required"].push_back(key);
+    if (open_.size() == 2 && !open_.back().name.empty()) {  // of a section at the top
+      required_.push_back(fmt::format("{}.{}", open_.back().name, key));
+    }
+  }
 
   /// What holds where `selector` is `name`: that part's keys, none of the other parts', its needs.
   void add_branch(const PartSlot& slot, std::string_view selector, std::string_view name,
@@ -169,13 +225,15 @@ class SchemaWriter final : public Fields {
     }
   }
 
-  std::vector<Level> open_;  // the objects whose fields are being visited, the innermost last
+  std::string_view library_key_;       // empty: there is none, or its parts are known
+  std::vector<Level> open_;            // whose fields are being visited, the innermost last
+  std::vector<std::string> required_;  // keys of the top sections, as in "model.name"
 };
 
 }  // namespace
 
-std::string json_schema(Config& config) {
-  SchemaWriter writer;
+std::string json_schema(Config& config, std::string_view library_key) {
+  SchemaWriter writer(library_key);
   config.fields(writer);
   return writer.finish().dump(2);
 }

@@ -1,6 +1,7 @@
 #include "framework/recipe/read.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <set>
@@ -221,9 +222,9 @@ class Reader final : public Fields {
     return std::nullopt;
   }
 
-  /// A part that wasn't chosen and would have taken a stray key.
+  /// Parts that weren't chosen and would have taken a stray key.
   struct Owner {
-    std::string part;
+    std::string parts;  // "idx" or "tokens", quoted
     const Chosen* instead;
   };
   std::optional<Owner> owner(const std::string& name) const;
@@ -285,12 +286,14 @@ std::optional<Reader::Owner> Reader::owner(const std::string& name) const {
   std::string path = name;  // relative to the frame looked at
   for (auto frame = frames_.rbegin(); frame != frames_.rend(); ++frame) {
     for (const Chosen& chosen : frame->parts) {
+      std::vector<std::string> parts;
       for (const std::string_view other : chosen.slot->names()) {
         if (other == chosen.slot->selected()) continue;
         if (key_list(*chosen.slot->make(other)).contains(path)) {
-          return Owner{std::string(other), &chosen};
+          parts.push_back(toml_string(other));
         }
       }
+      if (!parts.empty()) return Owner{fmt::format("{}", fmt::join(parts, " or ")), &chosen};
     }
     path = frame->path.substr(frame->path.rfind('.') + 1) + "." + path;
   }
@@ -308,12 +311,12 @@ void Reader::report_unknown() {
       const std::string where = by == nullptr ? "the default" : by->location.text();
       if (by != nullptr && value.layer < by->layer) {
         log::info("{}: {} '{}' {} is dropped: it belongs to {} = {}, and {} chose {}",
-                  value.key_location.text(), kind, name, place(), selector,
-                  toml_string(other->part), where, toml_string(slot->selected()));
+                  value.key_location.text(), kind, name, place(), selector, other->parts, where,
+                  toml_string(slot->selected()));
         continue;
       }
-      hint = fmt::format("; it belongs to {} = {}, here it is {} ({})", selector,
-                         toml_string(other->part), toml_string(slot->selected()), where);
+      hint = fmt::format("; it belongs to {} = {}, here it is {} ({})", selector, other->parts,
+                         toml_string(slot->selected()), where);
     }
     const std::string near = nearest(name, {frame.known.begin(), frame.known.end()});
     if (hint.empty() && !near.empty()) hint = fmt::format("; did you mean '{}'?", near);

@@ -25,7 +25,9 @@ std::string print(Config& config);
 /// docs/recipe.md: a table for each section, then one for each registered part.
 std::string reference_page(Config& config);
 
-/// A JSON Schema (draft 2020-12) so that editors complete and check recipes.
-std::string json_schema(Config& config);
+/// A JSON Schema (draft 2020-12) so that editors complete and check recipes. A file that sets few
+/// of the required keys may be a layer for --config, and is not asked for the others. Where a file
+/// has `library_key`, "model.library", its parts may have names and keys that are not known here.
+std::string json_schema(Config& config, std::string_view library_key = "");
 
 }  // namespace brim::recipe

@@ -168,6 +168,22 @@ double peak_learning_rate(const JobConfig& job) {
   return section.learning_rate;
 }
 
+std::string no_plateau(const JobConfig& job, bool has_eval_data) {
+  if (job.schedule.schedule.selected() != "plateau") return "";
+  std::string why;
+  if (!job.eval.enabled) {
+    why = "eval.enabled is false";
+  } else if (job.eval.every_epochs == 0) {
+    why = "eval.every_epochs = 0 evaluates only at the end";
+  } else if (!has_eval_data) {
+    why = "there is no evaluation set";
+  }
+  return why.empty() ? why
+                     : "schedule.name = \"plateau\" never lowers the learning rate: it waits for "
+                       "evaluations, and " +
+                           why;
+}
+
 namespace {
 
 size_t count_parts() {
@@ -186,8 +202,9 @@ void load_own_parts(const recipe::Value& document) {
   throw Error(
       Exit::kRecipe,
       "[model] library: expected a library that adds a part under a new name, found one that "
-      "adds none: its names are taken, or it was compiled with -fvisibility=hidden, which puts "
-      "its parts where nobody looks");
+      "adds none: its names are taken (a program that has them inside needs no library: --set "
+      "'model.library=\"\"'), or it was compiled with -fvisibility=hidden, which puts its parts "
+      "where nobody looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.

@@ -136,6 +136,9 @@ struct JobConfig final : recipe::Config {
 /// The learning rate before the schedule, by the rule for the job's global batch.
 double peak_learning_rate(const JobConfig& job);
 
+/// Why the learning rate of a schedule that waits for evaluations never falls; "" where it may.
+std::string no_plateau(const JobConfig& job, bool has_eval_data);
+
 /// Reads a recipe with its layers. Throws Error(kRecipe) listing every problem, those between
 /// sections included.
 JobConfig read_job(const recipe::Value& document);

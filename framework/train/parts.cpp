@@ -322,6 +322,8 @@ std::vector<std::string> describe(const JobConfig& job, const Parts& parts) {
   }
   if (!parts.precision.note.empty()) lines.push_back("note: " + parts.precision.note);
   for (const auto& note : options_without_effect(job, parts)) lines.push_back("note: " + note);
+  const std::string no_fall = no_plateau(job, parts.eval_data != nullptr);
+  if (!no_fall.empty()) lines.push_back("warning: " + no_fall);
   return lines;
 }
 

@@ -96,7 +96,8 @@ void Trainer::take_arrived_values(bool wait) {
       throw Error(Exit::kNumeric,
                   "the loss of step {} is {}; {}. Lower optimizer.learning_rate, clip gradients "
                   "(train.clip_norm), or leave such steps out (train.on_nan = \"skip\")",
-                  arrived->step, loss, describe_last_good(folder_));
+                  arrived->step, std::isnan(loss) ? std::abs(loss) : loss,
+                  describe_last_good(folder_));
     }
   }
 }
@@ -174,12 +175,15 @@ void Trainer::report_end(bool complete) {
   if (recorder_) {
     recorder_->finish();
     if (recorder_->skipped_steps() > 0) {
-      log::warning("{} steps were skipped because their gradients were not finite",
-                   recorder_->skipped_steps());
+      const int64_t count = recorder_->skipped_steps();
+      log::warning("{} step{} skipped because {} gradients were not finite", format_count(count),
+                   count == 1 ? " was" : "s were", count == 1 ? "its" : "their");
     }
   }
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
-    log::warning("{} training samples could not be read and were replaced by others", skipped);
+    log::warning("{} training sample{} could not be read and {} replaced by {}",
+                 format_count(skipped), skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were",
+                 skipped == 1 ? "another" : "others");
   }
   const MemoryAccount memory = step_.account();
   if (recorder_) recorder_->memory(memory);

@@ -48,6 +48,30 @@ def test_the_package_reads_what_was_packed(tmp_path):
     assert again["kept_shards"] == 3
 
 
+def test_output_that_is_no_terminal_has_no_live_line(tmp_path):
+    folder = image_folder(tmp_path / "images", classes=1, images=1)
+    for args in (["inspect", "--from", folder], ["pack", "--from", folder, "--to", tmp_path / "shards"]):
+        done = trainer("data", *args)
+        assert done.returncode == 0 and "\x1b" not in done.stderr + done.stdout, done.stderr
+        assert done.stdout.startswith("1 image"), done.stdout
+        assert "1 images" not in done.stdout and "1 classes" not in done.stdout and "1 shards" not in done.stdout
+
+
+@pytest.mark.parametrize("classes", [4, 6])
+def test_top5_needs_more_than_five_classes(tmp_path, classes):
+    image_folder(tmp_path / "images", classes=classes, images=2, size=(16, 16))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\n[data.train]\npath = "images"\n'
+                      '[data.eval]\npath = "images"\n[data.augment]\nheight = 16\nwidth = 16\n[batch]\nglobal = 4\n'
+                      '[optimizer]\nname = "sgd"\n[train]\nsteps = 1\n')
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert ("top5" in done.stderr) == (classes == 6), done.stderr
+    assert ("eval_top5" in evaluations(tmp_path / "run")[-1]) == (classes == 6)
+    said = trainer("eval", tmp_path / "run")
+    assert ("top5" in said.stdout) == (classes == 6), said.stdout
+
+
 def test_resized_images_are_close_to_pillows(tmp_path):
     folder = tmp_path / "images"
     for label in "ab":
@@ -204,7 +228,7 @@ def test_bad_samples_end_the_run_or_are_replaced_and_named(tmp_path):
         done = trained(recipe, run, *skip, "--set", f"data.workers={workers}")
         assert done.stderr.count("skipped: ") == 1 + 3  # once in training, and in each evaluation
         assert "class 1/0.jpg" in done.stderr
-        assert "1 training samples could not be read and were replaced by others" in done.stderr
+        assert "1 training sample could not be read and was replaced by another" in done.stderr
         assert len(evaluations(run)) == 3
     assert_same_tensors(latest_checkpoint(tmp_path / "run0"), latest_checkpoint(tmp_path / "run2"))
     capped = trainer("--recipe", recipe, "--output", tmp_path / "capped", *skip, "--set", "data.max_skipped=0")

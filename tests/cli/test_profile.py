@@ -36,6 +36,10 @@ def run(tmp_path_factory):
     return folder, done.stderr
 
 
+def test_on_a_cpu_nobody_asks_for_gpus(run):
+    assert "ERROR" not in run[1] and "gpuGetDeviceCount" not in run[1]
+
+
 def test_exactly_these_steps_with_their_phases_and_operators(run):
     folder, said = run
     file = folder / "profile-steps-4-6.pt.trace.json"

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from jsonschema import Draft202012Validator
+from PIL import Image
 
 from trainer import DIGITS, SOURCE, sets, trainer
 
@@ -57,6 +58,79 @@ def test_schema_refuses_what_the_trainer_refuses():
         assert not schema.is_valid(bad), (section, key, value)
         assert trainer("recipe", "check", "--recipe", DIGITS,
                        *sets(**{f"{section}__{key}": value})).returncode == 2
+
+
+def schema_in_docs():
+    return Draft202012Validator(json.loads((SOURCE / "docs" / "recipe.schema.json").read_text()))
+
+
+@pytest.mark.parametrize("layer", sorted((SOURCE / "configs").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_schema_takes_layers(layer):
+    schema_in_docs().validate(tomllib.loads(layer.read_text()))
+
+
+def test_the_schema_takes_a_layer_of_few_keys_and_finds_its_mistakes():
+    schema = schema_in_docs()
+    schema.validate({"optimizer": {"name": "lamb", "learning_rate": 1e-3}})
+    schema.validate({"schedule": {"rise": 0.1}})
+    assert not schema.is_valid({"optimizer": {"name": "lamb", "learning_rte": 1e-3}})
+    assert not schema.is_valid({"model": {"name": "mlp"}, "data": {"kind": "synthetic"}})  # no optimizer
+
+
+@pytest.mark.parametrize("example", sorted((SOURCE / "examples").glob("*/recipe.toml")),
+                         ids=lambda path: path.parent.name)
+def test_the_schema_takes_parts_of_a_library(example):
+    recipe = tomllib.loads(example.read_text())
+    schema_in_docs().validate(recipe)
+    recipe["model"]["libary"] = recipe["model"].pop("library")
+    assert not schema_in_docs().is_valid(recipe)
+    recipe["model"].pop("libary")
+    assert not schema_in_docs().is_valid(recipe), "without a library its parts are unknown"
+
+
+def test_schema_and_reference_read_the_recipe_they_are_given():
+    for page in ("schema", "reference"):
+        done = trainer("recipe", page, "--recipe", "no_such_recipe")
+        assert done.returncode == 2 and "no_such_recipe: no such file" in done.stderr
+        assert trainer("recipe", page, "--recipe", DIGITS).returncode == 0
+
+
+def test_a_dropped_section_is_said_to_belong_to_every_part_that_has_it(tmp_path):
+    recipe = tmp_path / "flowers.toml"
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\n[data.train]\npath = "a"\n'
+                      '[data.eval]\npath = "b"\n[optimizer]\nname = "sgd"\n')
+    done = trainer("recipe", "check", "--recipe", recipe, *sets(data__kind="synthetic"))
+    assert done.returncode == 0, done.stderr
+    assert "section 'eval' in [data] is dropped" in done.stderr
+    assert 'belongs to kind = "idx" or "image_folder" or "tokens" or "webdataset"' in done.stderr
+
+
+@pytest.mark.parametrize("keys", [{"eval__enabled": False}, {"eval__every_epochs": 0}])
+def test_a_plateau_without_evaluations_is_warned_of(keys):
+    plateau = sets(schedule__name="plateau", **keys)
+    for command in (["recipe", "check"], ["--dry-run"]):
+        done = trainer(*command, "--recipe", DIGITS, *plateau)
+        assert done.returncode == 0, done.stderr
+        assert 'schedule.name = "plateau" never lowers the learning rate' in done.stderr, done.stderr
+    assert "never lowers" not in trainer("recipe", "check", "--recipe", DIGITS,
+                                         *sets(schedule__name="plateau")).stderr
+
+
+def test_a_plateau_without_an_evaluation_set_is_warned_of(tmp_path):
+    for label in "ab":
+        (tmp_path / "images" / label).mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "images" / label / "0.png")
+    recipe = tmp_path / "flowers.toml"
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\n[data.train]\npath = "images"\n'
+                      '[data.augment]\nheight = 32\nwidth = 32\n[optimizer]\nname = "sgd"\n'
+                      '[batch]\nglobal = 2\n[schedule]\nname = "plateau"\n')
+    done = trainer("--dry-run", "--recipe", recipe)
+    assert "there is no evaluation set" in done.stderr, done.stderr
+
+
+def test_devices_take_any_characters():
+    done = trainer("recipe", "show", "--recipe", DIGITS, "--devices", 'a"b')
+    assert tomllib.loads(done.stdout)["device"]["select"] == 'a"b', done.stderr
 
 
 def test_show_is_a_fixed_point(tmp_path):

@@ -47,6 +47,31 @@ def test_the_doctor_says_the_same_of_the_run(slow_run):
     assert "straggler" not in report["not_recorded"]  # one rank has none
 
 
+def test_watching_shows_the_memory_table_once(slow_run, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("recipe.toml", "run.json"):
+        (run / name).write_bytes((slow_run[0] / name).read_bytes())
+    lines = (slow_run[0] / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-5]))
+    watch = subprocess.Popen([TRAINER, "doctor", run, "--watch"], env=environment(), text=True,
+                             stdout=subprocess.PIPE)
+    said = []
+    while not said or "device" not in said[-1] and not said[-1].startswith(("severe", "warning", "hint")):
+        said.append(watch.stdout.readline())
+    for line in lines[-5:]:
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(line)
+    stamps = lambda: sum(line[:2] == "20" and line[4] == "-" for line in said)
+    while stamps() < 2:
+        said.append(watch.stdout.readline())
+    watch.send_signal(signal.SIGINT)
+    said += watch.stdout.read().splitlines(keepends=True)
+    assert watch.wait() == 0
+    table = trainer("doctor", run).stdout.splitlines(keepends=True)[-1]
+    assert said.count(table) == 1, "".join(said)
+
+
 def test_memory_is_recorded_and_shown(slow_run, tmp_path):
     run, _ = slow_run
     lines = [line for line in metrics(run) if "loss" in line]

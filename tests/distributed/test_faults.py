@@ -1,11 +1,12 @@
 """A rank that dies, stops or throws, wherever it is: no other one hangs, and it is named."""
+import json
 import os
 import re
 import signal
 
 import pytest
 
-from runs import SHORT_TIMEOUT_S, TIMEOUT_S, TRAINER, job, run, with_fault  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TIMEOUT_S, TRAINER, by_file, job, run, with_fault  # noqa: F401
 
 WORLD = 3
 WHERE = {"start": 1, "forward": 3, "backward": 3, "evaluation": 1, "checkpoint": 1}  # at which call
@@ -70,3 +71,17 @@ def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, r
     assert result.status == 6, result.stderr
     assert all(f"rank {rank}" in line for line in result.errors), result.stderr
     assert "exited with status 6; its error: error[distributed]: " in result.error
+
+
+def test_every_rank_reports_the_error_that_one_of_them_prints(run, tmp_path):
+    """A launcher quotes whichever rank it sees end first."""
+    command = [TRAINER, *job(tmp_path / "run", train__recompute=["nothing"])]
+    meeting = by_file(tmp_path)
+    ranks = [run.start_rank(rank, 2, command, {**meeting, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"{rank}.json")})
+             for rank in range(2)]
+    printed = [run.finish(rank) for rank in ranks]
+    assert [done.status for done in printed] == [2, 2]
+    assert sum(len(done.errors) for done in printed) == 1  # printed once
+    for rank in range(2):
+        message = json.loads((tmp_path / f"{rank}.json").read_text())["message"]["message"]
+        assert message.startswith('error[recipe]: [train] recompute: "nothing" is no block'), message

@@ -178,6 +178,26 @@ TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
   }
 }
 
+TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kDataWait, 0.5);
+  facts.given_per_s = 100;
+  facts.wanted_per_s = 200;
+  facts.load_per_core = 3;  // more threads are no help, as the other rule says
+  EXPECT_THAT(check_oversubscription(facts).finding->change, HasSubstr("data.workers = \"auto\""));
+  EXPECT_THAT(check_loader(facts).finding->change, ::testing::Not(HasSubstr("data.workers")));
+
+  facts = healthy();
+  facts.slowest_rank_ratio = 2;
+  facts.is_deterministic = true;  // refuses shares that follow times
+  EXPECT_THAT(check_straggler(facts).finding->change, ::testing::Not(HasSubstr("balance")));
+  facts.is_deterministic = false;
+  facts.largest_share_ratio = 2;
+  EXPECT_THAT(check_straggler(facts).finding->change, ::testing::Not(HasSubstr("throughput")));
+  facts.balance = "cost";
+  EXPECT_THAT(check_uneven_shards(facts).finding->change, ::testing::Not(HasSubstr("cost")));
+}
+
 TEST(Rules, AdviceFollowsTheRecipe) {
   RunFacts facts = healthy();
   give(facts, Phase::kDataWait, 0.5);

@@ -100,6 +100,19 @@ def test_all_charts_of_several_runs_are_drawn(two):
     assert "batch.global" in text and "Peaks" not in text
 
 
+@pytest.mark.parametrize("peak, is_cut", [(0.26, False), (2.0, True)])
+def test_peaks_that_are_said_to_be_cut_off_are(tmp_path, peak, is_cut):
+    """A peak just above two and a half times the others is shown whole."""
+    folder = write_run(tmp_path / "run", steps=2000)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if "step_s" in line:
+            line["step_s"] = peak if line["step"] == 1000 else 0.1
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = report(tmp_path / "page.html", folder)
+    assert ("Peaks up to" in text) == is_cut, re.findall("Peaks[^<]*", text)
+
+
 def test_axes_have_their_values_and_the_pointer_shows_figures(two):
     page, _ = two
     ticks = run_in(page, "return [...document.querySelector('.ys').children].map(e => e.textContent)")

@@ -153,6 +153,38 @@ def test_options_from_the_environment_as_torchrun_has_them(tmp_path):
     assert sorted(ranks) == [2, 3]
 
 
+@pytest.mark.parametrize("backend", ["c10d", "static"])
+def test_torchrun_s_rendezvous(tmp_path, backend):
+    ranks = environments(tmp_path, "--nnodes=2", "--node-rank=1", f"--rdzv-backend={backend}",
+                         "--rdzv_endpoint=127.0.0.1:4711", "--rdzv_id=job")
+    assert ranks[1]["MASTER_ADDR"] == "127.0.0.1" and ranks[1]["MASTER_PORT"] == "4711"
+    assert ranks[1]["TORCHELASTIC_RUN_ID"] == "job"
+
+
+@pytest.mark.parametrize("endpoint, address, port", [("127.0.0.1", "127.0.0.1", "29400"),
+                                                     ("[::1]:4711", "::1", "4711"), ("::1", "::1", "29400")])
+def test_endpoints(tmp_path, endpoint, address, port):
+    ranks = environments(tmp_path, "--nnodes=2", "--node-rank=1", "--rdzv-endpoint", endpoint)
+    assert (ranks[1]["MASTER_ADDR"], ranks[1]["MASTER_PORT"]) == (address, port)
+
+
+def test_rendezvous_from_the_environment(tmp_path):
+    ranks = environments(tmp_path, env={"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_RDZV_BACKEND": "c10d",
+                                        "PET_RDZV_ENDPOINT": "127.0.0.1:4711"})
+    assert ranks[1]["MASTER_PORT"] == "4711"
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--rdzv-backend=etcd-v2"], "--rdzv-backend: expected c10d or static, found 'etcd-v2'"),
+    (["--rdzv-endpoint=:4711"], "--rdzv-endpoint: expected HOST:PORT, found ':4711'"),
+    (["--rdzv-conf", "timeout=3"], "--rdzv-conf: the rendezvous has no settings here"),
+    (["-m"], "-m: trainrun starts programs, not Python modules"),
+    (["--role=x"], "--role=x: all ranks are of one role")])
+def test_what_torchrun_has_and_trainrun_does_not(flags, words):
+    status, _, err = trainrun(*flags, "true")
+    assert status == 2 and words in err, err
+
+
 def test_the_command_line_wins_over_the_environment(tmp_path):
     assert len(environments(tmp_path, "--nproc-per-node=1", env={"PET_NPROC_PER_NODE": "2"})) == 1
 

@@ -1,4 +1,5 @@
 """A rank that fails ends all others within 5 s, and is named; restarts; nothing is left."""
+import json
 import os
 import signal
 import time
@@ -41,6 +42,25 @@ def test_a_rank_s_status_passes_through(code, kind):
 def test_the_last_line_stands_in_where_none_says_error():
     _, _, err = trainrun(*sh("echo first >&2; printf 'Error: \\033[31mlast' >&2; exit 1"))
     assert err.splitlines()[-1].endswith("its last error line: Error:  [31mlast")
+
+
+STACK = ("Exception raised from check at shape.cpp:12 (most recent call first):",
+         "frame #0: c10::Error::Error() (0x7f in libc10.so)", "frame #9: clone (0x7f in libc.so.6)")
+
+
+def test_a_stack_is_no_error_line():
+    lines = ("terminate called after throwing an instance of 'c10::Error'", "  what():  bad shape", *STACK)
+    _, _, err = trainrun(*sh("".join(f'echo "{line}" >&2; ' for line in lines) + "exit 1"))
+    assert err.splitlines()[-1].endswith("its last error line: what():  bad shape")
+    lines = ("error[bug]: bad shape", *(f"error[bug]: {line}" for line in STACK))
+    _, _, err = trainrun(*sh("".join(f'echo "{line}" >&2; ' for line in lines) + "exit 1"))
+    assert err.splitlines()[-1].endswith("its last error line: error[bug]: bad shape")
+
+
+def test_an_error_file_is_quoted_without_its_stack(tmp_path):
+    (tmp_path / "error.json").write_text(json.dumps({"message": {"message": "\n".join(("bad shape", *STACK))}}))
+    _, _, err = trainrun(*sh(f"cp {tmp_path}/error.json $TORCHELASTIC_ERROR_FILE; exit 1"))
+    assert err.splitlines()[-1].endswith("; its error: bad shape")
 
 
 def test_a_rank_that_lost_its_peers_does_not_hide_the_cause():

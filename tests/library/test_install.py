@@ -64,6 +64,9 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
     shutil.copy(prefix / "share/brim/recipes/digits.toml", only_here)
     done = must_run(prefix / "bin/trainer", "--recipe", "only_here", "--config", "cpu", "--dry-run", cwd=tmp_path)
     assert "1,437 training" in done.stderr
+    for name in ("only_here", "recipes/only_here.toml"):
+        (tmp_path / "mine.toml").write_text(f'extends = "{name}"\n')
+        must_run(prefix / "bin/trainer", "recipe", "check", "--recipe", tmp_path / "mine.toml", cwd=prefix)
     assert "usage: trainrun" in must_run(prefix / "bin/trainrun", "--help").stdout
 
 
@@ -88,12 +91,54 @@ def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, t
     assert shapes == {"conv.weight": (16, 3, 3, 3), "conv.bias": (16,), "head.weight": (10, 256), "head.bias": (10,)}
 
 
+def commands_of(readme, start):
+    """The README's commands whose line starts so, as a shell takes them."""
+    lines = [line.split("  #")[0] for line in readme.read_text().splitlines() if line.startswith(start)]
+    assert lines, f"{readme}: no line starts with {start}"
+    return lines
+
+
+def test_the_readmes_commands_run_as_written(prefix, own_model, tmp_path):
+    short = "".join(f" {word}" for word in STEPS) + " --set train.steps=1 --output "
+    commands = [(tmp_path, line) for start in ("~/brim/bin/trainer --recipe examples", "examples/own_model/build/own_tr")
+                for line in commands_of(SOURCE / "README.md", start)]
+    commands += [(own_model, line) for start in ("~/brim/bin/trainer", "build/own_trainer")
+                 for line in commands_of(own_model / "README.md", start)]
+    assert len(commands) == 4
+    (tmp_path / "examples").symlink_to(prefix / "examples")
+    (tmp_path / "brim").symlink_to(prefix)
+    for i, (folder, line) in enumerate(commands):
+        must_run("sh", "-c", line + short + str(tmp_path / f"run{i}"), cwd=folder, HOME=str(tmp_path))
+        assert len(losses(tmp_path / f"run{i}")) == 1
+
+
+def test_a_library_that_the_program_has_inside_is_named_as_such(own_model):
+    done = run(own_model / "build/own_trainer", "recipe", "check", "--recipe", own_model / "recipe.toml")
+    assert done.returncode == 2 and "its names are taken" in done.stderr
+    assert "--set 'model.library=\"\"'" in done.stderr
+
+
+def test_the_schema_of_a_recipe_has_its_librarys_keys(prefix, own_model):
+    schema = json.loads(must_run(prefix / "bin/trainer", "recipe", "schema", "--recipe",
+                                 own_model / "recipe.toml").stdout)
+    model = schema["properties"]["model"]["properties"]
+    assert "own_net" in model["name"]["enum"] and model["width"] is not None
+    page = must_run(prefix / "bin/trainer", "recipe", "reference", "--recipe", own_model / "recipe.toml").stdout
+    assert '[model] with name = "own_net"' in page
+
+
 def test_ranks_of_a_library_and_of_a_linked_program(prefix, own_model, tmp_path):
     for name, program, recipe in (("loaded", prefix / "bin/trainer", own_model / "recipe.toml"),
                                   ("linked", own_model / "build/own_trainer", linked_recipe(own_model))):
         must_run(program, "--recipe", recipe, "--devices", "cpu,cpu", "--output", tmp_path / name, *STEPS,
                  "--set", "train.steps=3")
         assert len(losses(tmp_path / name)) == 3
+
+
+def test_layers_of_libtorch_warn_of_no_strides(prefix, own_model, tmp_path):
+    done = must_run(prefix / "bin/trainer", "--recipe", own_model / "recipe.toml", "--devices", "cpu,cpu", "--output",
+                    tmp_path / "run", "--set", "train.steps=2", "--set", "precision.channels_last=true")
+    assert "strides" not in done.stderr, done.stderr
 
 
 def test_a_dataset_of_ones_own(prefix, own_dataset, tmp_path):

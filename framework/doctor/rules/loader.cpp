@@ -12,7 +12,8 @@ namespace {
 std::string advice(const RunFacts& facts) {
   std::string words;
   const double ratio = *facts.wanted_per_s / std::max(*facts.given_per_s, 1e-9);
-  if (facts.workers && facts.cores) {
+  const bool has_idle_cores = !facts.load_per_core || !reached(*facts.load_per_core, kLoadPerCore);
+  if (facts.workers && facts.cores && has_idle_cores) {
     const int64_t now = std::max<int64_t>(*facts.workers, 1);
     const auto needed =
         static_cast<int64_t>(std::ceil(static_cast<double>(now) * std::min(ratio, 64.0)));

@@ -2,6 +2,21 @@
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
+namespace {
+
+/// Shares that follow a rank's speed are no help where it has more samples than the others, and a
+/// deterministic run refuses them.
+std::string straggler_advice(const RunFacts& facts) {
+  if (facts.balance == "throughput" || facts.is_deterministic) {
+    return "leave that device out (device.select), or look for what else runs on it";
+  }
+  if (facts.largest_share_ratio && reached(*facts.largest_share_ratio, kLargestShare)) {
+    return "even shares first: a batch.global that the number of ranks divides";
+  }
+  return "distributed.balance = \"throughput\"";
+}
+
+}  // namespace
 
 Outcome check_straggler(const RunFacts& facts) {
   if (facts.ranks && *facts.ranks < 2) return silent();
@@ -14,9 +29,7 @@ Outcome check_straggler(const RunFacts& facts) {
       *severity, 1 - 1 / *facts.slowest_rank_ratio,
       fmt::format("{} needs {:.2f} times as long as the median of the ranks, and all wait for it",
                   who, *facts.slowest_rank_ratio),
-      facts.balance == "throughput"
-          ? "leave that device out (device.select), or look for what else runs on it"
-          : "distributed.balance = \"throughput\"");
+      straggler_advice(facts));
 }
 
 }  // namespace brim::doctor

@@ -13,7 +13,9 @@ Outcome check_uneven_shards(const RunFacts& facts) {
       *severity, 1 - 1 / *facts.largest_share_ratio,
       fmt::format("the rank with most samples has {:.2f} times the mean",
                   *facts.largest_share_ratio),
-      "a batch.global that the number of ranks divides, or distributed.balance = \"cost\"");
+      facts.balance == "cost"
+          ? "a batch.global that the number of ranks divides"
+          : "a batch.global that the number of ranks divides, or distributed.balance = \"cost\"");
 }
 
 }  // namespace brim::doctor

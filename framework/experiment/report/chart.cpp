@@ -16,8 +16,9 @@ namespace {
 
 constexpr int kWidth = 1000;  // of the SVG's own coordinates
 constexpr int kHeight = 300;
-constexpr double kLogFrom = 100;  // highest over lowest
-constexpr double kPeak = 2.5;     // times the 98th percentile: cut off
+constexpr double kLogFrom = 100;       // highest over lowest
+constexpr double kPeak = 2.5;          // times the 98th percentile: cut off
+constexpr double kWorthCutting = 1.5;  // times what is left of the axis: less is shown whole
 
 using Buffer = std::string;
 
@@ -156,7 +157,7 @@ double without_peaks(const Chart& chart, double highest) {
   const auto at = static_cast<size_t>(0.98 * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   const double most = values[at] * kPeak;
-  return most > 0 ? std::min(highest, most) : highest;
+  return most > 0 && highest > kWorthCutting * most ? most : highest;
 }
 
 std::string legend_of(const Chart& chart) {
@@ -203,13 +204,8 @@ std::string draw(const Chart& chart) {
   }
   if (!(x.low <= x.high)) return "";
 
-  std::string note;
   const double highest = y.high;
   if (chart.cuts_peaks) y.high = without_peaks(chart, highest);
-  if (y.high < highest) {
-    note = fmt::format(R"(<p class="note">Peaks up to {} {} are cut off.</p>)",
-                       readable_number(highest), chart.unit);
-  }
   if (chart.from_zero) y.low = std::min(0.0, y.low);
   Axes axes;
   const bool is_from_start = x.low >= 0 && x.low < x.high / 5;  // nearly
@@ -220,6 +216,12 @@ std::string draw(const Chart& chart) {
     axes.y = log_axis(y.low, y.high);
   } else {
     axes.y = linear_axis(y.low, y.high, 4);
+  }
+
+  std::string note;
+  if (chart.cuts_peaks && axes.y.high < highest) {
+    note = fmt::format(R"(<p class="note">Peaks up to {} {} are cut off.</p>)",
+                       readable_number(highest), chart.unit);
   }
 
   const std::string unit =

@@ -5,6 +5,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <set>
@@ -131,6 +132,8 @@ void Profiler::begins(Phase phase) {
 void Profiler::start() {
   phase_.reset();  // it began outside
   memory_->start_history();
+  // Built for CUDA, Kineto asks for GPUs even where none is wanted, and prints that it found none.
+  if (device_.is_cpu()) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   kineto::prepareProfiler(what_to_record(), activities(device_));
   kineto::enableProfiler(
       what_to_record(), activities(device_),
@@ -160,8 +163,8 @@ void Profiler::write_trace() {
     log::warning("{}: the profile can't be written; is the disk full?", file_.string());
     return;
   }
-  log::info("profile of {} steps: {}; open it in https://ui.perfetto.dev or TensorBoard",
-            recorded_steps_, file_.string());
+  log::info("profile of {} step{}: {}; open it in https://ui.perfetto.dev or TensorBoard",
+            recorded_steps_, recorded_steps_ == 1 ? "" : "s", file_.string());
 }
 
 }  // namespace brim::train

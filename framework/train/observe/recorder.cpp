@@ -177,7 +177,7 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
   std::string line = fmt::format("epoch {}: evaluation", epoch + 1);
   for (const auto& [name, value] : metrics) {
     json["eval_" + name] = value;
-    line += fmt::format("  {} {:.4g}", name, value);
+    line += fmt::format("  {} {:.4g}", name, std::isnan(value) ? std::abs(value) : value);
     if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
   }
   metrics_.append(json);

@@ -53,8 +53,9 @@ at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceB
 Metrics Classification::metrics(const at::Tensor& sums) const {
   const double* sum = sums.const_data_ptr<double>();
   const double count = sum[3];
-  return {
-      {"loss", sum[0] / count}, {"top1", 100.0 * sum[1] / count}, {"top5", 100.0 * sum[2] / count}};
+  Metrics metrics = {{"loss", sum[0] / count}, {"top1", 100.0 * sum[1] / count}};
+  if (classes_ > 5) metrics.emplace_back("top5", 100.0 * sum[2] / count);
+  return metrics;
 }
 
 }  // namespace brim::train

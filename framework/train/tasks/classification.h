@@ -13,24 +13,26 @@ at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, dou
 
 class Classification final : public Task {
  public:
-  explicit Classification(double label_smoothing) : label_smoothing_(label_smoothing) {}
+  Classification(double label_smoothing, int64_t classes)
+      : label_smoothing_(label_smoothing), classes_(classes) {}
 
   at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5]
   at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
-  /// "loss", "top1", "top5"; accuracies in percent.
+  /// "loss", "top1" and, where there are more than five classes, "top5"; accuracies in percent.
   Metrics metrics(const at::Tensor& sums) const override;
   BestBy best_by() const override { return {"top1"}; }
 
  private:
   double label_smoothing_;
+  int64_t classes_;
 };
 
 struct ClassificationConfig final : TaskConfig {
   void fields(recipe::Fields& /*f*/) override {}
   bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kImages; }
   std::unique_ptr<Task> build(const TaskOptions& options) const override {
-    return std::make_unique<Classification>(options.label_smoothing);
+    return std::make_unique<Classification>(options.label_smoothing, options.input.classes);
   }
 };
 
