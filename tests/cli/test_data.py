@@ -61,15 +61,15 @@ def test_output_that_is_no_terminal_has_no_live_line(tmp_path):
 def test_top5_needs_more_than_five_classes(tmp_path, classes):
     image_folder(tmp_path / "images", classes=classes, images=2, size=(16, 16))
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\n[data.train]\npath = "images"\n'
-                      '[data.eval]\npath = "images"\n[data.augment]\nheight = 16\nwidth = 16\n[batch]\nglobal = 4\n'
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\nimage_size = 16\nresize = 16\n[data.train]\n'
+                      'path = "images"\n[data.eval]\npath = "images"\n[batch]\nglobal = 4\n'
                       '[optimizer]\nname = "sgd"\n[train]\nsteps = 1\n')
     done = trainer("--recipe", recipe, "--output", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert ("top5" in done.stderr) == (classes == 6), done.stderr
+    assert ("  top5 " in done.stderr) == (classes == 6), done.stderr
     assert ("eval_top5" in evaluations(tmp_path / "run")[-1]) == (classes == 6)
     said = trainer("eval", tmp_path / "run")
-    assert ("top5" in said.stdout) == (classes == 6), said.stdout
+    assert ("  top5 " in said.stdout) == (classes == 6), said.stdout
 
 
 def test_resized_images_are_close_to_pillows(tmp_path):

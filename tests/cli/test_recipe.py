@@ -121,8 +121,8 @@ def test_a_plateau_without_an_evaluation_set_is_warned_of(tmp_path):
         (tmp_path / "images" / label).mkdir(parents=True)
         Image.new("RGB", (32, 32)).save(tmp_path / "images" / label / "0.png")
     recipe = tmp_path / "flowers.toml"
-    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\n[data.train]\npath = "images"\n'
-                      '[data.augment]\nheight = 32\nwidth = 32\n[optimizer]\nname = "sgd"\n'
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "image_folder"\nimage_size = 32\nresize = 32\n[data.train]\n'
+                      'path = "images"\n[optimizer]\nname = "sgd"\n'
                       '[batch]\nglobal = 2\n[schedule]\nname = "plateau"\n')
     done = trainer("--dry-run", "--recipe", recipe)
     assert "there is no evaluation set" in done.stderr, done.stderr
