@@ -1,5 +1,6 @@
 #include "framework/checkpoint/store.h"
 
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,11 @@ namespace {
 
 constexpr std::string_view kStateName = "state.json";
 constexpr std::string_view kTensorEnding = ".safetensors";
+
+bool is_of_no_one_else(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.has_storage() && tensor.use_count() == 1 &&
+         tensor.storage().use_count() == 1;
+}
 
 }  // namespace
 
@@ -64,7 +70,7 @@ Store::~Store() {
   thread_.join();
 }
 
-void Store::save(const Snapshot& snapshot, bool is_best) {
+void Store::save(Snapshot snapshot, bool is_best) {
   wait();
   for (const auto& [stem, tensors] : snapshot.tensors) {
     if (!is_plain_name(stem)) {
@@ -74,8 +80,14 @@ void Store::save(const Snapshot& snapshot, bool is_best) {
   Work work = {{.step = snapshot.step, .tensors = {}, .state = {}},
                print_json(snapshot.state, std::string(kStateName)),
                is_best};
-  for (const auto& [stem, tensors] : snapshot.tensors) {
-    work.snapshot.tensors[stem] = copy_to_cpu(tensors);
+  for (auto& [stem, tensors] : snapshot.tensors) {
+    TensorMap& kept = work.snapshot.tensors[stem];
+    for (auto item = tensors.begin(); item != tensors.end();) {
+      const auto next = std::next(item);
+      if (is_of_no_one_else(item->second)) kept.insert(tensors.extract(item));
+      item = next;
+    }
+    kept.merge(copy_to_cpu(tensors));
   }
   {
     const std::lock_guard lock(mutex_);

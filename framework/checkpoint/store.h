@@ -41,9 +41,10 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   /// Waits until the snapshot before is on disk (so there is never more than one copy in memory),
-  /// copies the tensors, returns; a thread writes them. The tensors may change from then on.
-  /// Throws what the write before this one failed with: Error(kResource) for a full disk.
-  void save(const Snapshot& snapshot, bool is_best);
+  /// copies the tensors, returns; a thread writes them. The tensors may change from then on. Those
+  /// on the CPU that nothing but `snapshot` refers to are taken as they are. Throws what the write
+  /// before this one failed with: Error(kResource) for a full disk.
+  void save(Snapshot snapshot, bool is_best);
 
   /// Returns once everything saved is on disk; throws what its writing failed with.
   void wait();

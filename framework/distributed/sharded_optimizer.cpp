@@ -18,6 +18,8 @@ constexpr const char* kGather = "the gathering of the optimizer's state";
 /// What is as large travels from and to the parameter itself: gathered in a row first, all of that
 /// would take as much memory again as the parameters.
 constexpr int64_t kSentAlone = 1 << 20;
+/// Of the optimizer's state, where it is gathered.
+constexpr int64_t kPieceBytes = 16 << 20;
 
 /// A dense tensor's memory as one row.
 at::Tensor flat_view(const at::Tensor& tensor) {
@@ -263,23 +265,29 @@ optim::State ShardedOptimizer::whole_state() {
   for (const Kind& kind : parse_kinds(found == texts.end() ? std::string() : *found)) {
     for (size_t i = 0; i < shards_.size(); ++i) {
       const auto& [name, parameter] = parameters_[shards_[i].parameter];
-      at::Tensor part;
-      if (shards_[i].owner == group_->rank()) {
-        part = own.at(kind.name + "." + names_[i]);
-        part = kind.is_number ? part : flat_view(part);
-      } else {
-        part = kind.is_number ? at::empty({}, parameter.options().dtype(at::kFloat))
-                              : at::empty({tensors_[i].numel()}, parameter.options());
-      }
-      if (part.numel() > 0) group_->broadcast(part, kGather, shards_[i].owner);
-      if (!group_->is_first()) continue;
-      at::Tensor& into = whole[kind.name + "." + name];
+      const bool is_own = shards_[i].owner == group_->rank();
+      at::Tensor* into = group_->is_first() ? &whole[kind.name + "." + name] : nullptr;
+      const at::Tensor part = is_own ? own.at(kind.name + "." + names_[i]) : at::Tensor();
       if (kind.is_number) {
-        into = part.cpu();
+        const at::Tensor number =
+            is_own ? part : at::empty({}, parameter.options().dtype(at::kFloat));
+        group_->broadcast(number, kGather, shards_[i].owner);
+        if (into != nullptr) *into = number.cpu();
         continue;
       }
-      if (!into.defined()) into = at::empty_like(parameter, parameter.options().device(at::kCPU));
-      flat_view(rows_of(into, shards_[i])).copy_(part);
+      if (into != nullptr && !into->defined()) {
+        *into = at::empty_like(parameter, parameter.options().device(at::kCPU));
+      }
+      // In pieces: a rank that only passes a shard on needs no memory of its size.
+      const int64_t most = std::max<int64_t>(1, kPieceBytes / parameter.element_size());
+      for (int64_t first = 0; first < tensors_[i].numel(); first += most) {
+        const int64_t size = std::min(most, tensors_[i].numel() - first);
+        const at::Tensor piece = is_own ? flat_view(part).narrow(0, first, size)
+                                        : at::empty({size}, parameter.options());
+        group_->broadcast(piece, kGather, shards_[i].owner);
+        if (into == nullptr) continue;
+        flat_view(rows_of(*into, shards_[i])).narrow(0, first, size).copy_(piece);
+      }
     }
   }
   return whole;

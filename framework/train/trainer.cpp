@@ -163,9 +163,9 @@ void Trainer::save(bool is_best) {
   distributed::broadcast_buffers(group_, *parts_.model);
   require_finite_weights(*parts_.model, folder_);
   progress_.buckets = step_.buckets();
-  const checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
+  checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
   if (recorder_) recorder_->flush();
-  if (store_) store_->save(state, is_best);
+  if (store_) store_->save(std::move(state), is_best);
   save_times_.saved(progress_.step, progress_.evaluation_due);
   wishes_.checkpoint = false;
   step_.timeline().enter(Phase::kOther);
