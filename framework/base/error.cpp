@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -74,6 +75,9 @@ Error of_system(const std::system_error& error) {
   return {Exit::kResource, "{}", error.what()};
 }
 
+/// As if SIGPIPE, which is ignored, had ended the program: the reader of its output wants no more.
+constexpr int kReaderLeft = 128 + SIGPIPE;
+
 int report(const Error& error) {
   print_error(error);
   const auto status = static_cast<int>(error.status());
@@ -90,6 +94,7 @@ int run_program(int (*body)(int, char**), int argc, char** argv) {
   try {
     const int status = body(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      if (errno == EPIPE) return kReaderLeft;
       throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
     }
     return status;
@@ -98,6 +103,7 @@ int run_program(int (*body)(int, char**), int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report(Error(Exit::kResource, std::string("out of memory on the host")));
   } catch (const std::system_error& error) {
+    if (error.code() == std::errc::broken_pipe) return kReaderLeft;
     return report(of_system(error));
   } catch (const std::exception& error) {
     return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)", error.what()));

@@ -365,3 +365,11 @@ def test_a_result_that_cannot_be_written_is_an_error(command):
                             capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 5, result.stderr
     assert result.stderr == "error[resource]: standard output can't be written: No space left on device\n"
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"'{TRAINER}' recipe reference | head -n 1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], env=environment(), capture_output=True,
+                            text=True, timeout=LIMIT_S)
+    first, status = result.stdout.splitlines()
+    assert first == "# Keys of a recipe" and status in ("0", "141") and result.stderr == ""
