@@ -30,9 +30,10 @@ constexpr auto kNap = std::chrono::milliseconds(50);
 
 std::string memory_table(const experiment::RunData& run) {
   const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
-  return memory ? memory->table() : "";
+  return memory ? printable_lines(memory->table()) : "";
 }
 
+/// The diagnosis, with the proof where it is JSON.
 std::string report_on(const experiment::RunData& run, bool as_json,
                       const doctor::Proof* proof = nullptr) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
@@ -42,9 +43,7 @@ std::string report_on(const experiment::RunData& run, bool as_json,
     if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
-  std::string text = doctor::describe(diagnosis);
-  if (proof != nullptr) text += "proof    " + proof->sentence() + "\n";
-  return printable_lines(text);
+  return printable_lines(doctor::describe(diagnosis));
 }
 
 /// Until a stop is asked for: the diagnosis whenever it has changed, and where memory goes, which
@@ -101,7 +100,9 @@ int doctor_run(int argc, char** argv) {
   std::optional<doctor::Proof> proof;
   if (proves) proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
   fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr));
-  if (!as_json) fmt::print("{}", memory_table(reader.data()));
+  if (as_json) return 0;
+  fmt::print("{}", memory_table(reader.data()));
+  if (proof) fmt::print("proof    {}\n", printable(proof->sentence()));
   return 0;
 }
 

@@ -56,10 +56,11 @@ Address own_address(int socket) {
   return {host.data(), static_cast<uint16_t>(std::strtoul(port.data(), nullptr, 10))};
 }
 
-/// /tmp is everybody's: the folder in it must be ours alone.
-void make_own_folder(const fs::path& folder) {
+/// /tmp is everybody's: whoever else could write to the folder in it could name a store of theirs.
+bool is_in_tmp(const fs::path& folder) { return folder.parent_path() == "/tmp"; }
+
+void require_own_folder(const fs::path& folder) {
   struct stat status {};
-  ::mkdir(folder.c_str(), 0700);
   if (::lstat(folder.c_str(), &status) != 0) {
     throw Error(Exit::kDistributed, "{}: can't be made: {}", folder.string(), errno_text(errno));
   }
@@ -138,7 +139,10 @@ Listener listen_on(const std::string& address, uint16_t port) {
 }
 
 void write_meeting_file(const fs::path& file, const Address& address) {
-  if (file.parent_path().parent_path() == "/tmp") make_own_folder(file.parent_path());
+  if (const fs::path folder = file.parent_path(); is_in_tmp(folder)) {
+    ::mkdir(folder.c_str(), 0700);
+    require_own_folder(folder);
+  }
   try {
     write_file(file, fmt::format("brim-meeting-1 {} {} {} {} {}\n", address.host, address.port,
                                  host_name(), ::getpid(), start_time(::getpid()).value_or(0)));
@@ -154,6 +158,7 @@ Address read_meeting_file(const fs::path& file, std::chrono::milliseconds limit)
   while (std::chrono::steady_clock::now() < end) {
     std::error_code ignored;
     if (fs::is_regular_file(file, ignored)) {
+      if (is_in_tmp(file.parent_path())) require_own_folder(file.parent_path());
       const auto found = parse(read_file(file, Exit::kDistributed, kMostBytes));
       if (found && !is_left_behind(*found)) return found->address;
     }

@@ -17,9 +17,10 @@ enum class Objective { kMemory, kThroughput };
 struct Probe {
   int64_t size = 0;
   bool fits = false;
-  int64_t peak_bytes = 0;                       // where it fits
-  int64_t cap_bytes = 0;                        // what the peak may be
-  double step_s = 0;                            // of one micro-batch, where it fits
+  int64_t peak_bytes = 0;     // where it fits
+  int64_t cap_bytes = 0;      // what the peak may be
+  double step_s = 0;          // of one micro-batch, where it fits
+  bool is_disturbed = false;  // other processes used the cores: step_s is no measure
   std::optional<int64_t> predicted_bytes = {};  // the peak, from the probes before
 };
 

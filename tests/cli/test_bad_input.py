@@ -259,7 +259,7 @@ def test_a_pipe_in_place_of_metrics_is_refused(short_run, args, tmp_path):
     os.mkfifo(tmp_path / "run" / "metrics.jsonl")
     result = finished(args[0], tmp_path / "run", *args[1:], cwd=tmp_path)
     assert result.returncode == 5, (result.returncode, result.stderr)
-    assert "metrics.jsonl: expected a file" in result.stderr
+    assert "metrics.jsonl: expected a regular file, found a pipe" in result.stderr
 
 
 def finished(*args, cwd=None):

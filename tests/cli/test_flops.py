@@ -8,7 +8,7 @@ import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer import TRAINER, environment, trainer
+from trainer import TRAINER, environment, sets, trainer
 
 RECIPE = """
 [model]
@@ -120,7 +120,7 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(tmp_path, wo
 
 
 def test_the_summary_is_readable(tmp_path):
-    done = trainer("recipe", "show", "--recipe", recipe(tmp_path), "--summary")
+    done = trainer("recipe", "show", "--recipe", recipe(tmp_path), "--summary", *sets(precision__mode="fp32"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("parameters:  11,181,642 (11,181,642 trained)\n")
     assert "GFLOP a sample" in done.stdout and "layer1.0.conv1" in done.stdout

@@ -340,6 +340,7 @@ def test_a_rank_that_waits_for_a_stopped_one_ends_soon(tmp_path):
         first.send_signal(signal.SIGTERM)
         result = run.finish(first)
         second.kill()
+        second.wait()
         assert result.status in (6, 75), result.stderr
 
 

@@ -396,7 +396,8 @@ def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="resnet18", optimizer="sgd"))
     result = trainer("tune", "--recipe", recipe, *sets(data__height=1024, data__width=1024, data__eval_samples=0,
-                                                       batch__global=2, device__memory_gib=0.6))
+                                                       checkpoint__every_steps=100, batch__global=2,
+                                                       device__memory_gib=0.6))
     assert result.returncode == 5, result.stderr
     assert "most of it in" in result.stderr
     assert 'With train.recompute = ["*"] it fits' in result.stderr

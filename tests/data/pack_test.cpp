@@ -97,6 +97,20 @@ TEST_F(PackTest, EveryImageIsInOneShardWithItsLabelAndClassesAreMixed) {
   EXPECT_EQ(labels_of_first_shard.size(), 4);
 }
 
+TEST_F(PackTest, ShardsKeepTheNamesOfTheirClasses) {
+  pack(FakeImages(40), folder, {.samples = 16});
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  EXPECT_EQ(open_shards(folder.string(), {}, {})->class_names(), names);
+  EXPECT_EQ(open_shards((folder / "shard-{000000..000002}.tar").string(), {}, {})->class_names(),
+            names);
+  EXPECT_EQ(open_shards(folder.string(), 5, {})->class_names().back(), "4");
+  for (const char* other :
+       {"no JSON", "[]", R"({"classes": [1, 2, 3, 4]})", R"({"classes": {}})"}) {
+    write_file(folder / "pack.json", other);
+    EXPECT_EQ(open_shards(folder.string(), {}, {})->class_names().front(), "0") << other;
+  }
+}
+
 TEST_F(PackTest, TheStoredIndexIsTheOneThatTheShardHas) {
   pack(FakeImages(5), folder, {});
   const fs::path shard = folder / "shard-000000.tar";

@@ -240,4 +240,19 @@ PackProgress pack(const EncodedImages& images, const fs::path& folder, const Pac
   return Packer(images, folder, options, report).run();
 }
 
+std::vector<std::string> packed_class_names(const fs::path& folder) {
+  const fs::path path = folder / kDescription;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return {};
+  const auto json = nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes),
+                                          nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("classes") || !json["classes"].is_array()) return {};
+  std::vector<std::string> names;
+  for (const auto& name : json["classes"]) {
+    if (!name.is_string()) return {};
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
 }  // namespace brim::data

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "framework/data/sources/encoded_images.h"
 
@@ -37,5 +39,9 @@ struct PackProgress {
 PackProgress pack(const EncodedImages& images, const std::filesystem::path& folder,
                   const PackOptions& options,
                   const std::function<void(const PackProgress&)>& report = {});
+
+/// The names of the classes, by label, that pack() wrote beside its shards; empty where pack.json
+/// is missing or says something else.
+std::vector<std::string> packed_class_names(const std::filesystem::path& folder);
 
 }  // namespace brim::data

@@ -6,12 +6,22 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_files.h"
 #include "framework/data/shards/shard_list.h"
 #include "framework/data/shards/tar.h"
 
 namespace brim::data {
 namespace {
+
+/// Those that `trainer data pack` left with the shards, where they are files.
+std::vector<std::string> names_beside(const std::string& pattern) {
+  if (pattern.find("://") != std::string::npos) return {};
+  const std::filesystem::path path = pattern;
+  std::error_code ignored;
+  return packed_class_names(std::filesystem::is_directory(path, ignored) ? path
+                                                                         : path.parent_path());
+}
 
 class ShardedImages final : public EncodedImages {
  public:
@@ -33,10 +43,12 @@ class ShardedImages final : public EncodedImages {
     }
     classes_ = classes.value_or(greatest_label() + 1);
     if (greatest_label() >= classes_) refuse_label();
+    class_names_ = names_beside(pattern);
+    if (std::ssize(class_names_) != classes_) class_names_ = numbered_classes(classes_);
   }
 
   int64_t size() const override { return ends_.back(); }
-  std::vector<std::string> class_names() const override { return numbered_classes(classes_); }
+  std::vector<std::string> class_names() const override { return class_names_; }
   std::string name(int64_t index) const override {
     const auto [shard, sample] = locate(index);
     return fmt::format("{}: {}", files_.name(shard), printable(files_.index(shard).name(sample)));
@@ -85,6 +97,7 @@ class ShardedImages final : public EncodedImages {
   std::vector<int64_t> shards_;  // those with samples
   std::vector<int64_t> ends_;    // of each of them, in samples
   int64_t classes_ = 0;
+  std::vector<std::string> class_names_;
 };
 
 struct TrainShards {

@@ -32,8 +32,9 @@ MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
   const bool saves_between_steps =
       saves.enabled &&
       (saves.every_steps > 0 || saves.every_minutes > 0 || parts.eval_data != nullptr);
-  // Rank 0 writes the whole state, on the CPU from the steps' own memory.
-  if (saves_between_steps && parts.device.is_cpu() && parts.group->is_first()) {
+  // Rank 0 writes the whole state, on the CPU from the steps' own memory. All ranks leave that
+  // room: one size of micro-batch is everybody's.
+  if (saves_between_steps && parts.device.is_cpu()) {
     account.checkpoint_bytes =
         account.parameters_bytes + account.optimizer_bytes + account.ema_bytes;
   }

@@ -78,7 +78,8 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     const DataShape shape = shape_of(job);
     if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
     const tune::SearchOptions options = search_options(job, shape.samples, group->world());
-    Prober prober(job, device, group, memory, shape, options.largest);
+    const bool measures_speed = how.explains || job.batch.objective == tune::Objective::kThroughput;
+    Prober prober(job, device, group, memory, shape, options.largest, measures_speed);
     const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
     const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
@@ -150,7 +151,9 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
                         probe.fits ? bytes(probe.peak_bytes) : "", bytes(probe.cap_bytes),
                         probe.fits ? fmt::format("{:.4g}", tune::samples_per_s(probe)) : "",
                         probe.fits ? "yes" : "no");
-    if (probe.fits) fastest = std::max(fastest, tune::samples_per_s(probe));
+    if (probe.fits && !probe.is_disturbed) {
+      fastest = std::max(fastest, tune::samples_per_s(probe));
+    }
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
   const int64_t share = (*job.batch.global + world - 1) / world;
@@ -178,7 +181,7 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
         with.size, format_bytes(with.peak_bytes), format_bytes(without.peak_bytes),
         with.step_s / without.step_s);
   }
-  if (tune::samples_per_s(*chosen) < 0.97 * fastest) {
+  if (!chosen->is_disturbed && tune::samples_per_s(*chosen) < 0.97 * fastest) {
     text += fmt::format(
         "a smaller micro-batch is {:.0f} % faster: objective = \"throughput\" would take it\n",
         100.0 * (fastest / tune::samples_per_s(*chosen) - 1));

@@ -24,12 +24,13 @@ constexpr double kDisturbedShare = 0.1;  // … as threads waited for a core so 
 }  // namespace
 
 Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
-               device::Memory& memory, const DataShape& shape, int64_t share)
+               device::Memory& memory, const DataShape& shape, int64_t share, bool measures_speed)
     : job_(job),
       device_(device),
       group_(std::move(group)),
       memory_(memory),
       share_(share),
+      max_repeats_(measures_speed ? kMaxRepeats : 0),
       shape_(shape),
       probe_job_(job, shape_) {}
 
@@ -132,8 +133,8 @@ bool Prober::train(tune::Probe& probe) {
     const double seconds = now_s() - start_s;
     const double step_s = seconds / static_cast<double>(passes);
     probe.step_s = repeats == 0 ? step_s : std::min(probe.step_s, step_s);
-    const bool is_disturbed = machine.run_delay_s() - start_delay_s > kDisturbedShare * seconds;
-    if (i == 1 && repeats < kMaxRepeats && !all(!is_disturbed)) --i, ++repeats;
+    probe.is_disturbed = machine.run_delay_s() - start_delay_s > kDisturbedShare * seconds;
+    if (i == 1 && repeats < max_repeats_ && !all(!probe.is_disturbed)) --i, ++repeats;
   }
   const bool is_evaluated = !shape_.has_evaluation || step->try_evaluation_sums().has_value();
   memory_.synchronize();
@@ -143,8 +144,8 @@ bool Prober::train(tune::Probe& probe) {
 }
 
 tune::Probe Prober::agree(const tune::Probe& own) {
-  const nlohmann::json said = {own.fits, own.peak_bytes, own.cap_bytes, own.step_s,
-                               stop_requested()};
+  const nlohmann::json said = {own.fits,   own.peak_bytes,   own.cap_bytes,
+                               own.step_s, stop_requested(), own.is_disturbed};
   tune::Probe result = own;
   bool stops = false;
   for (const std::string& text : group_->all_gather(said.dump(), kProbeVote)) {
@@ -153,6 +154,7 @@ tune::Probe Prober::agree(const tune::Probe& own) {
     result.fits = result.fits && other[0].get<bool>();
     result.step_s = std::max(result.step_s, other[3].get<double>());
     stops = stops || other[4].get<bool>();
+    result.is_disturbed = result.is_disturbed || other[5].get<bool>();
     if (cap - peak < result.cap_bytes - result.peak_bytes) {
       result.cap_bytes = cap;
       result.peak_bytes = peak;

@@ -24,9 +24,10 @@ struct Recomputed {
 /// Every rank makes one and calls the same members in the same order.
 class Prober {
  public:
-  /// `share` is a rank's part of the global batch, at most. Throws what changing the job throws.
+  /// `share` is a rank's part of the global batch, at most. With `measures_speed`, steps whose time
+  /// other processes disturbed are repeated. Throws what changing the job throws.
   Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
-         device::Memory& memory, const DataShape& shape, int64_t share);
+         device::Memory& memory, const DataShape& shape, int64_t share, bool measures_speed);
 
   /// Of the rank that has the least memory left, with the longest time. Throws Error(kStopped)
   /// where a stop was asked for on any rank.
@@ -59,6 +60,7 @@ class Prober {
   std::shared_ptr<distributed::Group> group_;
   device::Memory& memory_;
   int64_t share_;
+  int max_repeats_;  // of a step
   DataShape shape_;
   ProbeJob probe_job_;
   MemoryAccount account_;  // of the last probe
