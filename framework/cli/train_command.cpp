@@ -182,6 +182,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   }
   if (!tuning && device.is_cpu()) keep_room_for_loading(job, parts, *memory);
   train::Trainer trainer(job, std::move(parts), state, folder, *memory);
+  if (!tuning) trainer.leave_room_for_checkpoint();
   if (profile) trainer.profile(*profile);
   before_training.reset();
   const Exit status = trainer.run();

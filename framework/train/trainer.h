@@ -28,6 +28,9 @@ class Trainer {
   Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder,
           device::Memory& memory);
 
+  /// As TrainingStep's, before run().
+  void leave_room_for_checkpoint() { step_.leave_room_for_checkpoint(); }
+
   /// A trace of these steps goes into the run's folder, a file of each rank's own. Before run().
   void profile(ProfileSteps steps);
 

@@ -76,7 +76,9 @@ std::optional<TakenStep> TrainingStep::try_once() {
 
 /// The first step tells which modules hold the memory.
 std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
-  checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
+  if (leaves_checkpoint_room_) {
+    checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
+  }
   const ModuleMemory watch(*parts_.model, parts_.device);
   try {
     auto gradients = accumulate();

@@ -47,6 +47,9 @@ class TrainingStep {
   /// From now on what only the step can see goes there: where the first one's memory went, since
   /// when ranks wait, gradients in histograms.
   void record_with(Recorder& recorder) { recorder_ = &recorder; }
+  /// The first step then has no more memory than later ones, beside which a checkpoint's copy may
+  /// lie. Not for a size that the tuner has found so.
+  void leave_room_for_checkpoint() { leaves_checkpoint_room_ = true; }
 
   /// Takes the next step; never waits for the device. Where memory runs out on any rank, the step
   /// is taken again in smaller micro-batches. nullopt where a stop is asked for while any rank
@@ -118,7 +121,8 @@ class TrainingStep {
   std::string shortage_;              // what a step that ran out of memory said
   std::vector<ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;        // of a step that went to its end
-  at::Tensor checkpoint_room_;        // in the first step, for the copy that lies beside later ones
+  bool leaves_checkpoint_room_ = false;
+  at::Tensor checkpoint_room_;  // in the first step, for the copy that lies beside later ones
 };
 
 }  // namespace brim::train

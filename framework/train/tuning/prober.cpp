@@ -109,6 +109,7 @@ bool Prober::train(tune::Probe& probe) {
   std::optional<TrainingStep> step;
   try {
     step.emplace(job_, *parts, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
+    step->leave_room_for_checkpoint();
   } catch (const c10::OutOfMemoryError&) {  // buckets of gradients
     is_built = false;
   }
