@@ -104,6 +104,7 @@ def test_a_store_of_several_machines_listens_where_it_is_told(run, tmp_path, por
     loopback = {"0100007F", "00000000000000000000000001000000"}
     assert listening_addresses(port) and listening_addresses(port) <= loopback, listening_addresses(port)
     rank.kill()
+    rank.wait()
 
 
 def test_a_store_s_answer_is_shown_without_control_characters(run, tmp_path, port):
@@ -118,6 +119,7 @@ time.sleep(600)"""
     wait_until(lambda: listening_addresses(port) or server.poll() is not None, "the stranger's port")
     result = run.finish(run.start_rank(1, 2, command, by_port(port)))
     server.kill()
+    server.wait()
     assert result.status == 6
     assert "\x1b" not in result.stderr and "2\\x1b[2J" in result.stderr, result.stderr
 

@@ -308,8 +308,7 @@ TEST_F(RecipeLayers, MissingNameListsWhatThereIs) {
 TEST_F(RecipeLayers, AFolderIsNoRecipe) {
   fs::create_directories("folder");
   EXPECT_EQ(errors("folder"), "folder: expected a regular file, found a folder");
-  EXPECT_THAT(errors("/dev/null"),
-              HasSubstr("/dev/null: expected a regular file, found a device"));
+  EXPECT_THAT(errors("/dev/null"), HasSubstr("/dev/null: expected a regular file, found a device"));
 }
 
 TEST_F(RecipeLayers, HugeAndUnreadableFilesAreRefused) {
