@@ -122,35 +122,30 @@ TEST(ImageTest, GiganticImagesAreRefusedBeforeAllocation) {
   EXPECT_NE(error_of(with_jpeg_size(jpeg(8, 8), 0, 8)), "no error");
 }
 
-TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
-  Bytes bytes = jpeg(16, 16, true);
-  // Repeats the first scan, which decodes to the same whatever came before it.
+/// A progressive file with its first scan `more` times more often, which decodes to the same
+/// whatever came before it.
+Bytes with_more_scans(const Bytes& bytes, int more) {
   size_t begin = 0;
   while (bytes[begin] != 0xff || bytes[begin + 1] != 0xda) ++begin;
   size_t end = begin + 2;
   while (bytes[end] != 0xff || bytes[end + 1] == 0) ++end;
-  const Bytes scan(bytes.begin() + static_cast<long>(begin),
-                   bytes.begin() + static_cast<long>(end));
+  const auto first = bytes.begin() + static_cast<long>(begin);
+  const auto last = bytes.begin() + static_cast<long>(end);
+  Bytes result(bytes.begin(), last);
+  for (int i = 0; i < more; ++i) result.insert(result.end(), first, last);
+  result.insert(result.end(), last, bytes.end());
+  return result;
+}
+
+TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
+  const Bytes bytes = jpeg(16, 16, true);
   EXPECT_EQ(error_of(bytes), "no error");
-  for (int i = 0; i < 600; ++i) {
-    bytes.insert(bytes.begin() + static_cast<long>(end), scan.begin(), scan.end());
-  }
-  EXPECT_EQ(error_of(bytes),
+  EXPECT_EQ(error_of(with_more_scans(bytes, 600)),
             "x: damaged or unsupported JPEG: more than 500 scans, of 16 x 16 pixels each");
 }
 
 TEST(ImageTest, ScansOfALargeImageAreBounded) {
-  Bytes bytes = jpeg(2500, 2500, true);
-  size_t begin = 0;
-  while (bytes[begin] != 0xff || bytes[begin + 1] != 0xda) ++begin;
-  size_t end = begin + 2;
-  while (bytes[end] != 0xff || bytes[end + 1] == 0) ++end;
-  const Bytes scan(bytes.begin() + static_cast<long>(begin),
-                   bytes.begin() + static_cast<long>(end));
-  Bytes bomb(bytes.begin(), bytes.begin() + static_cast<long>(end));
-  for (int i = 0; i < 330; ++i) bomb.insert(bomb.end(), scan.begin(), scan.end());
-  bomb.insert(bomb.end(), bytes.begin() + static_cast<long>(end), bytes.end());
-  EXPECT_EQ(error_of(bomb),
+  EXPECT_EQ(error_of(with_more_scans(jpeg(2500, 2500, true), 330)),
             "x: damaged or unsupported JPEG: more than 320 scans, of 2500 x 2500 pixels each");
 }
 
