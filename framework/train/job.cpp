@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/base/printable.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
@@ -251,15 +252,7 @@ void check_run_name(const std::string& name) {
     throw Error(Exit::kRecipe, "[run] name: expected at most {} bytes, found {}", kMaxBytes,
                 name.size());
   }
-  // Of UTF-8 too: U+0080 to U+009F are C2 80 to C2 9F.
-  bool has_control = false;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(name[i]);
-    const bool is_c1 =
-        byte == 0xC2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xA0;
-    has_control = has_control || byte < 0x20 || byte == 0x7F || is_c1;
-  }
-  if (has_control || name.find('/') != std::string::npos || name.starts_with('.')) {
+  if (printable(name) != name || name.find('/') != std::string::npos || name.starts_with('.')) {
     throw Error(Exit::kRecipe,
                 "[run] name = {}: expected a plain folder name without '/', control characters or "
                 "a leading dot",
