@@ -223,7 +223,7 @@ int64_t Loader::skipped() const {
 /// Notes that a sample is left out. Returns a failure where they have become too many.
 std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) {
   const std::lock_guard lock(mutex_);
-  if (!skipped_.insert(sample).second) return std::nullopt;
+  const bool is_new = skipped_.insert(sample).second;
   const auto count = static_cast<int64_t>(skipped_.size());
   if (count > options_.max_skipped) {
     return Failure{failure.index, failure.status,
@@ -231,7 +231,7 @@ std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failu
                                "allows {}",
                                failure.message, count, options_.max_skipped)};
   }
-  unreported_.push_back("skipped: " + failure.message);
+  if (is_new) unreported_.push_back("skipped: " + failure.message);
   return std::nullopt;
 }
 
