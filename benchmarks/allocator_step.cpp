@@ -16,7 +16,7 @@
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameter_groups.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 #include "models/register.h"
 
 namespace brim {
@@ -28,12 +28,12 @@ double median_step_s(int64_t steps, int64_t batch) {
   models::register_all();
   optim::register_optimizers();
   recipe::Slot<nn::ModelConfig> config("resnet50");
-  config.part();
+  config.component();
   const auto model = config->build({.channels = 3, .height = 224, .width = 224, .classes = 1000});
   nn::use_channels_last(*model);
   model->train();
   recipe::Slot<optim::OptimizerConfig> sgd("sgd");
-  sgd.part();
+  sgd.component();
   const auto optimizer = sgd->build(optim::decay_groups(model->named_parameters().pairs(), 1e-4));
   const at::Tensor images =
       at::randn({batch, 3, 224, 224}).contiguous(at::MemoryFormat::ChannelsLast);

@@ -192,7 +192,7 @@ void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t
            }});
 }
 
-/// As in a block of a transformer: x goes on, and the norm goes into a product that reads `type`.
+/// As in a block of a transformer: x continues, and the norm goes into a product that reads `type`.
 void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_branch) {
   const std::string operation = has_branch ? "add, layer norm" : "layer norm";
   if (!is_wanted(operation)) return;

@@ -11,7 +11,7 @@ import tempfile
 
 from programs import SOURCE, TRAINER, brim, options, peer, tcmalloc
 
-further = collections.defaultdict(list)  # figures of a peer's variants, to be shown beside the best one
+further = collections.defaultdict(list)  # values of a peer's variants, to be shown beside the best one
 
 # Words of peers/step.py, what benchmarks/step.toml is to be changed to for the same, and how many
 # steps are measured (None: --steps).
@@ -50,10 +50,10 @@ def step_brim(name, *sets):
     return statistics.median(line["step_s"] for line in lines[step_counts(name)[1]:])
 
 
-def step_peer(name, script, *words, figure="step_s", **more):
+def step_peer(name, script, *words, value="step_s", **more):
     measured, skipped = step_counts(name)
     return peer(script, *STEPS[name][0], "--device", options.device, "--steps", measured, "--warmup", skipped,
-                *words, **more)[figure]
+                *words, **more)[value]
 
 
 def step_expert(name):
@@ -125,7 +125,7 @@ CPU = {
     **step_benchmarks(STEP_WORKS),
     **{f"{name}_memory": (GROWTH.format(kind), "PyTorch, same settings", target,
                           functools.partial(growth_brim, name),
-                          functools.partial(step_peer, name, "step.py", "--mode", "plain", figure="growth_bytes"))
+                          functools.partial(step_peer, name, "step.py", "--mode", "plain", value="growth_bytes"))
        for name, kind, target in (("resnet50", "bf16", "≥ 1.25×"), ("resnet50_fp32", "fp32", "none"))},
     **{f"deterministic_{name}": (STEP_WORKS[name][0] + ", run.deterministic = true", "the same without", "none",
                                  functools.partial(step_brim, name, "run.deterministic=true"),

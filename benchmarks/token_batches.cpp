@@ -5,7 +5,7 @@
 // MIB (1024): size of the file, made in the temporary folder and so in the page cache; LENGTH
 // (1024): tokens of a row; BATCH (64): rows. Counted in GB/s (10^9 bytes) are the bytes of the
 // batches, which hold int32: 4 a token, whatever the file has. Loader and copy run in turn, and the
-// figures are medians. --json: uint16 tokens and all cores alone, as one line of seconds per GB.
+// values are medians. --json: uint16 tokens and all cores alone, as one line of seconds per GB.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>

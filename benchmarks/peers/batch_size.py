@@ -37,7 +37,7 @@ def parse_arguments():
 
 
 def preload_cap(cap_gib):
-    """This program anew, under the cap."""
+    """This program again, under the cap."""
     library = pathlib.Path(tempfile.gettempdir()) / f"cap_tensors_{os.getuid()}.so"
     source = pathlib.Path(__file__).with_name("cap_tensors.cpp")
     subprocess.run(["c++", "-std=c++17", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

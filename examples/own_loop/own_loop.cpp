@@ -40,13 +40,14 @@ constexpr const char* kJob = R"(
 )";
 
 int run(int argc, char** argv) {
-  cli::register_parts();
+  cli::register_components();
   recipe::registry<nn::ModelConfig>().add<NetConfig>("net", "two linear layers");
   train::JobConfig job = train::read_job(recipe::parse(kJob, "own_loop's job"));
 
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
-  train::Parts parts = train::build_parts(job, device, distributed::Group::alone());
+  train::TrainingComponents parts =
+      train::build_components(job, device, distributed::Group::alone());
   train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, *memory);
   const auto loss = [&] { return parts.task->metrics(step.evaluation_sums().cpu())[0].second; };
   const double before = loss();

@@ -1,4 +1,4 @@
-// A task of your own: what is learned, and by which figures it is judged.
+// A task of your own: what is learned, and by which metrics it is judged.
 
 #include <ATen/ATen.h>
 
@@ -31,7 +31,7 @@ class Margin final : public brim::train::Task {
     const double* sum = sums.const_data_ptr<double>();
     return {{"loss", sum[0] / sum[2]}, {"top1", 100 * sum[1] / sum[2]}};
   }
-  brim::train::BestBy best_by() const override { return {.figure = "top1"}; }
+  brim::train::BestBy best_by() const override { return {.metric = "top1"}; }
 
  private:
   double margin_;

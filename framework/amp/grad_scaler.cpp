@@ -20,7 +20,8 @@ constexpr double kMaxScale = 1e38;  // it is a float32, and grows from there
 }  // namespace
 
 void GradScalerConfig::fields(recipe::Fields& f) {
-  f.value("initial_scale", initial_scale, "factor on the loss in the first step",
+  f.renamed("initial_scale", "init_scale");
+  f.value("init_scale", init_scale, "factor on the loss in the first step",
           {.low = 0, .high = kMaxScale, .low_open = true});
   f.value("growth_factor", growth_factor, "factor on the scale after growth_interval good steps",
           recipe::above(1));
@@ -28,7 +29,8 @@ void GradScalerConfig::fields(recipe::Fields& f) {
           {.low = 0, .high = 1, .low_open = true, .high_open = true});
   f.value("growth_interval", growth_interval, "good steps in a row before the scale grows",
           recipe::at_least(1));
-  f.value("minimum_scale", minimum_scale, "the scale never falls under this",
+  f.renamed("minimum_scale", "min_scale");
+  f.value("min_scale", min_scale, "the scale never falls under this",
           {.low = 0, .high = kMaxScale, .low_open = true});
 }
 
@@ -45,13 +47,13 @@ void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
 GradScaler::GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled,
                        Agree agree)
     : config_(config), enabled_(enabled), agree_(std::move(agree)) {
-  if (config.initial_scale < config.minimum_scale) {
+  if (config.init_scale < config.min_scale) {
     throw Error(Exit::kRecipe, "the initial loss scale {} is under the minimum scale {}",
-                config.initial_scale, config.minimum_scale);
+                config.init_scale, config.min_scale);
   }
   if (!enabled) return;
   const auto options = at::TensorOptions().device(device).dtype(at::kFloat);
-  scale_ = at::full({}, config.initial_scale, options);
+  scale_ = at::full({}, config.init_scale, options);
   growth_tracker_ = at::zeros({}, options.dtype(at::kInt));
   found_inf_ = at::zeros({}, options);
   one_ = at::ones({}, options);
@@ -108,7 +110,7 @@ void GradScaler::update() {
   }
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, config_.growth_factor,
                          config_.backoff_factor, config_.growth_interval);
-  scale_.clamp_min_(config_.minimum_scale);
+  scale_.clamp_min_(config_.min_scale);
   stage_ = Stage::kReady;
 }
 

@@ -20,11 +20,11 @@
 namespace brim::amp {
 
 struct GradScalerConfig {
-  double initial_scale = 65536.0;
+  double init_scale = 65536.0;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
-  double minimum_scale = 1.0;
+  double min_scale = 1.0;
 
   void fields(recipe::Fields& f);
   bool operator==(const GradScalerConfig&) const = default;

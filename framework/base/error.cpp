@@ -48,8 +48,8 @@ void print_error(const Error& error) {
   log::live("");
   std::istringstream lines(error.what());
   for (std::string line; std::getline(lines, line);) {
-    log::write_plain(
-        fmt::format("error[{}]: {}\n", exit_name(error.status()), printable_lines(line)));
+    log::write_plain(fmt::format("{} {}\n", log::in_red(fmt::format("error[{}]:", error.kind())),
+                                 printable_lines(line)));
   }
 }
 
@@ -64,7 +64,7 @@ void fill_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
-/// What the system refuses where nobody expected it: most often a thread, or room for the output.
+/// What the system refuses where no one expected it: most often a thread, or room for the output.
 Error of_system(const std::system_error& error) {
   if (error.code() == std::errc::resource_unavailable_try_again) {
     return {Exit::kResource,
@@ -82,8 +82,7 @@ int report(const Error& error) {
   print_error(error);
   const auto status = static_cast<int>(error.status());
   if (*error.what() == '\0') return status;  // another rank's: whoever threw it has seen to it
-  write_torchelastic_error(fmt::format("error[{}]: {}", exit_name(error.status()), error.what()),
-                           status);
+  write_torchelastic_error(fmt::format("error[{}]: {}", error.kind(), error.what()), status);
   return status;
 }
 

@@ -24,23 +24,39 @@ enum class Exit : int {
   kStopped = 75,
 };
 
-/// The word in `error[word]: …`.
+/// "recipe" for kRecipe, and so on.
 std::string_view exit_name(Exit status);
 
 /// An error with its exit status. what() is the message without the `error[…]: ` prefix; it may
 /// hold several lines, one problem each.
 class Error : public std::runtime_error {
  public:
-  Error(Exit status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Error(Exit status, const std::string& message)
+      : std::runtime_error(message), kind_(exit_name(status)), status_(status) {}
 
   template <class... Args>
   Error(Exit status, fmt::format_string<Args...> format, Args&&... args)
       : Error(status, fmt::format(format, std::forward<Args>(args)...)) {}
 
   Exit status() const { return status_; }
+  /// The word in `error[word]: …`.
+  std::string_view kind() const { return kind_; }
+
+ protected:
+  std::string_view kind_;
 
  private:
   Exit status_;
+};
+
+/// A wrong command line: leaves with the status of a wrong recipe, and is labelled error[usage].
+class UsageError : public Error {
+ public:
+  template <class... Args>
+  explicit UsageError(fmt::format_string<Args...> format, Args&&... args)
+      : Error(Exit::kRecipe, fmt::format(format, std::forward<Args>(args)...)) {
+    kind_ = "usage";
+  }
 };
 
 /// "No space left on device" for the current errno or the one given.

@@ -13,11 +13,12 @@
 #include <system_error>
 #include <vector>
 
+#include "framework/base/temporaries.h"
+
 namespace brim {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kTemporary = ".tmp.";  // then the process that writes
 constexpr size_t kDigestPiece = size_t{1} << 18;
 
 [[noreturn]] void throw_file_error(Exit status, std::string_view action, const fs::path& path,
@@ -38,6 +39,26 @@ int open_regular(const fs::path& path, Exit status, struct stat& info) {
   return fd;
 }
 
+/// Makes a file and locks it for as long as it is open. Below 0: see errno; EEXIST where another
+/// process has a file of that name.
+int create_locked(const fs::path& path) {
+  constexpr int kTries = 100;
+  for (int i = 0;; ++i) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) {
+      const int code = errno;
+      if (code == EEXIST && remove_if_stale(path)) continue;
+      errno = code;
+      return fd;
+    }
+    while (::flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    struct stat info {};
+    if (i == kTries || ::fstat(fd, &info) != 0 || info.st_nlink > 0) return fd;
+    ::close(fd);  // removed as stale before it was locked
+  }
+}
+
 std::string hex(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -45,16 +66,22 @@ std::string hex(XXH128_hash_t hash) {
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
-  temporary_ = path_;
-  temporary_ += fmt::format("{}{}", kTemporary, ::getpid());
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw_file_error(Exit::kResource, "create", temporary_, errno);
+  constexpr int kTries = 100;
+  for (int i = 0; fd_ < 0; ++i) {
+    temporary_ = path_;
+    temporary_ += fmt::format("{}{}", kTemporaryMark, ::getpid());
+    if (i > 0) temporary_ += fmt::format(".{}", i);  // another machine has that number, too
+    fd_ = create_locked(temporary_);
+    if (fd_ < 0 && (errno != EEXIST || i == kTries)) {
+      throw_file_error(Exit::kResource, "create", temporary_, errno);
+    }
+  }
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
-  ::close(fd_);
   ::unlink(temporary_.c_str());
+  ::close(fd_);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -63,6 +90,16 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_file_error(Exit::kResource, "write", temporary_, errno);
     bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error(Exit::kResource, "write", temporary_, errno);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
   }
 }
 
@@ -84,20 +121,6 @@ FileLock::FileLock(const fs::path& path, const std::string& taken)
   if (file_.get() < 0) throw_file_error(Exit::kResource, "create", path, errno);
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw Error(Exit::kResource, taken);
-  }
-}
-
-void remove_temporaries(const fs::path& path) {
-  const std::string prefix = path.filename().native() + std::string(kTemporary);
-  std::error_code code;
-  for (fs::directory_iterator item(path.parent_path(), code), end; !code && item != end;
-       item.increment(code)) {
-    const std::string name = item->path().filename();
-    if (!name.starts_with(prefix)) continue;
-    const std::string_view process = std::string_view(name).substr(prefix.size());
-    if (!process.empty() && process.find_first_not_of("0123456789") == std::string_view::npos) {
-      ::unlink(item->path().c_str());
-    }
   }
 }
 

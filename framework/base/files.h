@@ -19,6 +19,8 @@
 namespace brim {
 
 /// Writes a file that appears under `path` only by commit(); without it the temporary is removed.
+/// The temporary is locked, so that others can tell it from one that a killed process left
+/// (temporaries.h).
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -28,6 +30,8 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  /// From this byte of the file on, wherever write() stands.
+  void write_at(int64_t offset, std::span<const std::byte> bytes);
   /// fsync, rename over `path`, fsync of the folder.
   void commit();
 
@@ -41,7 +45,7 @@ class AtomicFile {
 class FileLock {
  public:
   /// Throws Error(kResource, taken) where another process holds it. File systems without locks
-  /// refuse nobody.
+  /// refuse no one.
   FileLock(const std::filesystem::path& path, const std::string& taken);
 
  private:
@@ -69,10 +73,6 @@ std::string_view file_kind(mode_t mode);
 
 /// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
 std::filesystem::path cache_folder(std::string_view name);
-
-/// Removes what killed processes left of writing `path` by AtomicFile. The caller holds the lock
-/// of whoever may write it.
-void remove_temporaries(const std::filesystem::path& path);
 
 /// Makes a folder and its parents.
 void make_folder(const std::filesystem::path& path);

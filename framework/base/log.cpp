@@ -27,14 +27,28 @@ void write_all(std::string_view text) {
   }
 }
 
+bool has_colours() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return is_terminal() && (no_color == nullptr || *no_color == '\0');
+}
+
+constexpr const char* kBoldRed = "\x1b[1;31m";
+constexpr const char* kBoldYellow = "\x1b[1;33m";
+constexpr const char* kPlain = "\x1b[0m";
+
+std::string in_colour(std::string_view text, const char* colour) {
+  return has_colours() ? fmt::format("{}{}{}", colour, text, kPlain) : std::string(text);
+}
+
 }  // namespace
 
 void write(Level level, const std::string& message) {
   std::lock_guard lock(mutex);
   if (only_warnings && level == Level::kInfo) return;
   const char* clear = live_line.empty() ? "" : kClearLine;
-  const char* prefix = level == Level::kWarning ? "brim: warning: " : "brim: ";
-  write_all(fmt::format("{}{}{}\n{}", clear, prefix, printable_lines(message), live_line));
+  const std::string label =
+      level == Level::kWarning ? in_colour("warning:", kBoldYellow) + " " : std::string();
+  write_all(fmt::format("{}brim: {}{}\n{}", clear, label, printable_lines(message), live_line));
 }
 
 void write_plain(std::string_view text) {
@@ -59,5 +73,7 @@ bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
 }
+
+std::string in_red(std::string_view text) { return in_colour(text, kBoldRed); }
 
 }  // namespace brim::log

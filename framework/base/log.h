@@ -38,4 +38,8 @@ void live(const std::string& text);
 /// True when stderr is a terminal that can show a live line.
 bool is_terminal();
 
+/// `text` in bold red where stderr is a terminal and NO_COLOR (no-color.org) is not set; else as it
+/// is.
+std::string in_red(std::string_view text);
+
 }  // namespace brim::log

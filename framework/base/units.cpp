@@ -65,6 +65,28 @@ std::string format_count(int64_t count) {
   return digits;
 }
 
+std::string format_plural(int64_t count, std::string_view noun, std::string_view plural) {
+  if (count == 1) return fmt::format("1 {}", noun);
+  return plural.empty() ? fmt::format("{} {}s", format_count(count), noun)
+                        : fmt::format("{} {}", format_count(count), plural);
+}
+
+std::string format_number(double value) {
+  if (!std::isfinite(value)) return fmt::format("{}", std::isnan(value) ? std::abs(value) : value);
+  if (value == 0) return "0";
+  const double size = std::abs(value);
+  if (size >= 9999.5 && size < 1e15) return format_count(std::llround(value));
+  if (size >= 1e15 || size < 1e-6) return fmt::format("{:.4g}", value);
+  // As many decimals as leave four significant digits, less the zeros at their end.
+  const int decimals = std::max(0, 3 - static_cast<int>(std::floor(std::log10(size))));
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (decimals > 0) {
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') text.pop_back();
+  }
+  return text;
+}
+
 std::string timestamp() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};

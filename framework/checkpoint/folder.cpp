@@ -6,6 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/temporaries.h"
 #include "framework/checkpoint/json.h"
 #include "framework/checkpoint/manifest.h"
 
@@ -16,6 +17,7 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kReplaced = ".old";
+constexpr std::string_view kSpool = "spool-";
 constexpr std::string_view kLatest = "latest";
 constexpr std::string_view kBest = "best";
 
@@ -104,6 +106,15 @@ struct RemovedAtEnd {
   }
 };
 
+/// What a killed writer has spooled.
+void remove_spooled(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator item(folder, code), end; !code && item != end; item.increment(code)) {
+    std::error_code ignored;
+    if (item->path().filename().native().starts_with(kSpool)) fs::remove(item->path(), ignored);
+  }
+}
+
 void verify(const fs::path& checkpoint) { verify_files(checkpoint, read_manifest(checkpoint)); }
 
 /// The folder, made where it isn't there.
@@ -113,6 +124,10 @@ const fs::path& made(const fs::path& folder) {
 }
 
 }  // namespace
+
+fs::path spool_path(const fs::path& folder, const std::string& file) {
+  return folder / (std::string(kSpool) + file);
+}
 
 std::vector<Listed> list_checkpoints(const fs::path& folder) {
   std::vector<fs::path> paths = find_folders(folder, "");
@@ -182,6 +197,7 @@ FolderWriter::FolderWriter(fs::path folder, int64_t keep)
 
 void FolderWriter::clean_up() const {
   for (const fs::path& path : find_folders(folder_, kTemporary)) remove_folder(path);
+  remove_spooled(folder_);
   for (const std::string_view pointer : {kLatest, kBest}) remove_temporaries(folder_ / pointer);
   for (const fs::path& path : find_folders(folder_, kReplaced)) {
     const fs::path original = path.parent_path() / path.stem();

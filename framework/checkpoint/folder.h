@@ -1,10 +1,11 @@
 // A run's folder of checkpoints as it lies on disk; what is in a checkpoint's files is store.h's.
 //
 //   step-00001000/       a checkpoint: its files, and manifest.json written last
-//   step-00001000.tmp/   one that is being written or removed: never read, cleaned by the next
-//   writer step-00001000.old/   for the instant in which a checkpoint of the same step takes its
-//   place latest, best         small files holding the name of a checkpoint lock held by the
-//   process that writes here, empty
+//   step-00001000.tmp/   being written or removed: never read, removed by the next writer
+//   step-00001000.old/   while a checkpoint of the same step replaces it
+//   spool-….safetensors  a file of the next checkpoint, written ahead of it; removed likewise
+//   latest, best         small files holding the name of a checkpoint
+//   lock                 empty; held by the process that writes here
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,9 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 /// The checkpoint that `best` names, unverified. None if there is no best yet; Error(kCheckpoint)
 /// if `best` is damaged or names one that is gone.
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& folder);
+
+/// Where a file of the next checkpoint is written before its folder is there.
+std::filesystem::path spool_path(const std::filesystem::path& folder, const std::string& file);
 
 /// The one writer of a folder. Survives being killed at any moment: the folder then holds what it
 /// held before, or the new checkpoint whole. Not thread-safe.

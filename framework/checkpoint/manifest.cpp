@@ -25,7 +25,7 @@ constexpr std::string_view kAdvice = "use another checkpoint, or remove this one
   throw Error(Exit::kCheckpoint, "{}: not a whole manifest: {}; {}", where, reason, kAdvice);
 }
 
-/// Takes an object apart, key by key; a key that nobody took is one too many.
+/// Takes an object apart, key by key; a key that no one took is one too many.
 class ObjectReader {
  public:
   ObjectReader(const json& object, std::string what, const std::string& where)

@@ -33,24 +33,18 @@ std::string json_string(const std::string& text, const std::filesystem::path& pa
   }
 }
 
-void check_entries(const std::filesystem::path& path, const std::vector<TensorBytes>& tensors) {
-  std::map<std::string_view, int> uses;
-  for (const TensorBytes& tensor : tensors) {
-    if (tensor.name == kMetadataKey || ++uses[tensor.name] > 1) {
-      throw Error(Exit::kBug, "{}: the tensor name {} is reserved or given twice", path.string(),
-                  in_quotes(tensor.name));
-    }
-    const auto size = tensor_size(tensor.dtype, tensor.shape);
-    if (!size || static_cast<size_t>(*size) != tensor.bytes.size() ||
-        tensor.shape.size() > kMostDimensions) {
-      throw Error(Exit::kBug, "{}: tensor {} has {} bytes, which its shape does not need",
-                  path.string(), in_quotes(tensor.name), tensor.bytes.size());
-    }
+/// Bytes of a tensor that a file can hold. Throws Error(kBug) for any other.
+int64_t checked_size(const std::filesystem::path& path, const TensorLayout& tensor) {
+  const auto size = tensor_size(tensor.dtype, tensor.shape);
+  if (!size || tensor.shape.size() > kMaxDimensions || tensor.name == kMetadataKey) {
+    throw Error(Exit::kBug, "{}: no file can hold a tensor of the name and shape of {}",
+                path.string(), in_quotes(tensor.name));
   }
+  return *size;
 }
 
-std::string print_header(const std::filesystem::path& path, const std::vector<TensorBytes>& tensors,
-                         const Metadata& metadata) {
+std::string print_header(const std::filesystem::path& path,
+                         const std::vector<TensorLayout>& tensors, const Metadata& metadata) {
   std::string header = "{";
   std::string_view comma;
   if (!metadata.empty()) {
@@ -61,12 +55,13 @@ std::string print_header(const std::filesystem::path& path, const std::vector<Te
     }
     header += "}";
   }
-  size_t offset = 0;
-  for (const TensorBytes& tensor : tensors) {
+  int64_t offset = 0;
+  for (const TensorLayout& tensor : tensors) {
+    const int64_t size = checked_size(path, tensor);
     header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", comma,
                           json_string(tensor.name, path), dtype_name(tensor.dtype),
-                          fmt::join(tensor.shape, ","), offset, offset + tensor.bytes.size());
-    offset += tensor.bytes.size();
+                          fmt::join(tensor.shape, ","), offset, offset + size);
+    offset += size;
     comma = ",";
   }
   header += "}";
@@ -112,10 +107,10 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
   return found->bytes;
 }
 
-void write_safetensors(const std::filesystem::path& path, std::vector<TensorBytes> tensors,
-                       const Metadata& metadata) {
-  check_entries(path, tensors);
-  std::ranges::sort(tensors, [](const TensorBytes& a, const TensorBytes& b) {
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<TensorLayout> tensors, const Metadata& metadata)
+    : path_(path), file_(path) {
+  std::ranges::sort(tensors, [](const TensorLayout& a, const TensorLayout& b) {
     return std::tie(b.dtype, a.name) < std::tie(a.dtype, b.name);
   });
   const std::string header = print_header(path, tensors, metadata);
@@ -124,11 +119,52 @@ void write_safetensors(const std::filesystem::path& path, std::vector<TensorByte
                 path.string(), header.size(), kLongestHeader);
   }
   const auto length = std::bit_cast<std::array<std::byte, kLengthBytes>>(uint64_t{header.size()});
-  AtomicFile file(path);
-  file.write(length);
-  file.write(header);
-  for (const TensorBytes& tensor : tensors) file.write(tensor.bytes);
-  file.commit();
+  file_.write(length);
+  file_.write(header);
+  const auto values = static_cast<int64_t>(kLengthBytes + header.size());
+  for (const TensorLayout& tensor : tensors) {
+    const int64_t size = checked_size(path, tensor);
+    if (!places_.try_emplace(tensor.name, Place{values + missing_bytes_, size}).second) {
+      throw Error(Exit::kBug, "{}: the tensor name {} is given twice", path.string(),
+                  in_quotes(tensor.name));
+    }
+    missing_bytes_ += size;
+  }
+}
+
+void SafetensorsWriter::write(std::string_view name, int64_t offset,
+                              std::span<const std::byte> bytes) {
+  const auto found = places_.find(name);
+  const auto count = static_cast<int64_t>(bytes.size());
+  if (found == places_.end() || offset < 0 || offset > found->second.size ||
+      count > found->second.size - offset) {
+    throw Error(Exit::kBug, "{}: {} has no place for bytes {} to {}", path_.string(),
+                in_quotes(name), offset, offset + count);
+  }
+  file_.write_at(found->second.begin + offset, bytes);
+  missing_bytes_ -= count;
+}
+
+void SafetensorsWriter::commit() {
+  if (missing_bytes_ != 0) {
+    throw Error(Exit::kBug, "{}: {} bytes of values are missing", path_.string(), missing_bytes_);
+  }
+  file_.commit();
+}
+
+void write_safetensors(const std::filesystem::path& path, const std::vector<TensorBytes>& tensors,
+                       const Metadata& metadata) {
+  std::vector<TensorLayout> layout;
+  for (const TensorBytes& tensor : tensors) {
+    layout.push_back({tensor.name, tensor.dtype, tensor.shape});
+    if (checked_size(path, layout.back()) != static_cast<int64_t>(tensor.bytes.size())) {
+      throw Error(Exit::kBug, "{}: tensor {} has {} bytes, which its shape does not need",
+                  path.string(), in_quotes(tensor.name), tensor.bytes.size());
+    }
+  }
+  SafetensorsWriter writer(path, std::move(layout), metadata);
+  for (const TensorBytes& tensor : tensors) writer.write(tensor.name, 0, tensor.bytes);
+  writer.commit();
 }
 
 }  // namespace brim::checkpoint

@@ -50,7 +50,7 @@ std::string_view dtype_name(DType dtype);
 /// Bytes per element.
 int64_t dtype_size(DType dtype);
 
-/// One tensor of a file; `bytes` points into memory that somebody else owns.
+/// One tensor of a file; `bytes` points into memory that another object owns.
 struct TensorBytes {
   std::string name;
   DType dtype;
@@ -88,10 +88,40 @@ class SafetensorsFile {
   Safetensors content_;
 };
 
-/// Writes a file atomically, byte for byte as the Python package does: widest types first, then by
-/// name; values start at a multiple of 8 bytes. Throws Error(kResource) if the disk won't take it,
-/// Error(kBug) for entries that no file can hold.
-void write_safetensors(const std::filesystem::path& path, std::vector<TensorBytes> tensors,
+/// A tensor that a file is to hold.
+struct TensorLayout {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;
+};
+
+/// Writes a file whose values come in pieces, in any order. Byte for byte as the Python package
+/// does: widest types first, then by name; values start at a multiple of 8 bytes. Appears under its
+/// path by commit() only. Throws Error(kResource) if the disk won't take it, Error(kBug) for what
+/// no file can hold.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorLayout> tensors,
+                    const Metadata& metadata = {});
+
+  /// Values of the tensor from this byte of it on.
+  void write(std::string_view name, int64_t offset, std::span<const std::byte> bytes);
+  /// Throws Error(kBug) where bytes are missing; else as AtomicFile::commit().
+  void commit();
+
+ private:
+  struct Place {
+    int64_t begin = 0;  // in the file
+    int64_t size = 0;
+  };
+  std::filesystem::path path_;
+  AtomicFile file_;
+  std::map<std::string, Place, std::less<>> places_;
+  int64_t missing_bytes_ = 0;
+};
+
+/// SafetensorsWriter in one call.
+void write_safetensors(const std::filesystem::path& path, const std::vector<TensorBytes>& tensors,
                        const Metadata& metadata = {});
 
 }  // namespace brim::checkpoint

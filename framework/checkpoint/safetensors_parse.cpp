@@ -104,8 +104,8 @@ class HeaderReader : public json::json_sax_t {
     }
     const bool is_shape = place_ == Place::kShape;
     auto& list = is_shape ? entries.back().shape : entries.back().offsets;
-    if (list.size() == (is_shape ? kMostDimensions : 2)) {
-      fail(is_shape ? fmt::format("more than {} dimensions", kMostDimensions)
+    if (list.size() == (is_shape ? kMaxDimensions : 2)) {
+      fail(is_shape ? fmt::format("more than {} dimensions", kMaxDimensions)
                     : "data_offsets must be [begin, end], found more numbers");
     }
     list.push_back(static_cast<int64_t>(value));

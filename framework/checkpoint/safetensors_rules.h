@@ -13,7 +13,7 @@ namespace brim::checkpoint {
 
 inline constexpr size_t kLengthBytes = 8;
 inline constexpr uint64_t kLongestHeader = 100'000'000;
-inline constexpr size_t kMostDimensions = 64;  // as many as LibTorch and NumPy can iterate over
+inline constexpr size_t kMaxDimensions = 64;  // as many as LibTorch and NumPy can iterate over
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
 std::optional<DType> find_dtype(std::string_view name);

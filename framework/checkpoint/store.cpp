@@ -1,6 +1,7 @@
 #include "framework/checkpoint/store.h"
 
 #include <iterator>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,8 @@ Snapshot load_checkpoint(const fs::path& checkpoint) {
       has_state = true;
     } else if (file.name.ends_with(kTensorEnding)) {
       const auto stem = file.name.substr(0, file.name.size() - kTensorEnding.size());
-      snapshot.tensors[stem] = load_tensors(path);
+      snapshot.files.push_back(std::make_shared<const WeightFiles>(path));
+      snapshot.tensors[stem] = view_tensors(*snapshot.files.back());
     } else {
       throw Error(Exit::kCheckpoint,
                   "{}: expected {} and *{} files in a checkpoint; this one is not from this "
@@ -77,7 +79,11 @@ void Store::save(Snapshot snapshot, bool is_best) {
       throw Error(Exit::kBug, "{} cannot name a file of a checkpoint", in_quotes(stem));
     }
   }
-  Work work = {{.step = snapshot.step, .tensors = {}, .state = {}},
+  Work work = {{.step = snapshot.step,
+                .tensors = {},
+                .streamed = std::move(snapshot.streamed),
+                .files = std::move(snapshot.files),
+                .state = {}},
                print_json(snapshot.state, std::string(kStateName)),
                is_best};
   for (auto& [stem, tensors] : snapshot.tensors) {
@@ -94,6 +100,12 @@ void Store::save(Snapshot snapshot, bool is_best) {
     work_ = std::move(work);
   }
   changed_.notify_all();
+}
+
+std::shared_ptr<SafetensorsWriter> Store::stream(const std::string& stem, const TensorMap& layout) {
+  wait();
+  return std::make_shared<SafetensorsWriter>(spool_path(folder_, stem + std::string(kTensorEnding)),
+                                             layout_of(layout));
 }
 
 void Store::wait() {
@@ -122,11 +134,21 @@ void Store::run() {
 }
 
 void Store::write(const Work& work) {
-  writer_.write(work.snapshot.step, work.is_best, [&work](const fs::path& folder) {
+  writer_.write(work.snapshot.step, work.is_best, [&](const fs::path& folder) {
     std::vector<std::string> names;
     for (const auto& [stem, tensors] : work.snapshot.tensors) {
       names.push_back(stem + std::string(kTensorEnding));
       save_tensors(folder / names.back(), tensors);
+    }
+    for (const auto& [stem, writer] : work.snapshot.streamed) {
+      names.push_back(stem + std::string(kTensorEnding));
+      writer->commit();
+      std::error_code code;
+      fs::rename(spool_path(folder_, names.back()), folder / names.back(), code);
+      if (code) {
+        throw Error(Exit::kResource, "{}: cannot be moved there: {}",
+                    (folder / names.back()).string(), code.message());
+      }
     }
     names.emplace_back(kStateName);
     write_file(folder / kStateName, work.state);

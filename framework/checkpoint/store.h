@@ -7,26 +7,33 @@
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "framework/checkpoint/folder.h"
 #include "framework/checkpoint/tensors.h"
 
 namespace brim::checkpoint {
 
-/// All that a run needs to go on from `step`.
+/// All that a run needs to resume from `step`.
 struct Snapshot {
   int64_t step = 0;
   std::map<std::string, TensorMap> tensors;  // "model" → model.safetensors, "optimizer", "ema"
-  nlohmann::json state;                      // state.json; every number finite
+  /// Whose values are on the disk already; see Store::stream().
+  std::map<std::string, std::shared_ptr<SafetensorsWriter>> streamed;
+  /// What tensors that were loaded look into.
+  std::vector<std::shared_ptr<const WeightFiles>> files;
+  nlohmann::json state;  // state.json; every number finite
 };
 
-/// Reads a checkpoint's folder after verifying all of it. Throws Error(kCheckpoint) that names
-/// each file that is missing, truncated or changed.
+/// Reads a checkpoint's folder after verifying all of it. The tensors look into the files, are
+/// to be read only, and take memory where they are read. Throws Error(kCheckpoint) that names each
+/// file that is missing, truncated or changed.
 Snapshot load_checkpoint(const std::filesystem::path& checkpoint);
 
 /// The writer of a run's checkpoints: one process, one Store. Readers use load_checkpoint(),
@@ -35,7 +42,7 @@ class Store {
  public:
   /// See FolderWriter for `keep`, the lock and the errors.
   Store(const std::filesystem::path& folder, int64_t keep);
-  /// Waits for the writer; a failure nobody asked about becomes a warning.
+  /// Waits for the writer; a failure no one asked about becomes a warning.
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -45,6 +52,11 @@ class Store {
   /// on the CPU that nothing but `snapshot` refers to are taken as they are. Throws what the write
   /// before this one failed with: Error(kResource) for a full disk.
   void save(Snapshot snapshot, bool is_best);
+
+  /// A file of the next checkpoint whose values come piece by piece, without a copy in memory. Waits
+  /// as save() does; put it into that Snapshot's `streamed` under the same stem. Throws as
+  /// SafetensorsWriter does.
+  std::shared_ptr<SafetensorsWriter> stream(const std::string& stem, const TensorMap& layout);
 
   /// Returns once everything saved is on disk; throws what its writing failed with.
   void wait();

@@ -66,6 +66,18 @@ at::Tensor load_tensor(const TensorBytes& stored) {
 
 }  // namespace
 
+std::vector<TensorLayout> layout_of(const TensorMap& tensors) {
+  std::vector<TensorLayout> layout;
+  for (const auto& [name, tensor] : tensors) {
+    layout.push_back({name, to_dtype(name, tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  return layout;
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
 void save_tensors(const std::filesystem::path& path, const TensorMap& tensors,
                   const Metadata& metadata) {
   std::vector<at::Tensor> owners;  // of the bytes that the entries point to
@@ -73,11 +85,10 @@ void save_tensors(const std::filesystem::path& path, const TensorMap& tensors,
   for (const auto& [name, tensor] : tensors) {
     const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
     owners.push_back(plain);
-    const auto* data = static_cast<const std::byte*>(plain.const_data_ptr());
     entries.push_back(
-        {name, to_dtype(name, plain.scalar_type()), plain.sizes().vec(), {data, plain.nbytes()}});
+        {name, to_dtype(name, plain.scalar_type()), plain.sizes().vec(), bytes_of(plain)});
   }
-  write_safetensors(path, std::move(entries), metadata);
+  write_safetensors(path, entries, metadata);
 }
 
 TensorMap load_tensors(const std::filesystem::path& path) {

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "framework/checkpoint/safetensors.h"
 #include "framework/checkpoint/weight_files.h"
@@ -22,6 +24,12 @@ using TensorMap = std::map<std::string, at::Tensor>;
 /// Throws Error(kResource) if the disk won't take it.
 void save_tensors(const std::filesystem::path& path, const TensorMap& tensors,
                   const Metadata& metadata = {});
+
+/// How a file lays out tensors of these names, dtypes and shapes.
+std::vector<TensorLayout> layout_of(const TensorMap& tensors);
+
+/// A tensor's values as they lie; it is contiguous and on the CPU.
+std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 
 /// CPU tensors, contiguous, that own their memory. Throws Error(kCheckpoint), naming the file, for
 /// anything but a whole safetensors file.

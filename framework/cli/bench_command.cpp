@@ -33,23 +33,6 @@ namespace fs = std::filesystem;
 
 constexpr double kUsualMargin = 0.02;
 
-cxxopts::Options bench_options() {
-  using cxxopts::value;
-  cxxopts::Options options("trainer bench", "Measures how fast a recipe trains.");
-  options.add_options()("recipe", "what to measure: a path, or a name under recipes/",
-                        value<std::string>(), "FILE");
-  add_bench_options(options);
-  options.add_options()(
-      "sweep",
-      "a key and the values that it takes in turn, as in batch.micro=8,16; may be repeated",
-      value<std::vector<std::string>>(),
-      "KEY=VALUES")("out", "a JSON file for all that was measured", value<std::string>(), "FILE")(
-      "save-baseline", "keep it as benchmarks/baselines/NAME.json", value<std::string>(), "NAME")(
-      "replay", "measure again what this file of trainer bench holds, and compare",
-      value<std::string>(), "FILE")("json", "print JSON")("h,help", "show this help");
-  return options;
-}
-
 /// The files to write the result to. Folders that aren't there are found before anything runs.
 std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
   std::vector<fs::path> paths;
@@ -89,12 +72,11 @@ experiment::BenchPlan plan_of_record(const experiment::BenchRecord& record, cons
                                      const cxxopts::ParseResult& options) {
   for (const char* name : {"recipe", "sweep", "config", "set", "devices"}) {
     if (options.count(name) == 0) continue;
-    throw Error(Exit::kRecipe,
-                "--{} does not go with --replay, which measures what its file holds; leave one out",
-                name);
+    throw UsageError(
+        "--{} does not go with --replay, which measures what its file holds; leave one out", name);
   }
   if (options.count("data") != 0) {
-    throw Error(Exit::kRecipe, "--data does not go with --replay: its file says which data");
+    throw UsageError("--data does not go with --replay: its file says which data");
   }
   experiment::BenchPlan plan{
       .variants = {},
@@ -112,15 +94,7 @@ experiment::BenchPlan plan_of_record(const experiment::BenchRecord& record, cons
   return plan;
 }
 
-}  // namespace
-
-int bench_command(int argc, char** argv) {
-  cxxopts::Options options = bench_options();
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   require_no_launcher("bench");
   std::optional<experiment::BenchRecord> before;
   experiment::BenchPlan plan;
@@ -133,7 +107,7 @@ int bench_command(int argc, char** argv) {
   }
   const std::vector<fs::path> paths = outputs(parsed);
   experiment::BenchResult result = experiment::run_bench(plan);
-  add_model_figures(result);
+  add_model_metrics(result);
 
   nlohmann::json json = experiment::to_json(result);
   const std::string text = json.dump() + "\n";
@@ -156,6 +130,40 @@ int bench_command(int argc, char** argv) {
     }
   }
   return 0;
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {.name = "bench",
+          .arguments = "RECIPE",
+          .summary = "how fast a recipe trains",
+          .details =
+              "Measures a recipe's throughput in fresh processes, in turn where there are "
+              "several variants, and says how sure that is.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                using cxxopts::value;
+                options.add_options()("recipe", "a recipe: a path, or a bundled one's name",
+                                      value<std::string>(), "RECIPE");
+                add_bench_options(options);
+                options.add_options()(
+                    "sweep",
+                    "a key and the values that it takes in turn, as in batch.micro=8,16; may be "
+                    "repeated",
+                    value<std::vector<std::string>>(), "KEY=VALUES")(
+                    "out", "a JSON file for all that was measured", value<std::string>(), "FILE")(
+                    "save-baseline", "keep it as benchmarks/baselines/NAME.json",
+                    value<std::string>(), "NAME")(
+                    "replay", "measure again what this file of trainer bench holds, and compare",
+                    value<std::string>(), "FILE");
+                add_json_option(options);
+              },
+          .positional = {"recipe"},
+          .examples = {{"trainer bench digits --repeats 3", "its throughput, with its interval"},
+                       {"trainer bench digits --sweep batch.micro=16,32,64 --out sizes.json",
+                        "which micro-batch is fastest"}},
+          .run = bench};
 }
 
 }  // namespace brim::cli

@@ -41,7 +41,7 @@ train::Peak peak_of(const std::string& gpu, const std::string& format) {
 
 }  // namespace
 
-void add_model_figures(experiment::BenchResult& result) {
+void add_model_metrics(experiment::BenchResult& result) {
   const std::string gpu = gpu_of(result.environment);
   std::map<std::string, train::Peak> peaks;  // by format
   for (experiment::BenchVariant& variant : result.variants) {

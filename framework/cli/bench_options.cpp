@@ -24,7 +24,7 @@ using Strings = std::vector<std::string>;
 
 constexpr int64_t kUsualClasses = 1000;
 constexpr int64_t kLeastSamples = 1000;
-constexpr int64_t kMostSamples = 100000000;
+constexpr int64_t kMaxSamples = 100000000;
 
 /// What synthetic samples must look like to the model.
 struct Samples {
@@ -74,7 +74,7 @@ Samples samples_of(train::JobConfig& job) {
     log::info("{}; synthetic images of {}×{}×3 in {} classes stand in", error.what(), *side, *side,
               kUsualClasses);
     return {{.channels = 3, .height = *side, .width = *side, .classes = kUsualClasses},
-            kMostSamples};
+            kMaxSamples};
   }
 }
 
@@ -83,7 +83,7 @@ Strings synthetic_sets(const std::string& recipe, const recipe::LayerOptions& la
   if (job.data.source.selected().starts_with("synthetic")) return {};
   const Samples samples = samples_of(job);
   const std::string size =
-      fmt::format("data.samples={}", std::clamp(samples.size, kLeastSamples, kMostSamples));
+      fmt::format("data.samples={}", std::clamp(samples.size, kLeastSamples, kMaxSamples));
   if (samples.shape.kind() == nn::InputKind::kTokens) {
     return {"data.kind=synthetic_tokens", size,
             fmt::format("data.vocabulary={}", samples.shape.vocabulary),
@@ -101,7 +101,7 @@ Strings synthetic_sets(const std::string& recipe, const recipe::LayerOptions& la
 bool is_synthetic(const cxxopts::ParseResult& options) {
   const auto word = options["data"].as<std::string>();
   if (word != "real" && word != "synthetic") {
-    throw Error(Exit::kRecipe, "--data: expected real or synthetic, found '{}'", word);
+    throw UsageError("--data: expected real or synthetic, found '{}'", word);
   }
   return word == "synthetic";
 }
@@ -110,24 +110,25 @@ bool is_synthetic(const cxxopts::ParseResult& options) {
 
 void add_bench_options(cxxopts::Options& options) {
   using cxxopts::value;
-  options.add_options()("config", "a TOML file laid over the recipe; may be repeated",
+  options.add_options()("config", "a TOML file that overrides the recipe; may be repeated",
                         value<Strings>(), "FILE")(
-      "set", "one key laid over everything; may be repeated", value<Strings>(), "KEY=VALUE")(
-      "devices", "where to train, as in trainer --devices", value<std::string>(), "LIST")(
-      "repeats", "runs of each variant, each a fresh process", value<int64_t>()->default_value("5"),
-      "N")("steps", "steps measured in each run; default: about three seconds' worth",
-           value<int64_t>(), "N")("data", "real, or synthetic samples of the same shape",
-                                  value<std::string>()->default_value("real"), "real|synthetic");
+      "set", "one key that overrides everything; may be repeated", value<Strings>(), "KEY=VALUE")(
+      "devices", "device to run on: auto, cpu, a GPU's index, or several as in 0,1",
+      value<std::string>(), "LIST")("repeats", "runs of each variant, each a fresh process",
+                                    value<int64_t>()->default_value("5"), "N")(
+      "steps", "steps measured in each run; without it, about three seconds' worth",
+      value<int64_t>(), "N")("data", "real, or synthetic samples of the same shape",
+                             value<std::string>()->default_value("real"), "real|synthetic");
   add_trust_option(options);
 }
 
 int64_t repeats_option(const cxxopts::ParseResult& options) {
-  return integer_option(options, "repeats", 1, experiment::kMostRepeats);
+  return integer_option(options, "repeats", 1, experiment::kMaxRepeats);
 }
 
 std::optional<int64_t> steps_option(const cxxopts::ParseResult& options) {
   if (options.count("steps") == 0) return std::nullopt;
-  return integer_option(options, "steps", 1, experiment::kMostSteps);
+  return integer_option(options, "steps", 1, experiment::kMaxSteps);
 }
 
 std::vector<experiment::VariantPlan> plan_variants(const std::string& recipe,
@@ -162,10 +163,10 @@ std::vector<experiment::VariantPlan> plan_variants(const std::string& recipe,
 void require_no_launcher(const std::string& command) {
   const distributed::Ranks ranks = distributed::read_ranks();
   if (ranks.launcher.empty()) return;
-  throw Error(Exit::kRecipe,
-              "trainer {} starts its runs itself; call it without {}, and name several devices by "
-              "--devices",
-              command, ranks.launcher);
+  throw UsageError(
+      "trainer {} starts its runs itself; call it without {}, and name several devices by "
+      "--devices",
+      command, ranks.launcher);
 }
 
 }  // namespace brim::cli

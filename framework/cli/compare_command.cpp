@@ -24,24 +24,6 @@ namespace {
 
 using experiment::BenchRecord;
 
-cxxopts::Options compare_options() {
-  using cxxopts::value;
-  cxxopts::Options options("trainer compare",
-                           "Compares two results of trainer bench (.json), or recipes, which are "
-                           "run in turn.\nStatus 0: B is as fast as A or faster, 10: slower, 11: "
-                           "too noisy to say.");
-  add_bench_options(options);
-  options.add_options()("baseline", "what trainer bench --save-baseline kept, in A's place",
-                        value<std::string>(),
-                        "NAME")("margin", "share of the speed by which B may be slower",
-                                value<double>()->default_value("0.02"),
-                                "SHARE")("json", "print JSON")("h,help", "show this help")(
-      "sides", "files of trainer bench, or recipes", value<std::vector<std::string>>());
-  options.parse_positional({"sides"});
-  options.positional_help("A B");
-  return options;
-}
-
 /// A and B as given: files of results, or recipes.
 std::vector<std::string> sides_of(const cxxopts::ParseResult& options) {
   std::vector<std::string> sides;
@@ -52,11 +34,10 @@ std::vector<std::string> sides_of(const cxxopts::ParseResult& options) {
     for (const auto& side : options["sides"].as<std::vector<std::string>>()) sides.push_back(side);
   }
   if (sides.size() != 2) {
-    throw Error(Exit::kRecipe,
-                "expected {}, found {} of them; try: trainer compare before.json after.json",
-                options.count("baseline") != 0 ? "--baseline NAME and one file or recipe"
-                                               : "two files of trainer bench or two recipes",
-                sides.size() - std::min<size_t>(sides.size(), options.count("baseline")));
+    throw UsageError("expected {}, found {} of them; try: trainer compare before.json after.json",
+                     options.count("baseline") != 0 ? "--baseline NAME and one file or recipe"
+                                                    : "two files of trainer bench or two recipes",
+                     sides.size() - std::min<size_t>(sides.size(), options.count("baseline")));
   }
   return sides;
 }
@@ -66,7 +47,7 @@ bool is_file(const std::string& side) { return side.ends_with(".json"); }
 double margin_of(const cxxopts::ParseResult& options) {
   const auto margin = options["margin"].as<double>();
   if (!(margin >= 0 && margin < 1)) {
-    throw Error(Exit::kRecipe, "--margin: expected a share from 0 to below 1, found {}", margin);
+    throw UsageError("--margin: expected a share from 0 to below 1, found {}", margin);
   }
   return margin;
 }
@@ -98,15 +79,7 @@ std::vector<BenchRecord> records_of(const std::vector<std::string>& sides,
   return records;
 }
 
-}  // namespace
-
-int compare_command(int argc, char** argv) {
-  cxxopts::Options options = compare_options();
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int compare(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   require_no_launcher("compare");
   const double margin = margin_of(parsed);
   const std::vector<BenchRecord> records = records_of(sides_of(parsed), parsed);
@@ -114,6 +87,34 @@ int compare_command(int argc, char** argv) {
   fmt::print("{}", parsed.count("json") != 0 ? experiment::to_json(comparison).dump() + "\n"
                                              : printable_lines(experiment::report(comparison)));
   return experiment::status_of(comparison);
+}
+
+}  // namespace
+
+Command compare_command() {
+  return {.name = "compare",
+          .arguments = "A B",
+          .summary = "is one recipe or result faster than another?",
+          .details =
+              "Compares two results of trainer bench (.json), or two recipes, which it runs "
+              "in turn. Leaves with status 0 where B is as fast as A or faster, 10 where it "
+              "is slower, 11 where it is too noisy to say.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                using cxxopts::value;
+                options.add_options()("sides", "files of trainer bench, or recipes",
+                                      value<std::vector<std::string>>(), "A B")(
+                    "baseline", "what trainer bench --save-baseline kept, in A's place",
+                    value<std::string>(),
+                    "NAME")("margin", "share of the speed by which B may be slower",
+                            value<double>()->default_value("0.02"), "SHARE");
+                add_bench_options(options);
+                add_json_option(options);
+              },
+          .positional = {"sides"},
+          .examples = {{"trainer compare before.json after.json", "two results"},
+                       {"trainer compare digits faster.toml --repeats 5", "two recipes in turn"}},
+          .run = compare};
 }
 
 }  // namespace brim::cli

@@ -34,8 +34,8 @@ std::vector<int64_t> worker_counts(std::string_view text) {
     int64_t count = -1;
     const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (code != std::errc() || end != word.data() + word.size() || count < 0 || count > 1024) {
-      throw Error(Exit::kRecipe,
-                  "--workers: expected numbers from 0 to 1024 such as 0,1,2, found '{}'", word);
+      throw UsageError("--workers: expected numbers from 0 to 1024 such as 0,1,2, found '{}'",
+                       word);
     }
     counts.push_back(count);
     if (word.size() == text.size()) return counts;
@@ -96,15 +96,16 @@ void print_json(const Report& report) {
 void print_text(const Report& report) {
   fmt::print("workers   samples/s   CPU per sample\n");
   for (size_t i = 0; i < report.workers.size(); ++i) {
-    fmt::print("{:>7}   {:>9.0f}   {:>11.3g} ms\n", report.workers[i],
-               report.loaded[i].samples_per_s, 1e3 * report.loaded[i].cpu_s_per_sample);
+    fmt::print("{:>7}   {:>9.0f}   {:>11} ms\n", report.workers[i], report.loaded[i].samples_per_s,
+               format_number(1e3 * report.loaded[i].cpu_s_per_sample));
   }
   double all = 0;
   for (const double s : report.stage_s) all += s;
   fmt::print("one thread, per sample, to {}:", report.device);
   for (size_t i = 0; i < report.stage_s.size(); ++i) {
-    fmt::print(" {} {:.3g} ms ({:.0f} %){}", data::kStageNames[i], 1e3 * report.stage_s[i],
-               100 * report.stage_s[i] / all, i + 1 < report.stage_s.size() ? "," : "\n");
+    fmt::print(" {} {} ms ({:.0f} %){}", data::kStageNames[i],
+               format_number(1e3 * report.stage_s[i]), 100 * report.stage_s[i] / all,
+               i + 1 < report.stage_s.size() ? "," : "\n");
   }
   const auto slowest =
       static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
@@ -112,26 +113,10 @@ void print_text(const Report& report) {
              advice(static_cast<data::Stage>(slowest)));
 }
 
-}  // namespace
-
-int data_bench(int argc, char** argv) {
-  cxxopts::Options options("trainer data bench",
-                           "How fast a recipe's training data can be loaded, by number of threads "
-                           "and by stage.");
-  add_job_options(options);
-  options.add_options()("workers", "numbers of threads, such as 0,1,2; default: up to the cores",
-                        cxxopts::value<std::string>())(
-      "samples", "samples that are timed, for each number",
-      cxxopts::value<int64_t>()->default_value("2000"))("json", "print JSON")("h,help",
-                                                                              "show this help");
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const auto samples = parsed["samples"].as<int64_t>();
   if (samples < 1) {
-    throw Error(Exit::kRecipe, "--samples: expected a number from 1 on, found {}", samples);
+    throw UsageError("--samples: expected a number from 1 on, found {}", samples);
   }
   Report report;
   report.workers = parsed.count("workers") != 0 ? worker_counts(parsed["workers"].as<std::string>())
@@ -161,6 +146,30 @@ int data_bench(int argc, char** argv) {
   report.stage_s.push_back(data::measure_copy(*dataset, loading, input, device, samples));
   parsed.count("json") != 0 ? print_json(report) : print_text(report);
   return 0;
+}
+
+}  // namespace
+
+Command data_bench_command() {
+  return {.name = "data bench",
+          .arguments = "RECIPE",
+          .summary = "how fast a recipe's data load",
+          .details =
+              "How fast a recipe's training data can be loaded, by number of threads and by "
+              "stage.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                add_job_options(options);
+                options.add_options()(
+                    "workers", "numbers of threads, such as 0,1,2; without it, up to the cores",
+                    cxxopts::value<std::string>(),
+                    "LIST")("samples", "samples that are timed, for each number",
+                            cxxopts::value<int64_t>()->default_value("2000"), "N");
+                add_json_option(options);
+              },
+          .positional = {"recipe"},
+          .examples = {{"trainer data bench digits --workers 0,1,2", "with 0, 1 and 2 threads"}},
+          .run = bench_data};
 }
 
 }  // namespace brim::cli

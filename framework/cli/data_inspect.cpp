@@ -60,9 +60,10 @@ void print_text(const data::Inspection& found) {
     fmt::print("{:<8}{} to {}, median {}\n", what, format(spread.least), format(spread.greatest),
                format(spread.median));
   };
-  fmt::print("{} image{}, {} in all, {} class{}, {} broken\n", format_count(found.images),
-             found.images == 1 ? "" : "s", format_bytes(found.bytes), found.classes.size(),
-             found.classes.size() == 1 ? "" : "es", format_count(found.broken.size()));
+  fmt::print("{}, {} in all, {}, {} broken\n", format_plural(found.images, "image"),
+             format_bytes(found.bytes),
+             format_plural(static_cast<int64_t>(found.classes.size()), "class", "classes"),
+             format_count(static_cast<int64_t>(found.broken.size())));
   line("file", found.file_bytes, format_bytes);
   line("height", found.height, format_count);
   line("width", found.width, format_count);
@@ -76,22 +77,7 @@ void print_text(const data::Inspection& found) {
   for (const std::string& problem : found.broken) fmt::print("broken: {}\n", printable(problem));
 }
 
-}  // namespace
-
-int data_inspect(int argc, char** argv) {
-  cxxopts::Options options("trainer data inspect",
-                           "Decodes all images of a folder or of shards: counts, sizes, classes, "
-                           "and which are broken. Exit status 3 where some are.");
-  options.add_options()("from",
-                        "folder with a folder for each class, or shards as data.train.path names "
-                        "them",
-                        cxxopts::value<std::string>());
-  add_image_work_options(options);
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int inspect_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const auto images = open_images(required_option(parsed, "from"));
   const auto found = data::inspect(*images, threads_option(parsed), [&](int64_t done) {
     if (!log::is_terminal()) return;
@@ -100,6 +86,28 @@ int data_inspect(int argc, char** argv) {
   log::live("");
   parsed.count("json") != 0 ? print_json(found) : print_text(found);
   return static_cast<int>(found.broken.empty() ? Exit::kDone : Exit::kData);
+}
+
+}  // namespace
+
+Command data_inspect_command() {
+  return {.name = "data inspect",
+          .arguments = "PATH",
+          .summary = "counts, sizes, classes, broken images",
+          .details =
+              "Decodes all images of a folder or of shards and says what is there. Leaves "
+              "with status 3 where some are broken.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                options.add_options()("from",
+                                      "folder with a folder for each class, or shards as "
+                                      "data.train.path names them",
+                                      cxxopts::value<std::string>(), "PATH");
+                add_image_work_options(options);
+              },
+          .positional = {"from"},
+          .examples = {{"trainer data inspect flowers/train", "a folder for each class"}},
+          .run = inspect_data};
 }
 
 }  // namespace brim::cli

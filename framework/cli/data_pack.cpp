@@ -17,27 +17,9 @@ namespace brim::cli {
 
 using nlohmann::json;
 
-int data_pack(int argc, char** argv) {
-  cxxopts::Options options("trainer data pack",
-                           "Packs images in a folder for each class into tar shards.");
-  options.add_options()("from", "folder with a folder for each class",
-                        cxxopts::value<std::string>())(
-      "to", "folder for the shards; whole ones that are there are kept",
-      cxxopts::value<std::string>())("samples", "images of a shard",
-                                     cxxopts::value<int64_t>()->default_value("1000"))(
-      "shard-mib", "a shard that holds as many MiB is closed before; 0: no limit",
-      cxxopts::value<int64_t>()->default_value("0"))(
-      "resize", "shorter side in pixels of images where it is longer; 0: all as they are",
-      cxxopts::value<int64_t>()->default_value("0"))(
-      "quality", "of JPEG images that were resized",
-      cxxopts::value<int64_t>()->default_value("95"))(
-      "seed", "of the order", cxxopts::value<int64_t>()->default_value("0"));
-  add_image_work_options(options);
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+namespace {
+
+int pack_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const std::string from = required_option(parsed, "from");
   const std::string to = required_option(parsed, "to");
   const data::PackOptions how = {
@@ -63,13 +45,44 @@ int data_pack(int argc, char** argv) {
                             {"seconds", now_s() - start}}
                            .dump());
   } else {
-    fmt::print("{} image{} in {} shard{} of {}{}, {}\n", format_count(done.done),
-               done.done == 1 ? "" : "s", format_count(done.shards), done.shards == 1 ? "" : "s",
-               format_bytes(done.bytes),
+    fmt::print("{} in {} of {}{}, {}\n", format_plural(done.done, "image"),
+               format_plural(done.shards, "shard"), format_bytes(done.bytes),
                done.kept_shards == 0 ? "" : fmt::format(", {} of them kept", done.kept_shards),
                format_duration(now_s() - start));
   }
   return 0;
+}
+
+}  // namespace
+
+Command data_pack_command() {
+  return {.name = "data pack",
+          .arguments = "FROM TO",
+          .summary = "image folders to tar shards",
+          .details =
+              "Packs images in a folder for each class into tar shards, as WebDataset reads "
+              "them.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                using cxxopts::value;
+                options.add_options()("from", "folder with a folder for each class",
+                                      value<std::string>(), "FROM")(
+                    "to", "folder for the shards; whole ones that are there are kept",
+                    value<std::string>(),
+                    "TO")("samples", "images of a shard", value<int64_t>()->default_value("1000"),
+                          "N")("shard-mib", "close a shard that holds as many MiB; 0: no cap",
+                               value<int64_t>()->default_value("0"), "N")(
+                    "resize", "shorter side in pixels of images where it is longer; 0: as they are",
+                    value<int64_t>()->default_value("0"),
+                    "N")("quality", "of JPEG images that were resized",
+                         value<int64_t>()->default_value("95"),
+                         "N")("seed", "of the order", value<int64_t>()->default_value("0"), "N");
+                add_image_work_options(options);
+              },
+          .positional = {"from", "to"},
+          .examples = {{"trainer data pack flowers/train shards --resize 256",
+                        "shards of images whose shorter side is at most 256 pixels"}},
+          .run = pack_data};
 }
 
 }  // namespace brim::cli

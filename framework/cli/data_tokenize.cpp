@@ -21,7 +21,7 @@ using Strings = std::vector<std::string>;
 
 text::TokenizeOptions read_options(const cxxopts::ParseResult& parsed) {
   text::TokenizeOptions how;
-  if (parsed.count("in") == 0) throw Error(Exit::kRecipe, "no text files given; see --help");
+  if (parsed.count("in") == 0) throw UsageError("no text files given; see --help");
   how.inputs = parsed["in"].as<Strings>();
   how.output = required_option(parsed, "output");
   how.tokenizer.name = required_option(parsed, "tokenizer");
@@ -29,8 +29,8 @@ text::TokenizeOptions read_options(const cxxopts::ParseResult& parsed) {
   if (parsed.count("merges") != 0) how.tokenizer.merges = parsed["merges"].as<std::string>();
   how.eval_fraction = parsed["eval-fraction"].as<double>();
   if (!(how.eval_fraction >= 0 && how.eval_fraction <= 0.9)) {
-    throw Error(Exit::kRecipe, "--eval-fraction: expected a number from 0 to 0.9, found {}",
-                how.eval_fraction);
+    throw UsageError("--eval-fraction: expected a number from 0 to 0.9, found {}",
+                     how.eval_fraction);
   }
   how.threads = threads_option(parsed);
   return how;
@@ -44,8 +44,8 @@ json counts_json(const text::TokenFileCounts& counts) {
 
 void print_result(const text::TokenizeResult& done, const std::string& folder, double seconds) {
   const auto line = [&](std::string_view name, const text::TokenFileCounts& counts) {
-    fmt::print("{}/{}: {} tokens of {} documents, {:.2f} bytes of text a token\n", folder, name,
-               format_count(counts.tokens), format_count(counts.documents),
+    fmt::print("{}/{}: {} of {}, {:.2f} bytes of text a token\n", folder, name,
+               format_plural(counts.tokens, "token"), format_plural(counts.documents, "document"),
                static_cast<double>(counts.text_bytes) / static_cast<double>(counts.tokens));
   };
   line("train.bin", done.train);
@@ -59,29 +59,7 @@ void print_result(const text::TokenizeResult& done, const std::string& folder, d
   if (done.eval.tokens > 0) fmt::print("[data.eval]\npath = \"{}/eval.bin\"\n", folder);
 }
 
-}  // namespace
-
-int data_tokenize(int argc, char** argv) {
-  using cxxopts::value;
-  cxxopts::Options options("trainer data tokenize",
-                           "Makes token files from text: UTF-8, plain or gzip; .jsonl has a "
-                           "document's \"text\" on each line.");
-  options.positional_help("FILE…");
-  options.add_options()("in", "text files, taken in this order", value<Strings>())(
-      "tokenizer", "bytes, chars or gpt2", value<std::string>())(
-      "vocab", "vocab.json of gpt2, or of chars as made before", value<std::string>(), "FILE")(
-      "merges", "merges.txt of gpt2", value<std::string>(), "FILE")("output", "folder to make",
-                                                                    value<std::string>(), "FOLDER")(
-      "eval-fraction", "part of the text for evaluation: its end",
-      value<double>()->default_value("0"))("threads", "that encode; default: the cores",
-                                           value<int64_t>())("json", "print JSON")(
-      "h,help", "show this help");
-  options.parse_positional({"in"});
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int tokenize_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const text::TokenizeOptions how = read_options(parsed);
   const double start = now_s();
   const auto done = text::tokenize(how, [](int64_t bytes) {
@@ -99,6 +77,35 @@ int data_tokenize(int argc, char** argv) {
   if (done.eval.tokens > 0) report["eval"] = counts_json(done.eval);
   fmt::print("{}\n", report.dump());
   return 0;
+}
+
+}  // namespace
+
+Command data_tokenize_command() {
+  return {.name = "data tokenize",
+          .arguments = "FILE...",
+          .summary = "text to token files",
+          .details =
+              "Makes token files from text: UTF-8, plain or gzip; .jsonl has a document's "
+              "\"text\" on each line.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                using cxxopts::value;
+                options.add_options()("in", "text files, taken in this order", value<Strings>(),
+                                      "FILE...")("tokenizer", "bytes, chars or gpt2",
+                                                 value<std::string>(), "NAME")(
+                    "vocab", "vocab.json of gpt2, or of chars as made before", value<std::string>(),
+                    "FILE")("merges", "merges.txt of gpt2", value<std::string>(), "FILE")(
+                    "output", "folder to make", value<std::string>(), "DIR")(
+                    "eval-fraction", "part of the text for evaluation: its end",
+                    value<double>()->default_value("0"), "SHARE")(
+                    "threads", "encoding threads (default: the cores)", value<int64_t>(), "N");
+                add_json_option(options);
+              },
+          .positional = {"in"},
+          .examples = {{"trainer data tokenize book.txt --tokenizer chars --output book",
+                        "book/train.bin"}},
+          .run = tokenize_data};
 }
 
 }  // namespace brim::cli

@@ -80,15 +80,15 @@ std::optional<device::Selection> choice(const cxxopts::ParseResult& options, con
                                 std::getenv("CUDA_VISIBLE_DEVICES"));
 }
 
-std::string describe(const device::Selection& choice) {
+std::string describe(const device::Selection& choice, bool has_driver) {
   std::string text;
   for (const std::string& line : choice.warnings) text += "warning: " + line + "\n";
   using Where = device::Selection::Where;
-  text += fmt::format("a run would train {}, {} rank{}\n",
-                      choice.where == Where::kCpu    ? "on the CPU"
-                      : choice.where == Where::kGpus ? "with CUDA_VISIBLE_DEVICES=" + choice.visible
-                                                     : "on what CUDA finds",
-                      choice.ranks, choice.ranks == 1 ? "" : "s");
+  text += fmt::format("would use: {}, {}\n",
+                      choice.where == Where::kGpus ? "CUDA_VISIBLE_DEVICES=" + choice.visible
+                      : choice.where == Where::kCpu || !has_driver ? "CPU"
+                                                                   : "the GPUs that CUDA finds",
+                      format_plural(choice.ranks, "process", "processes"));
   return text;
 }
 
@@ -136,26 +136,11 @@ std::string describe_all(const Nvml& nvml, const std::vector<GpuReading>& gpus) 
   return text + describe_cpu();
 }
 
-}  // namespace
-
-int devices_command(int argc, char** argv) {
-  cxxopts::Options options("trainer devices",
-                           "The GPUs and the CPU: memory, activity, health; with --recipe or "
-                           "--devices, those that a run would take.");
-  add_job_options(options);
-  options.add_options()("watch", "again and again until Ctrl-C")(
-      "every", "seconds between two readings, with --watch",
-      cxxopts::value<double>()->default_value("2"),
-      "SECONDS")("json", "print JSON, a line a reading")("h,help", "show this help");
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int show_devices(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const auto every_s = parsed["every"].as<double>();
   if (!(every_s >= kCounterInterval_s && every_s <= 86400)) {
-    throw Error(Exit::kRecipe, "--every: expected seconds from {} to 86400, found {}",
-                kCounterInterval_s, every_s);
+    throw UsageError("--every: expected seconds from {} to 86400, found {}", kCounterInterval_s,
+                     every_s);
   }
   const bool is_watch = parsed.count("watch") != 0;
   Nvml nvml;
@@ -171,13 +156,36 @@ int devices_command(int argc, char** argv) {
       if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
       fmt::print("{}{}", is_watch ? timestamp() + "\n" : "",
                  printable_lines(describe_all(nvml, gpus)));
-      if (chosen) fmt::print("{}", printable_lines(describe(*chosen)));
+      if (chosen) fmt::print("{}", printable_lines(describe(*chosen, nvml.is_there())));
     }
     std::fflush(stdout);
     if (!is_watch || !wait(every_s)) break;
     gpus = nvml.read();
   } while (std::ferror(stdout) == 0);
   return 0;
+}
+
+}  // namespace
+
+Command devices_command() {
+  return {.name = "devices",
+          .arguments = "",
+          .summary = "the GPUs and the CPU, and who uses them",
+          .details =
+              "Shows memory, activity and health of the GPUs and the CPU; with --recipe or "
+              "--devices, those that a run would use.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                add_job_options(options);
+                options.add_options()("watch", "again and again until Ctrl-C")(
+                    "every", "seconds between two readings, with --watch",
+                    cxxopts::value<double>()->default_value("2"), "SECONDS");
+                add_json_option(options, "print JSON, a line a reading");
+              },
+          .positional = {},
+          .examples = {{"trainer devices", "what there is"},
+                       {"trainer devices --recipe digits", "and what a run would use"}},
+          .run = show_devices};
 }
 
 }  // namespace brim::cli

@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
-#include "framework/cli/options.h"
+#include "framework/cli/doctor_run.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/doctor/environment/environment.h"
 #include "framework/doctor/self_test.h"
@@ -41,26 +40,43 @@ int environment_command(bool as_json) {
   return environment::exit_status(results);
 }
 
-}  // namespace
-
-int doctor_command(int argc, char** argv) {
-  // No option here takes a value, so that any other word is a run's folder.
-  const std::span<char*> words(argv + 1, static_cast<size_t>(argc - 1));
-  if (std::ranges::any_of(words, [](const char* word) { return word[0] != '-'; })) {
-    return doctor_run(argc, argv);
-  }
-  cxxopts::Options options(
-      "trainer doctor",
-      "Checks drivers, libraries, GPUs, limits and the machine's settings, and trains ten steps of "
-      "a tiny network on each device; with the folder of a run (trainer doctor RUN --help), what "
-      "slows that run down.");
-  options.add_options()("json", "print JSON")("h,help", "show this help");
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
+int diagnose(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
+  if (parsed.count("run") != 0) return doctor_run(parsed);
+  for (const char* name : {"watch", "prove"}) {
+    if (parsed.count(name) != 0) throw UsageError("--{}: expected a run's folder too", name);
   }
   return environment_command(parsed.count("json") != 0);
+}
+
+}  // namespace
+
+Command doctor_command() {
+  return {.name = "doctor",
+          .arguments = "[RUN]",
+          .summary = "what slows a run down; is this machine fit?",
+          .details =
+              "With a run: what slows it down, and which line of its recipe to change. Without: "
+              "checks drivers, libraries, GPUs, limits and the machine's settings, and trains "
+              "ten steps of a tiny network on each device.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                options.add_options()("run", "the run's folder", cxxopts::value<std::string>(),
+                                      "RUN")(
+                    "watch", "diagnose again every two seconds while the run continues")(
+                    "prove",
+                    "take some steps of the run's recipe on preloaded samples, and say what data "
+                    "costs the run; writes nothing");
+                add_trust_option(options);
+                add_json_option(
+                    options, "print JSON; with --watch an object a line, whenever it has changed");
+              },
+          .positional = {"run"},
+          .examples = {{"trainer doctor", "is this machine fit to train?"},
+                       {"trainer doctor runs/digits", "what slowed this run down"},
+                       {"trainer doctor runs/digits --prove",
+                        "the same, with preloaded samples beside "
+                        "it"}},
+          .run = diagnose};
 }
 
 }  // namespace brim::cli

@@ -37,7 +37,7 @@ void take_share(train::BatchConfig& batch, int64_t ranks) {
   if (batch.micro) batch.micro = std::min(*batch.micro, *batch.global);
 }
 
-/// What makes the run's figures another machine's.
+/// What makes the run's metrics another machine's.
 void compare_machines(const nlohmann::json& record, c10::Device device, doctor::Proof& proof) {
   const auto text = [](const nlohmann::json& from, const char* key) {
     return from.is_object() && from.contains(key) && from[key].is_string()
@@ -65,7 +65,7 @@ doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
                 run.folder.string());
   }
   if (distributed::read_ranks().world > 1) {
-    throw Error(Exit::kRecipe, "--prove measures one rank: start it without a launcher");
+    throw UsageError("--prove measures one rank: start it without a launcher");
   }
   const doctor::RunFacts facts = doctor::facts_of(run);
   train::JobConfig job =
@@ -75,10 +75,10 @@ doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
   take_share(job.batch, ranks);
   device::DeviceConfig placed = job.device;
   choose_one(placed);
-  const device::Selection selection = place(placed);  // its claims last as long as the steps
+  const device::Selection selection = place(placed);  // its locks last as long as the steps
   const c10::Device device = device::choose_device(placed);
   const auto memory = device::memory_of(device, job.device, ranks);
-  log::info("{}: its steps on samples that lie ready, on {}", job.run.name, device.str());
+  log::info("{}: its steps on preloaded samples, on {}", job.run.name, device.str());
   const train::Ceiling ceiling = train::measure_ceiling(std::move(job), device, *memory);
   doctor::Proof proof = doctor::prove(facts, ceiling.samples_per_s, ceiling.steps);
   compare_machines(run.record, device, proof);

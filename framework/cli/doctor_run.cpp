@@ -1,4 +1,4 @@
-// trainer doctor RUN: what slows a run down, and which line of its recipe to change.
+#include "framework/cli/doctor_run.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,9 +15,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/cli/commands.h"
 #include "framework/cli/doctor_prove.h"
-#include "framework/cli/options.h"
 #include "framework/doctor/diagnosis.h"
 #include "framework/experiment/run_data.h"
 #include "framework/telemetry/memory_account.h"
@@ -47,7 +45,7 @@ std::string report_on(const experiment::RunData& run, bool as_json,
 }
 
 /// Until a stop is asked for: the diagnosis whenever it has changed, and where memory goes, which
-/// does not change while a run goes on, once.
+/// does not change while a run continues, once.
 void watch(experiment::RunReader& reader, bool as_json) {
   std::string shown;
   std::string shown_memory;
@@ -59,7 +57,7 @@ void watch(experiment::RunReader& reader, bool as_json) {
     if (report == shown) continue;
     shown = report;
     const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-    if (is_terminal && !as_json) fmt::print("\033[H\033[2J");  // the page anew
+    if (is_terminal && !as_json) fmt::print("\033[H\033[2J");  // the page again
     if (!is_terminal && !as_json) fmt::print("{}\n", timestamp());
     fmt::print("{}", report);
     const std::string memory = as_json ? "" : memory_table(reader.data());
@@ -71,28 +69,12 @@ void watch(experiment::RunReader& reader, bool as_json) {
 
 }  // namespace
 
-int doctor_run(int argc, char** argv) {
-  cxxopts::Options options("trainer doctor",
-                           "What slows a run down, and which line of its recipe to change.");
-  options.positional_help("RUN");
-  options.add_options()("watch", "look again every two seconds while the run goes on")(
-      "prove",
-      "take some steps of the run's recipe on samples that lie ready in memory, and say what data "
-      "costs the run; writes nothing")(
-      "json", "print JSON; with --watch an object a line, whenever it has changed")(
-      "run", "the run's folder", cxxopts::value<std::string>(), "RUN")("h,help", "show this help");
-  add_trust_option(options);
-  options.parse_positional({"run"});
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int doctor_run(const cxxopts::ParseResult& parsed) {
   experiment::RunReader reader(required_option(parsed, "run"));
   const bool as_json = parsed.count("json") != 0;
   const bool proves = parsed.count("prove") != 0;
   if (parsed.count("watch") != 0) {
-    if (proves) throw Error(Exit::kRecipe, "--watch and --prove don't go together; see --help");
+    if (proves) throw UsageError("--watch and --prove don't go together; see --help");
     watch(reader, as_json);
     return 0;
   }

@@ -11,15 +11,16 @@
 #include "framework/base/error.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
+#include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/device/choice.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
+#include "framework/train/components.h"
 #include "framework/train/evaluation.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
-#include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/state.h"
 
@@ -28,27 +29,9 @@ namespace {
 
 constexpr int64_t kEvalBatch = 64;  // where the recipe would have the batch tuned
 
-cxxopts::Options eval_options() {
-  cxxopts::Options options("trainer eval", "Evaluates a run's best checkpoint, or any other one.");
-  options.positional_help("RUN|CHECKPOINT");
-  add_job_options(options);
-  options.add_options()("from",
-                        "a run's or a checkpoint's folder; left out: the recipe's "
-                        "model.pretrained",
-                        cxxopts::value<std::string>(),
-                        "RUN|CHECKPOINT")("json", "print JSON")("h,help", "show this help");
-  options.parse_positional({"from"});
-  return options;
-}
-
-}  // namespace
-
-int eval_command(int argc, char** argv) {
-  cxxopts::Options options = eval_options();
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
+int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
+  if (parsed.count("from") == 0 && parsed.count("recipe") == 0) {
+    throw UsageError("no run given; try: trainer eval runs/digits");
   }
   std::optional<train::SavedRun> saved;
   if (parsed.count("from") != 0) saved = train::find_saved(parsed["from"].as<std::string>());
@@ -63,27 +46,50 @@ int eval_command(int argc, char** argv) {
   if (!job.batch.micro) job.batch.micro = std::min<int64_t>(*job.batch.global, kEvalBatch);
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
-  train::Parts parts =
-      train::build_parts(job, device, distributed::Group::alone(),
-                         saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
-  if (parts.eval_data == nullptr) {
+  train::TrainingComponents components =
+      train::build_components(job, device, distributed::Group::alone(),
+                              saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
+  if (components.eval_data == nullptr) {
     throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
   }
   train::TrainState state;
-  if (saved) state = train::restore(saved->checkpoint, job, parts);
-  const int64_t samples = parts.eval_data->size();
+  if (saved) state = train::restore(saved->checkpoint, job, components);
+  const int64_t samples = components.eval_data->size();
   const at::Tensor sums =
-      train::evaluation_sums(parts, train::Inputs(job, parts), job.batch.micro_or_all());
-  if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no figures");
+      train::evaluation_sums(components, train::Inputs(job, components), job.batch.micro_or_all());
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
   nlohmann::json json = {{"samples", samples}, {"step", state.step}};
   std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
-  for (const auto& [name, value] : parts.task->metrics(sums.cpu())) {
+  for (const auto& [name, value] : components.task->metrics(sums.cpu())) {
     json[name] = value;
-    line += fmt::format("  {} {:.4g}", name, std::isnan(value) ? std::abs(value) : value);
+    line += fmt::format("  {} {}", name, format_number(value));
   }
-  fmt::print("{}\n", parsed.count("json") != 0 ? json.dump()
-                                               : fmt::format("{}  ({} samples)", line, samples));
+  fmt::print("{}\n", parsed.count("json") != 0
+                         ? json.dump()
+                         : fmt::format("{}  ({})", line, format_plural(samples, "sample")));
   return 0;
+}
+
+}  // namespace
+
+Command eval_command() {
+  return {.name = "eval",
+          .arguments = "RUN|CHECKPOINT",
+          .summary = "loss and accuracy of a run's checkpoint",
+          .details =
+              "Evaluates a run's best checkpoint, any other one, or, without RUN, the "
+              "weights that the recipe's model.pretrained names.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                options.add_options()("from", "the folder of a run or of a checkpoint",
+                                      cxxopts::value<std::string>(), "RUN|CHECKPOINT");
+                add_job_options(options);
+                add_json_option(options);
+              },
+          .positional = {"from"},
+          .examples = {{"trainer eval runs/digits", "its best checkpoint on its evaluation data"},
+                       {"trainer eval runs/digits --set data.eval.path=other", "on other data"}},
+          .run = evaluate};
 }
 
 }  // namespace brim::cli

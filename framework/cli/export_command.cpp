@@ -13,6 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/printable.h"
+#include "framework/base/temporaries.h"
 #include "framework/base/units.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/cli/commands.h"
@@ -51,8 +52,7 @@ checkpoint::TensorMap named_for(const std::string& package, const train::SavedRu
                                 const checkpoint::TensorMap& weights,
                                 const cxxopts::ParseResult& options) {
   if (std::ranges::find(kFormats, package) == kFormats.end()) {
-    throw Error(Exit::kRecipe, "--format {}: expected torchvision, timm, hf or torchscript",
-                package);
+    throw UsageError("--format {}: expected torchvision, timm, hf or torchscript", package);
   }
   const train::JobConfig job = train::read_job(load_document(options, saved.recipe.string()));
   for (const nn::WeightNames& names : job.model.model->weight_names()) {
@@ -78,34 +78,11 @@ void save_torchscript(const std::filesystem::path& output, const train::SavedRun
   write_file(output, nn::with_weights(model->file, weights));
 }
 
-}  // namespace
-
-int export_command(int argc, char** argv) {
-  cxxopts::Options options("trainer export",
-                           "Writes a checkpoint's weights as one safetensors file that "
-                           "torchvision, timm and model.pretrained load.");
-  options.positional_help("RUN|CHECKPOINT");
-  options.add_options()("from", "a run's folder, whose best checkpoint counts, or a checkpoint's",
-                        cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
-      "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
-      "format",
-      "whose names the weights get: torchvision, timm or hf; not given: the model's own; "
-      "torchscript: a scripted model with its new weights, for torch.jit.load()",
-      cxxopts::value<std::string>(),
-      "PACKAGE")("last", "the last step's weights where the run kept a moving average")(
-      "h,help", "show this help");
-  add_trust_option(options);
-  options.parse_positional({"from"});
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+int export_weights(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const std::filesystem::path output = required_option(parsed, "output");
   const train::SavedRun saved = train::find_saved(required_option(parsed, "from"));
   if (std::filesystem::exists(output)) {
-    throw Error(Exit::kRecipe, "--output {}: there is a file already; choose another name",
-                output.string());
+    throw UsageError("--output {}: there is a file already; choose another name", output.string());
   }
   auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
   const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
@@ -113,14 +90,46 @@ int export_command(int argc, char** argv) {
   if (!format.empty() && !is_script) weights = named_for(format, saved, weights, parsed);
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
+  remove_temporaries(output);
   if (is_script) {
     save_torchscript(output, saved, weights, parsed);
   } else {
     checkpoint::save_tensors(output, weights, {{"format", "pt"}});
   }
-  fmt::print("{}: {} tensors, {}, of {}\n", printable(output.string()), weights.size(),
-             format_bytes(bytes), printable(saved.checkpoint.string()));
+  fmt::print("{}: {}, {}, of {}\n", printable(output.string()),
+             format_plural(static_cast<int64_t>(weights.size()), "tensor"), format_bytes(bytes),
+             printable(saved.checkpoint.string()));
   return 0;
+}
+
+}  // namespace
+
+Command export_command() {
+  return {.name = "export",
+          .arguments = "RUN|CHECKPOINT",
+          .summary = "weights for torchvision, timm, Hugging Face",
+          .details =
+              "Writes a checkpoint's weights as one safetensors file that torchvision, timm "
+              "and model.pretrained load.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                options.add_options()("from",
+                                      "a run's folder, whose best checkpoint counts, or a "
+                                      "checkpoint's",
+                                      cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
+                    "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
+                    "format",
+                    "whose names the weights get: torchvision, timm or hf; without it, the "
+                    "model's own; torchscript: a scripted model with its new weights, for "
+                    "torch.jit.load()",
+                    cxxopts::value<std::string>(), "PACKAGE")(
+                    "last", "the last step's weights where the run kept a moving average");
+                add_trust_option(options);
+              },
+          .positional = {"from"},
+          .examples = {{"trainer export runs/digits --output digits.safetensors",
+                        "the model's own names"}},
+          .run = export_weights};
 }
 
 }  // namespace brim::cli

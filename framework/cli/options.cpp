@@ -1,5 +1,6 @@
 #include "framework/cli/options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -12,13 +13,13 @@ namespace brim::cli {
 void add_job_options(cxxopts::Options& options) {
   using cxxopts::value;
   using Strings = std::vector<std::string>;
-  options.add_options()("recipe", "what to train: a path, or a name under recipes/",
-                        value<std::string>(), "FILE")(
-      "config", "a TOML file laid over the recipe; may be repeated", value<Strings>(), "FILE")(
+  options.add_options()("recipe", "a recipe: a path, or a bundled one's name", value<std::string>(),
+                        "RECIPE")(
+      "config", "a TOML file that overrides the recipe; may be repeated", value<Strings>(), "FILE")(
       "set",
-      "one key laid over everything, as in --set optimizer.learning_rate=0.1; may be repeated",
+      "one key that overrides everything, as in optimizer.learning_rate=0.1; may be repeated",
       value<Strings>(),
-      "KEY=VALUE")("devices", "where to train: auto, cpu, a GPU's index, or several as in 0,1",
+      "KEY=VALUE")("devices", "device to run on: auto, cpu, a GPU's index, or several as in 0,1",
                    value<std::string>(), "LIST");
   add_trust_option(options);
 }
@@ -29,10 +30,14 @@ void add_trust_option(cxxopts::Options& options) {
                         "which runs its code");
 }
 
+void add_json_option(cxxopts::Options& options, const std::string& what) {
+  options.add_options()("json", what);
+}
+
 void add_image_work_options(cxxopts::Options& options) {
-  options.add_options()("threads", "decoding threads; default: the cores",
-                        cxxopts::value<int64_t>())("json", "print JSON")("h,help",
-                                                                         "show this help");
+  options.add_options()("threads", "decoding threads (default: the cores)",
+                        cxxopts::value<int64_t>(), "N");
+  add_json_option(options);
 }
 
 int64_t threads_option(const cxxopts::ParseResult& options) {
@@ -40,25 +45,35 @@ int64_t threads_option(const cxxopts::ParseResult& options) {
                                        : usable_cores();
 }
 
-cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv) {
+cxxopts::ParseResult parse_options(cxxopts::Options& options,
+                                   const std::vector<std::string>& positional,
+                                   std::span<char* const> argv) {
   try {
-    cxxopts::ParseResult result = options.parse(argc, argv);
+    options.parse_positional(positional);
+    cxxopts::ParseResult result = options.parse(static_cast<int>(argv.size()), argv.data());
     if (!result.unmatched().empty()) {
-      throw Error(Exit::kRecipe, "unexpected argument '{}'; see --help",
-                  result.unmatched().front());
+      throw UsageError("unexpected argument '{}'; see --help", result.unmatched().front());
+    }
+    for (const cxxopts::HelpOptionDetails& option : options.group_help("").options) {
+      const std::string& name = option.l.front();
+      const bool is_positional =
+          std::ranges::find(positional, name) != positional.end() && !option.is_container;
+      if (is_positional && result.count(name) > 1) {
+        throw UsageError("--{}: expected one, found {}", name, result.count(name));
+      }
     }
     return result;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& problem) {  // cxxopts renamed its exceptions between versions
-    throw Error(Exit::kRecipe, "{}; see --help", problem.what());
+    throw UsageError("{}; see --help", problem.what());
   }
 }
 
 recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe) {
   const bool is_named = options.count("recipe") != 0;
   if (!is_named && recipe.empty()) {
-    throw Error(Exit::kRecipe, "no recipe given; try: trainer --recipe recipes/digits.toml");
+    throw UsageError("no recipe given; try: trainer train digits");
   }
   recipe::LayerOptions layers{.is_of_run = !is_named,
                               .trusts_library = options.count("trust-library") != 0};
@@ -77,7 +92,7 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
 }
 
 std::string required_option(const cxxopts::ParseResult& options, const std::string& name) {
-  if (options.count(name) == 0) throw Error(Exit::kRecipe, "--{} is missing; see --help", name);
+  if (options.count(name) == 0) throw UsageError("--{} is missing; see --help", name);
   return options[name].as<std::string>();
 }
 
@@ -85,8 +100,7 @@ int64_t integer_option(const cxxopts::ParseResult& options, const std::string& n
                        int64_t high) {
   const auto value = options[name].as<int64_t>();
   if (value < low || value > high) {
-    throw Error(Exit::kRecipe, "--{}: expected a number from {} to {}, found {}", name, low, high,
-                value);
+    throw UsageError("--{}: expected a number from {} to {}, found {}", name, low, high, value);
   }
   return value;
 }

@@ -4,7 +4,9 @@
 // A --set may hold commas: several values come from repeating the option, never from splitting.
 #define CXXOPTS_VECTOR_DELIMITER '\0'
 #include <cxxopts.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "framework/recipe/document.h"
 
@@ -14,17 +16,23 @@ namespace brim::cli {
 void add_job_options(cxxopts::Options& options);
 /// --trust-library alone.
 void add_trust_option(cxxopts::Options& options);
+/// --json.
+void add_json_option(cxxopts::Options& options, const std::string& what = "print JSON");
 
-/// --threads, --json and --help: of commands that go through all images of a folder.
+/// --threads and --json: of commands that go through all images of a folder.
 void add_image_work_options(cxxopts::Options& options);
 /// --threads; not given: the cores.
 int64_t threads_option(const cxxopts::ParseResult& options);
 
-/// Parses; a flag that doesn't exist, a missing value or a stray word is an Error(kRecipe).
-cxxopts::ParseResult parse_options(cxxopts::Options& options, int argc, char** argv);
+/// Parses what follows argv[0]. Words without a dash are values of the `positional` options. Throws
+/// UsageError for an option that doesn't exist, a missing value, a stray word, or a positional
+/// option given twice.
+cxxopts::ParseResult parse_options(cxxopts::Options& options,
+                                   const std::vector<std::string>& positional,
+                                   std::span<char* const> argv);
 
 /// The document of the job that the options name, of the run's `recipe` where they name none.
-/// Error(kRecipe) without either.
+/// Throws UsageError without either.
 recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe = "");
 
 /// An option that must be given.

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "framework/cli/options.h"
 #include "framework/device/memory.h"
 #include "framework/optim/ema.h"
+#include "framework/train/components.h"
 #include "framework/train/job.h"
-#include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 
 namespace brim::cli {
@@ -25,14 +27,16 @@ struct TrainedModel {
   train::JobConfig job;
   c10::Device device;
   std::unique_ptr<device::Memory> memory;
-  train::Parts parts;
+  train::TrainingComponents components;
   std::optional<optim::Ema::Swap> averaged;
 };
 
 /// Prints the likeliest classes of each image file. Throws Error(kData) naming a bad file.
-void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch);
+void classify_images(TrainedModel& trained, const std::vector<std::string>& files,
+                     const cxxopts::ParseResult& options, int64_t batch);
 
-/// Prints how each prompt or file goes on. Throws Error(kData) naming a bad file.
-void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch);
+/// Prints how each prompt or file continues. Throws Error(kData) naming a bad file.
+void continue_texts(TrainedModel& trained, const std::vector<std::string>& files,
+                    const cxxopts::ParseResult& options, int64_t batch);
 
 }  // namespace brim::cli

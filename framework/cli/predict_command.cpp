@@ -1,4 +1,4 @@
-// trainer predict: what a trained model says about images, or how it goes on with text.
+// trainer predict: what a trained model says about images, or how it continues text.
 
 #include <fmt/format.h>
 
@@ -15,75 +15,93 @@
 #include "framework/train/state.h"
 
 namespace brim::cli {
-namespace {
-
-cxxopts::Options predict_options() {
-  using cxxopts::value;
-  cxxopts::Options options("trainer predict",
-                           "Classifies image files, or goes on with text, by a run's best "
-                           "checkpoint, any other one, or a file of weights.");
-  options.positional_help("FILE…");
-  add_job_options(options);
-  options.add_options()("run",
-                        "a run's or a checkpoint's folder; left out: the recipe's model.pretrained",
-                        value<std::string>(), "RUN|CHECKPOINT")(
-      "in", "image files, or files of text to go on with", value<std::vector<std::string>>())(
-      "batch", "files or prompts that are computed together", value<int64_t>()->default_value("16"),
-      "N")("top", "images: the likeliest classes that are shown",
-           value<int64_t>()->default_value("5"), "K")(
-      "prompt", "text to go on with; may be repeated", value<std::vector<std::string>>(), "TEXT")(
-      "tokens", "text: at most so many tokens more", value<int64_t>()->default_value("100"), "N")(
-      "temperature", "text: 0 takes the likeliest token, 1 draws by probability",
-      value<double>()->default_value("0.8"))("top-k",
-                                             "text: draws from so many of the likeliest; 0: all",
-                                             value<int64_t>()->default_value("0"), "K")(
-      "seed", "text: of what is drawn", value<int64_t>()->default_value("0"))(
-      "tokenizer", "text: folder with tokens.json; default: that of the training data",
-      value<std::string>(),
-      "FOLDER")("json", "print JSON, a line for each input")("h,help", "show this help");
-  options.parse_positional({"in"});
-  return options;
-}
-
-}  // namespace
-
 TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved)
     : job(std::move(of)), device(device::choose_device(job.device)) {
   if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
   if (!job.batch.micro) job.batch.micro = *job.batch.global;
   job.eval.enabled = false;
   memory = device::memory_of(device, job.device);
-  parts = train::build_parts(job, device, distributed::Group::alone(),
-                             saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
-  if (saved) train::restore(saved->checkpoint, job, parts);
-  if (parts.ema) averaged.emplace(*parts.ema);
-  parts.model->eval();
+  components =
+      train::build_components(job, device, distributed::Group::alone(),
+                              saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
+  if (saved) train::restore(saved->checkpoint, job, components);
+  if (components.ema) averaged.emplace(*components.ema);
+  components.model->eval();
 }
 
-int predict_command(int argc, char** argv) {
-  cxxopts::Options options = predict_options();
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
+namespace {
+
+int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
+  // Without --run and --recipe the first word names the run, the others are files.
+  std::vector<std::string> files;
+  if (parsed.count("in") != 0) files = parsed["in"].as<std::vector<std::string>>();
+  std::string run = parsed.count("run") != 0 ? parsed["run"].as<std::string>() : "";
+  if (run.empty() && parsed.count("recipe") == 0 && !files.empty()) {
+    run = files.front();
+    files.erase(files.begin());
+  }
+  if (run.empty() && parsed.count("recipe") == 0) {
+    throw UsageError("no run given; try: trainer predict runs/digits seven.png");
   }
   std::optional<train::SavedRun> saved;
-  if (parsed.count("run") != 0) saved = train::find_saved(parsed["run"].as<std::string>());
+  if (!run.empty()) saved = train::find_saved(run);
   train::JobConfig job =
       train::read_job(load_document(parsed, saved ? saved->recipe.string() : std::string()));
   if (!saved && job.model.pretrained.empty()) {
-    throw Error(Exit::kRecipe,
-                "nothing to predict with: expected --run with the folder of a run or a checkpoint, "
-                "or a recipe with model.pretrained");
+    throw Error(
+        Exit::kRecipe,
+        "nothing to predict with: expected the folder of a run or a checkpoint, or a recipe "
+        "with model.pretrained");
   }
   TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
-  if (trained.parts.input.kind() == nn::InputKind::kTokens) {
-    continue_texts(trained, parsed, batch);
+  if (trained.components.input.kind() == nn::InputKind::kTokens) {
+    continue_texts(trained, files, parsed, batch);
   } else {
-    classify_images(trained, parsed, batch);
+    classify_images(trained, files, parsed, batch);
   }
   return 0;
+}
+
+}  // namespace
+
+Command predict_command() {
+  return {
+      .name = "predict",
+      .arguments = "RUN [FILE...]",
+      .summary = "classes of images, or more of a text",
+      .details =
+          "Classifies image files, or continues text, by a run's best checkpoint or any "
+          "other one. With --run, or with --recipe for the weights of model.pretrained, all "
+          "words are files.",
+      .add_options =
+          [](cxxopts::Options& options) {
+            using cxxopts::value;
+            options.add_options()("in", "the run, then image files or files of text to continue",
+                                  value<std::vector<std::string>>(), "RUN FILE...")(
+                "run", "the folder of a run or of a checkpoint", value<std::string>(),
+                "RUN|CHECKPOINT")("batch", "files or prompts that are computed together",
+                                  value<int64_t>()->default_value("16"),
+                                  "N")("top", "images: the likeliest classes to show",
+                                       value<int64_t>()->default_value("5"),
+                                       "K")("prompt", "text to continue; may be repeated",
+                                            value<std::vector<std::string>>(), "TEXT")(
+                "tokens", "text: the most tokens to add", value<int64_t>()->default_value("100"),
+                "N")("temperature", "text: 0 takes the likeliest token, 1 draws by probability",
+                     value<double>()->default_value("0.8"),
+                     "T")("top-k", "text: draws from the K likeliest tokens; 0: from all",
+                          value<int64_t>()->default_value("0"), "K")(
+                "seed", "text: of what is drawn", value<int64_t>()->default_value("0"), "N")(
+                "tokenizer", "text: folder with tokens.json; without it, that of the training data",
+                value<std::string>(), "DIR");
+            add_job_options(options);
+            add_json_option(options, "print JSON, a line for each input");
+          },
+      .positional = {"in"},
+      .examples = {{"trainer predict runs/digits seven.png", "the five likeliest classes"},
+                   {"trainer predict runs/gpt --prompt 'Once upon' --tokens 50",
+                    "continues the text"}},
+      .run = predict};
 }
 
 }  // namespace brim::cli

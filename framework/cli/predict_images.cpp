@@ -41,19 +41,18 @@ void print_guesses(const std::string& file, const std::vector<Guess>& guesses, b
 
 }  // namespace
 
-void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch) {
-  if (options.count("in") == 0) {
-    throw Error(Exit::kRecipe, "no image files given; see trainer predict --help");
+void classify_images(TrainedModel& trained, const std::vector<std::string>& files,
+                     const cxxopts::ParseResult& options, int64_t batch) {
+  if (files.empty()) {
+    throw UsageError("no image files given; see trainer predict --help");
   }
-  std::vector<std::filesystem::path> files;
-  for (const auto& name : options["in"].as<std::vector<std::string>>()) files.emplace_back(name);
-  const train::Parts& parts = trained.parts;
-  const auto& known = dynamic_cast<const data::ImageSamples&>(*parts.train_data);
+  const train::TrainingComponents& components = trained.components;
+  const auto& known = dynamic_cast<const data::ImageSamples&>(*components.train_data);
   const auto names = known.class_names();
   const int64_t top =
       std::min<int64_t>(integer_option(options, "top", 1, 1'000'000), known.classes());
   const auto pictures =
-      data::open_pictures(std::move(files), known.shape(), *trained.job.data.source);
+      data::open_pictures({files.begin(), files.end()}, known.shape(), *trained.job.data.source);
 
   data::LoaderOptions loading = trained.job.data.eval_options();
   loading.on_error = data::OnError::kFail;
@@ -61,16 +60,16 @@ void classify_images(TrainedModel& trained, const cxxopts::ParseResult& options,
   Timeline timeline;
   data::DevicePrefetcher inputs(
       *pictures, loading,
-      train::input_options(trained.job, *pictures, parts.device, parts.channels_last,
-                           parts.precision.parameters()),
+      train::input_options(trained.job, *pictures, components.device, components.channels_last,
+                           components.precision.parameters()),
       timeline);
   const at::NoGradGuard no_grad;
   while (const auto* input = inputs.next()) {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped between images");
     at::Tensor logits;
     {
-      const amp::Autocast autocast(parts.device.type(), parts.precision);
-      logits = parts.model->forward(input->tensors.inputs);
+      const amp::Autocast autocast(components.device.type(), components.precision);
+      logits = components.model->forward(input->tensors.inputs);
     }
     inputs.prefetch();
     auto [probabilities, classes] = logits.to(at::kFloat).softmax(1).topk(top, 1);

@@ -18,7 +18,7 @@
 namespace brim::cli {
 namespace {
 
-constexpr size_t kMostText = 1 << 20;  // bytes of a prompt
+constexpr size_t kMaxText = 1 << 20;  // bytes of a prompt
 
 using Strings = std::vector<std::string>;
 
@@ -27,27 +27,25 @@ struct Prompt {
   std::string text;
 };
 
-std::vector<Prompt> read_prompts(const cxxopts::ParseResult& options) {
+std::vector<Prompt> read_prompts(const std::vector<std::string>& files,
+                                 const cxxopts::ParseResult& options) {
   std::vector<Prompt> prompts;
   if (options.count("prompt") != 0) {
     for (const auto& text : options["prompt"].as<Strings>()) prompts.push_back({"", text});
   }
-  if (options.count("in") != 0) {
-    for (const auto& name : options["in"].as<Strings>()) {
-      Prompt prompt{name, ""};
-      text::TextFile file(name);
-      while (prompt.text.size() <= kMostText && file.read(prompt.text, kMostText)) {
-      }
-      if (prompt.text.empty() || prompt.text.size() > kMostText) {
-        throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMostText,
-                    prompt.text.empty() ? "none" : "more");
-      }
-      prompts.push_back(std::move(prompt));
+  for (const auto& name : files) {
+    Prompt prompt{name, ""};
+    text::TextFile file(name);
+    while (prompt.text.size() <= kMaxText && file.read(prompt.text, kMaxText)) {
     }
+    if (prompt.text.empty() || prompt.text.size() > kMaxText) {
+      throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMaxText,
+                  prompt.text.empty() ? "none" : "more");
+    }
+    prompts.push_back(std::move(prompt));
   }
   if (prompts.empty()) {
-    throw Error(Exit::kRecipe,
-                "no text to go on with: give --prompt or files; see trainer predict --help");
+    throw UsageError("no text to continue: give --prompt or files; see trainer predict --help");
   }
   return prompts;
 }
@@ -70,29 +68,29 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const TrainedModel& trained,
 train::GenerateOptions read_options(const cxxopts::ParseResult& options,
                                     const text::Tokenizer& tokenizer) {
   train::GenerateOptions how{
-      .most_tokens = integer_option(options, "tokens", 1, 1 << 20),
+      .max_tokens = integer_option(options, "tokens", 1, 1 << 20),
       .temperature = options["temperature"].as<double>(),
       .top_k = integer_option(options, "top-k", 0, 1 << 30),
       .seed = static_cast<uint64_t>(integer_option(options, "seed", 0, int64_t{1} << 62)),
       .end = tokenizer.end_of_text()};
   if (!(how.temperature >= 0 && how.temperature <= 100)) {
-    throw Error(Exit::kRecipe, "--temperature: expected a number from 0 to 100, found {}",
-                how.temperature);
+    throw UsageError("--temperature: expected a number from 0 to 100, found {}", how.temperature);
   }
   return how;
 }
 
 }  // namespace
 
-void continue_texts(TrainedModel& trained, const cxxopts::ParseResult& options, int64_t batch) {
-  const std::vector<Prompt> prompts = read_prompts(options);
+void continue_texts(TrainedModel& trained, const std::vector<std::string>& files,
+                    const cxxopts::ParseResult& options, int64_t batch) {
+  const std::vector<Prompt> prompts = read_prompts(files, options);
   const auto tokenizer = open_tokenizer(trained, options);
   const train::GenerateOptions how = read_options(options, *tokenizer);
   for (size_t first = 0; first < prompts.size(); first += static_cast<size_t>(batch)) {
     const size_t end = std::min(prompts.size(), first + static_cast<size_t>(batch));
     std::vector<std::vector<int32_t>> ids;
     for (size_t i = first; i < end; ++i) ids.push_back(tokenizer->encode(prompts[i].text));
-    const auto found = train::generate(trained.parts, ids, how, static_cast<int64_t>(first));
+    const auto found = train::generate(trained.components, ids, how, static_cast<int64_t>(first));
     for (size_t i = first; i < end; ++i) {
       const std::string more = tokenizer->decode(found[i - first]);
       if (options.count("json") == 0) {

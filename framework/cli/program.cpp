@@ -1,8 +1,10 @@
 #include "framework/cli/program.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,70 +12,143 @@
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
 #include "framework/base/stop.h"
-#include "framework/cli/all_parts.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/help.h"
+#include "framework/cli/register_all.h"
 #include "framework/device/shared_cores.h"
 
 namespace brim::cli {
 namespace {
 
-struct Command {
-  std::string_view name;
-  int (*run)(int, char**);
-};
+size_t words_in(std::string_view name) {
+  return 1 + static_cast<size_t>(std::ranges::count(name, ' '));
+}
 
-constexpr std::array<Command, 12> kCommands = {{{"bench", bench_command},
-                                                {"compare", compare_command},
-                                                {"data", data_command},
-                                                {"devices", devices_command},
-                                                {"doctor", doctor_command},
-                                                {"eval", eval_command},
-                                                {"export", export_command},
-                                                {"predict", predict_command},
-                                                {"recipe", recipe_command},
-                                                {"report", report_command},
-                                                {"tune", tune_command},
-                                                {"version", version_command}}};
+/// "data" where there are commands "data pack" and "data inspect": their last words, else nothing.
+std::vector<std::string_view> actions_of(std::string_view word) {
+  std::vector<std::string_view> actions;
+  for (const CommandGroup& group : command_groups()) {
+    for (const Command& command : group.commands) {
+      const bool is_under = command.name.starts_with(word) && command.name.size() > word.size() &&
+                            command.name[word.size()] == ' ';
+      if (is_under) actions.push_back(command.name.substr(word.size() + 1));
+    }
+  }
+  return actions;
+}
 
-int run(int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return train_command(argc, argv);
-
-  const std::string_view word = argv[1];
+[[noreturn]] void refuse(std::string_view word, std::string_view second) {
+  if (const auto actions = actions_of(word); !actions.empty()) {
+    std::string list;
+    for (const auto action : actions) {
+      list += (list.empty() ? "" : action == actions.back() ? " or " : ", ") + std::string(action);
+    }
+    throw UsageError("trainer {}: expected {}, found '{}'", word, list, second);
+  }
+  std::error_code ignored;
+  if (word.ends_with(".toml") || std::filesystem::exists(word, ignored)) {
+    throw UsageError("unknown command '{}'; to train a recipe: trainer train {}", word, word);
+  }
   std::vector<std::string_view> names;
-  for (const Command& command : kCommands) {
-    if (command.name == word) return command.run(argc - 1, argv + 1);
-    names.push_back(command.name);
+  for (const CommandGroup& group : command_groups()) {
+    for (const Command& command : group.commands) {
+      names.push_back(command.name.substr(0, command.name.find(' ')));
+    }
   }
   const std::string near = nearest(word, names);
-  throw Error(Exit::kRecipe, "unknown command '{}'; {}", word,
-              near.empty() ? "see trainer --help" : "did you mean '" + near + "'?");
+  throw UsageError("unknown command '{}'; {}", word,
+                   near.empty() ? "see trainer --help" : "did you mean '" + near + "'?");
+}
+
+int run_command(const Command& command, size_t words, std::span<char* const> argv) {
+  cxxopts::Options options = options_of(command);
+  const auto parsed = parse_options(options, command.positional, argv.subspan(words));
+  if (parsed.count("help") != 0) {
+    fmt::print("{}", help_of(command));
+    return 0;
+  }
+  return command.run(parsed, argv);
+}
+
+int run(std::span<char* const> argv) {
+  const std::vector<std::string_view> words(argv.begin() + 1, argv.end());
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    fmt::print("{}", overview());
+    return 0;
+  }
+  if (words[0] == "--version") return run_command(version_command(), 1, argv);
+  if (words[0].starts_with('-')) return run_command(train_command(), 0, argv);
+  if (const Command* command = find_command(words)) {
+    return run_command(*command, words_in(command->name), argv);
+  }
+  const bool asks = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
+  if (asks && !actions_of(words[0]).empty()) {
+    fmt::print("{}", overview(words[0]));
+    return 0;
+  }
+  refuse(words[0], words.size() > 1 ? words[1] : "");
 }
 
 /// Of the program that main() is: run_program() takes a plain function.
-void (*own_parts)() = nullptr;
+void (*own_components)() = nullptr;
 
 /// LibTorch's exhausted memory, on the CPU as on a GPU, is a user's matter and no bug.
 int body(int argc, char** argv) {
   try {
-    register_parts();
-    if (own_parts != nullptr) own_parts();
+    register_components();
+    if (own_components != nullptr) own_components();
     install_stop_handlers();
     const device::SharedCores cores;
-    return run(argc, argv);
+    return run({argv, static_cast<size_t>(argc)});
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(Exit::kResource,
                 "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or give the "
                 "job more memory (device.memory_gib)",
+                error.what_without_backtrace());
+  } catch (const c10::Error& error) {  // its what() ends with LibTorch's stack
+    throw Error(Exit::kBug,
+                "{} (this is a bug in Brim, or in a component of your own; please report it with "
+                "the recipe)",
                 error.what_without_backtrace());
   }
 }
 
 }  // namespace
 
-void register_parts() { register_all_parts(); }
+const std::vector<CommandGroup>& command_groups() {
+  static const std::vector<CommandGroup> kGroups = {
+      {"Train", {train_command(), tune_command()}},
+      {"Use a trained model", {eval_command(), predict_command(), export_command()}},
+      {"See where time and memory go",
+       {doctor_command(), report_command(), bench_command(), compare_command(), devices_command()}},
+      {"Recipes",
+       {recipe_check_command(), recipe_show_command(), recipe_schema_command(),
+        recipe_reference_command()}},
+      {"Data",
+       {data_inspect_command(), data_pack_command(), data_tokenize_command(),
+        data_bench_command()}},
+      {"This program", {help_command(), completion_command(), version_command()}}};
+  return kGroups;
+}
+
+const Command* find_command(std::span<const std::string_view> words) {
+  for (const CommandGroup& group : command_groups()) {
+    for (const Command& command : group.commands) {
+      const size_t space = command.name.find(' ');
+      const bool is_pair = space != std::string_view::npos;
+      if (words.empty() || command.name.substr(0, space) != words[0]) continue;
+      if (!is_pair || (words.size() > 1 && command.name.substr(space + 1) == words[1])) {
+        return &command;
+      }
+    }
+  }
+  return nullptr;
+}
+
+void register_components() { register_all_components(); }
 
 int main(int argc, char** argv, void (*register_own)()) {
-  own_parts = register_own;
+  own_components = register_own;
   return run_program(body, argc, argv);
 }
 

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -20,18 +22,27 @@
 namespace brim::cli {
 namespace {
 
-constexpr const char* kUsage =
-    "usage: trainer recipe check --recipe FILE [--json]   is it valid? every problem with its "
-    "place\n"
-    "       trainer recipe show --recipe FILE             the resolved recipe, all keys\n"
-    "       trainer recipe show --recipe FILE --summary [--json]\n"
-    "                                                     its model: parameters, operations and\n"
-    "                                                     activation memory of a sample\n"
-    "       trainer recipe schema [--recipe FILE]         JSON Schema for editors; with FILE's\n"
-    "                                                     model.library, where it names one\n"
-    "       trainer recipe reference [--recipe FILE]      every key, as Markdown\n";
+/// As JSON: tables are objects, lists arrays, times as TOML writes them.
+nlohmann::json to_json(const recipe::Value& value) {
+  return std::visit(
+      [](const auto& data) -> nlohmann::json {
+        using T = std::decay_t<decltype(data)>;
+        if constexpr (std::is_same_v<T, recipe::Table>) {
+          nlohmann::json object = nlohmann::json::object();
+          for (const auto& [key, entry] : data.entries) object[key] = to_json(entry);
+          return object;
+        } else if constexpr (std::is_same_v<T, std::vector<recipe::Value>>) {
+          nlohmann::json list = nlohmann::json::array();
+          for (const recipe::Value& entry : data) list.push_back(to_json(entry));
+          return list;
+        } else {
+          return data;
+        }
+      },
+      value.data);
+}
 
-int check(const cxxopts::ParseResult& options) {
+int check(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const bool as_json = options.count("json") != 0;
   try {
     const train::JobConfig job = train::read_job(load_document(options));
@@ -58,10 +69,15 @@ int check(const cxxopts::ParseResult& options) {
   return 0;
 }
 
-int show(const cxxopts::ParseResult& options) {
+int show(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   train::JobConfig job = train::read_job(load_document(options));
   if (options.count("summary") == 0) {
-    fmt::print("{}", recipe::print(job));
+    const std::string text = recipe::print(job);
+    if (options.count("json") == 0) {
+      fmt::print("{}", text);
+    } else {
+      fmt::print("{}\n", to_json(recipe::parse(text, "the resolved recipe")).dump());
+    }
     return 0;
   }
   const train::ModelSummary summary = train::summarise(job);
@@ -83,36 +99,81 @@ int show(const cxxopts::ParseResult& options) {
   return 0;
 }
 
+int print_schema(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
+  const bool has_library = options.count("recipe") != 0 &&
+                           recipe::load_library(load_document(options), "model", "library");
+  train::JobConfig job;
+  fmt::print("{}\n", recipe::json_schema(job, has_library ? "" : "model.library"));
+  return 0;
+}
+
+int print_reference(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
+  if (options.count("recipe") != 0) {
+    recipe::load_library(load_document(options), "model", "library");
+  }
+  train::JobConfig job;
+  fmt::print("{}", recipe::reference_page(job));
+  return 0;
+}
+
 }  // namespace
 
-int recipe_command(int argc, char** argv) {
-  const std::string action = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
-  cxxopts::Options options("trainer recipe " + action,
-                           "What a recipe says, and what recipes may say.");
-  add_job_options(options);
-  options.add_options()("json", "print JSON (check, show --summary)")(
-      "summary", "print what the model is and takes instead (show)")("h,help", "show this help");
-  const bool has_action = !action.empty();
-  const auto parsed = parse_options(options, argc - has_action, argv + has_action);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}", kUsage);
-    return 0;
-  }
-  if (action == "check") return check(parsed);
-  if (action == "show") return show(parsed);
-  const bool has_library = parsed.count("recipe") != 0 &&
-                           recipe::load_library(load_document(parsed), "model", "library");
-  train::JobConfig job;
-  if (action == "schema") {
-    fmt::print("{}\n", recipe::json_schema(job, has_library ? "" : "model.library"));
-    return 0;
-  }
-  if (action == "reference") {
-    fmt::print("{}", recipe::reference_page(job));
-    return 0;
-  }
-  throw Error(Exit::kRecipe,
-              "trainer recipe: expected check, show, schema or reference, found '{}'", action);
+Command recipe_check_command() {
+  return {.name = "recipe check",
+          .arguments = "RECIPE",
+          .summary = "is a recipe valid?",
+          .details = "Says whether a recipe is valid, or every problem with its place.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                add_job_options(options);
+                add_json_option(options);
+              },
+          .positional = {"recipe"},
+          .examples = {{"trainer recipe check digits", "prints digits: valid"}},
+          .run = check};
+}
+
+Command recipe_show_command() {
+  return {.name = "recipe show",
+          .arguments = "RECIPE",
+          .summary = "the resolved recipe, or what its model takes",
+          .details =
+              "Prints the resolved recipe with every key, or, with --summary, its model's "
+              "parameters, operations and activation memory of a sample.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                add_job_options(options);
+                options.add_options()("summary", "print what the model is and takes instead");
+                add_json_option(options);
+              },
+          .positional = {"recipe"},
+          .examples = {{"trainer recipe show digits", "all keys with their values, as TOML"},
+                       {"trainer recipe show digits --summary", "its parameters and operations"}},
+          .run = show};
+}
+
+Command recipe_schema_command() {
+  return {.name = "recipe schema",
+          .arguments = "[RECIPE]",
+          .summary = "JSON Schema for editors",
+          .details =
+              "Prints a JSON Schema by which editors complete and check recipes; with a "
+              "recipe that names a model.library, with that library's components.",
+          .add_options = add_job_options,
+          .positional = {"recipe"},
+          .examples = {{"trainer recipe schema > recipe.schema.json", "for an editor's settings"}},
+          .run = print_schema};
+}
+
+Command recipe_reference_command() {
+  return {.name = "recipe reference",
+          .arguments = "[RECIPE]",
+          .summary = "every key, as Markdown",
+          .details = "Prints every key of a recipe with its type, default and meaning.",
+          .add_options = add_job_options,
+          .positional = {"recipe"},
+          .examples = {{"trainer recipe reference > recipe.md", "the page to read or to search"}},
+          .run = print_reference};
 }
 
 }  // namespace brim::cli

@@ -18,23 +18,11 @@
 
 namespace brim::cli {
 
-int report_command(int argc, char** argv) {
-  cxxopts::Options options("trainer report",
-                           "One HTML file with the curves, times, recipe and environment of a run, "
-                           "or of several over each other.");
-  options.positional_help("RUN…");
-  options.add_options()("output", "the file; default: report.html in the first run's folder",
-                        cxxopts::value<std::string>(), "FILE")(
-      "runs", "the runs' folders", cxxopts::value<std::vector<std::string>>(), "RUN")(
-      "h,help", "show this help");
-  options.parse_positional({"runs"});
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+namespace {
+
+int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("runs") == 0) {
-    throw Error(Exit::kRecipe, "no run given; try: trainer report runs/digits");
+    throw UsageError("no run given; try: trainer report runs/digits");
   }
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
@@ -53,6 +41,29 @@ int report_command(int argc, char** argv) {
             runs.size() == 1 ? "one run" : fmt::format("{} runs", runs.size()), output.string(),
             format_bytes(static_cast<int64_t>(page.size())));
   return 0;
+}
+
+}  // namespace
+
+Command report_command() {
+  return {.name = "report",
+          .arguments = "RUN...",
+          .summary = "one HTML file of a run, or of several",
+          .details =
+              "Writes one HTML file with the curves, times, recipe and environment of a "
+              "run, or of several over each other. It needs no network to be read.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                options.add_options()("runs", "the runs' folders",
+                                      cxxopts::value<std::vector<std::string>>(), "RUN...")(
+                    "output", "the file; without it, report.html in the first run's folder",
+                    cxxopts::value<std::string>(), "FILE");
+              },
+          .positional = {"runs"},
+          .examples = {{"trainer report runs/digits", "writes runs/digits/report.html"},
+                       {"trainer report runs/digits runs/digits-2 --output both.html",
+                        "two runs over each other"}},
+          .run = report};
 }
 
 }  // namespace brim::cli

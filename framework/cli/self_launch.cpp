@@ -61,7 +61,7 @@ device::Selection place(device::DeviceConfig& config) {
 }
 
 std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
-                               Placement& placement) {
+                               RankDevice& placement) {
   placement.ranks = distributed::read_ranks();
   device::DeviceConfig placed = config;
   const char* own = std::getenv(kRankDevice);

@@ -19,17 +19,17 @@ namespace brim::cli {
 device::Selection place(device::DeviceConfig& config);
 
 /// Where this process trains.
-struct Placement {
+struct RankDevice {
   distributed::Ranks ranks;
-  device::Selection selection;  // its claims last as long as this
+  device::Selection selection;  // its locks last as long as this
   c10::Device device{c10::kCPU};
 };
 
 /// Without a launcher `placement` is what the config selects; where that is several devices, runs
-/// this program with these arguments once for each and returns the exit status. nullopt: go on
+/// this program with these arguments once for each and returns the exit status. nullopt: continue
 /// there. Under a launcher it is the rank's device; throws Error(kRecipe) where another launcher
 /// than this has started the rank and the config names several.
 std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
-                               Placement& placement);
+                               RankDevice& placement);
 
 }  // namespace brim::cli

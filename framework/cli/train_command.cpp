@@ -1,4 +1,4 @@
-// trainer --recipe R: reads the recipe, meets the other ranks where there are any, prepares
+// trainer train R: reads the recipe, meets the other ranks where there are any, prepares
 // everything that can fail early, trains.
 
 #include <c10/util/Exception.h>
@@ -30,46 +30,16 @@
 #include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/components.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/job_record.h"
-#include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning/batch_tuner.h"
 
 namespace brim::cli {
 namespace {
-
-constexpr const char* kOtherCommands =
-    "\nOther commands:\n"
-    "  trainer bench --recipe R [--sweep KEY=VALUES]\n"
-    "  trainer compare A B\n"
-    "  trainer data pack|inspect|bench\n"
-    "  trainer devices [--watch]\n"
-    "  trainer doctor [RUN [--watch|--prove]]\n"
-    "  trainer recipe check|show|schema|reference\n"
-    "  trainer tune\n"
-    "  trainer eval RUN\n"
-    "  trainer predict [FILE…|--prompt TEXT] --run RUN\n"
-    "  trainer export RUN --output FILE [--format PACKAGE]\n"
-    "  trainer report RUN…\n"
-    "  trainer version\n";
-
-cxxopts::Options train_options() {
-  cxxopts::Options options("trainer", "Trains the model that a recipe describes.");
-  add_job_options(options);
-  options.add_options()("output", "the run's folder; default: runs/<name of the run>",
-                        cxxopts::value<std::string>(),
-                        "DIR")("resume", "auto, or the folder of a run or checkpoint to go on from",
-                               cxxopts::value<std::string>(), "auto|PATH")(
-      "profile", "a trace of these steps for Perfetto and TensorBoard, into the run's folder",
-      cxxopts::value<std::string>(), "steps=A..B")(
-      "dry-run",
-      "check recipe, device, model and that the data are there, without reading samples; show the "
-      "plan, train nothing")("h,help", "show this help");
-  return options;
-}
 
 /// Every rank must have read the same recipe; the first line that differs is named.
 void require_same_recipe(distributed::Group& group, const std::string& own) {
@@ -93,7 +63,7 @@ train::RunFolder agree_on_folder(distributed::Group& group, const train::RunFold
   train::RunFolder folder;
   nlohmann::json choice;
   group.all_or_none("the choice of the run's folder", [&] {
-    if (!group.is_first()) return;
+    if (!group.is_main()) return;
     folder = train::choose_run_folder(where);
     choice = {folder.path.string(), folder.checkpoint ? folder.checkpoint->string() : "",
               folder.numbered};
@@ -123,14 +93,29 @@ std::map<std::string, std::string> libraries(c10::Device device) {
   return versions;
 }
 
+/// What can be told of the data without reading samples. Bad ones that training would skip are
+/// warned of.
+void check_files(const train::JobConfig& job, const train::TrainingComponents& components) {
+  for (const data::Dataset* data : {components.train_data.get(), components.eval_data.get()}) {
+    if (data == nullptr) continue;
+    try {
+      data->check_files();
+    } catch (const Error& error) {
+      if (!job.data.skip_bad || error.status() != Exit::kData) throw;
+      log::warning("{}", error.what());
+    }
+  }
+}
+
 /// For batches under way, of the size that the recipe gives, and for what the data keep in memory.
-void keep_room_for_loading(const train::JobConfig& job, const train::Parts& parts,
+void keep_room_for_loading(const train::JobConfig& job, const train::TrainingComponents& components,
                            device::Memory& memory) {
-  const int64_t world = parts.group->world();
+  const int64_t world = components.group->world();
   const int64_t micro = std::min(job.batch.micro_or_all(), (*job.batch.global + world - 1) / world);
-  memory.keep_outside(memory.outside_bytes() +
-                      train::ring_bytes(job, parts.train_data->sample_bytes(), micro) +
-                      job.data.source->cache_bytes());
+  memory.keep_outside(
+      memory.outside_bytes() +
+      train::prefetch_buffer_bytes(job, components.train_data->sample_bytes(), micro) +
+      job.data.source->cache_bytes());
 }
 
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
@@ -155,23 +140,26 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     train::take(*tuning, group->world(), job);
     log::info("{}", train::report(*tuning, job, group->world()));
   }
-  train::Parts parts;
+  train::TrainingComponents components;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
     const train::Weights weights = is_dry_run          ? train::Weights::kNone
                                    : folder.checkpoint ? train::Weights::kOfCheckpoint
                                                        : train::Weights::kOfRecipe;
-    parts = train::build_parts(job, device, group, weights, tuning ? nullptr : memory.get());
-    for (const std::string& line : train::describe(job, parts)) log::info("{}", line);
-    if (folder.checkpoint && !is_dry_run) state = train::restore(*folder.checkpoint, job, parts);
-    if (is_dry_run || !group->is_first()) return;
+    components =
+        train::build_components(job, device, group, weights, tuning ? nullptr : memory.get());
+    for (const std::string& line : train::describe(job, components)) log::info("{}", line);
+    if (is_dry_run && group->is_main()) check_files(job, components);
+    if (folder.checkpoint && !is_dry_run)
+      state = train::restore(*folder.checkpoint, job, components);
+    if (is_dry_run || !group->is_main()) return;
     nlohmann::json record = telemetry::run_record({.command = std::move(command),
                                                    .libraries = libraries(device),
                                                    .device = device.str(),
                                                    .seed = job.run.seed,
                                                    .ranks = group->world(),
                                                    .launch = group->ranks().launch});
-    record["job"] = train::job_record(job, parts);
+    record["job"] = train::job_record(job, components);
     if (tuning) record["tuning"] = train::to_json(*tuning);
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });
@@ -180,13 +168,13 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     group->finish();
     return 0;
   }
-  if (!tuning && device.is_cpu()) keep_room_for_loading(job, parts, *memory);
-  train::Trainer trainer(job, std::move(parts), state, folder, *memory);
+  if (!tuning && device.is_cpu()) keep_room_for_loading(job, components, *memory);
+  train::Trainer trainer(job, std::move(components), state, folder, *memory);
   if (!tuning) trainer.leave_room_for_checkpoint();
   if (profile) trainer.profile(*profile);
   before_training.reset();
   const Exit status = trainer.run();
-  if (group->is_first()) say_verdict(folder.path);
+  if (group->is_main()) say_verdict(folder.path);
   if (status == Exit::kStopped) {  // not held by threads that still wait for data
     std::fflush(nullptr);
     std::_Exit(static_cast<int>(status));
@@ -194,23 +182,15 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   return static_cast<int>(status);
 }
 
-}  // namespace
-
-int train_command(int argc, char** argv) {
-  cxxopts::Options options = train_options();
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}{}", options.help(), kOtherCommands);
-    return 0;
-  }
+int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   std::optional<train::ProfileSteps> profile;
   if (parsed.count("profile") != 0) {
     profile = train::read_profile_steps(parsed["profile"].as<std::string>());
   }
   if (distributed::read_ranks().rank > 0) log::write_only_warnings();
   train::JobConfig job = train::read_job(load_document(parsed));
-  Placement here;
-  if (const auto status = start_ranks(job.device, {argv + 1, argv + argc}, here)) return *status;
+  RankDevice here;
+  if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
   const distributed::Ranks& ranks = here.ranks;
   train::RunFolderOptions where{.run_name = job.run.name,
                                 .output = {},
@@ -225,17 +205,53 @@ int train_command(int argc, char** argv) {
                                                  job.distributed.limit());
   // What ends this rank is what the others should say.
   try {
-    return train_with(group, job, here.device, where, profile, {argv, argv + argc});
+    return train_with(group, job, here.device, where, profile, {argv.begin(), argv.end()});
   } catch (const Error& error) {
-    group->say_farewell(static_cast<int>(error.status()), error.what());
+    group->report_failure(static_cast<int>(error.status()), error.what());
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    group->say_farewell(static_cast<int>(Exit::kResource), "out of memory");
+    group->report_failure(static_cast<int>(Exit::kResource), "out of memory");
+    throw;
+  } catch (const c10::Error& error) {
+    group->report_failure(static_cast<int>(Exit::kBug), error.what_without_backtrace());
     throw;
   } catch (const std::exception& error) {
-    group->say_farewell(static_cast<int>(Exit::kBug), error.what());
+    group->report_failure(static_cast<int>(Exit::kBug), error.what());
     throw;
   }
+}
+
+}  // namespace
+
+Command train_command() {
+  return {
+      .name = "train",
+      .arguments = "RECIPE",
+      .summary = "train the model that a recipe describes",
+      .details =
+          "Trains the model that a recipe describes, and keeps metrics and checkpoints in "
+          "the run's folder. `trainer --recipe RECIPE` does the same.",
+      .add_options =
+          [](cxxopts::Options& options) {
+            add_job_options(options);
+            options.add_options()("output", "the run's folder; without it, runs/<name of the run>",
+                                  cxxopts::value<std::string>(), "DIR")(
+                "resume", "auto, or the folder of a run or checkpoint to resume from",
+                cxxopts::value<std::string>(), "auto|PATH")(
+                "profile",
+                "a trace of these steps for Perfetto and TensorBoard, into the run's folder",
+                cxxopts::value<std::string>(), "steps=A..B")(
+                "dry-run",
+                "check recipe, device, model and that the data are there, some image files' sizes "
+                "too, without reading samples; show the plan, train nothing");
+          },
+      .positional = {"recipe"},
+      .examples = {{"trainer train digits", "a bundled recipe, into runs/digits"},
+                   {"trainer train digits --set train.epochs=2 --output runs/short",
+                    "with one key changed"},
+                   {"trainer train digits --resume auto", "from its newest checkpoint, if any"},
+                   {"trainer train digits --dry-run", "only checks what it would do"}},
+      .run = train};
 }
 
 }  // namespace brim::cli

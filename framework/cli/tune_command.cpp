@@ -17,20 +17,12 @@
 
 namespace brim::cli {
 
-int tune_command(int argc, char** argv) {
-  cxxopts::Options options("trainer tune",
-                           "Finds the largest micro-batch of a recipe that fits in memory.");
-  add_job_options(options);
-  options.add_options()("fresh", "probe anew, whatever was found before")("json", "print JSON")(
-      "h,help", "show this help");
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+namespace {
+
+int tune(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   train::JobConfig job = train::read_job(load_document(parsed));
-  Placement here;
-  if (const auto status = start_ranks(job.device, {argv, argv + argc}, here)) return *status;
+  RankDevice here;
+  if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
   const NothingToSave while_tuning;
   const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());
@@ -38,12 +30,33 @@ int tune_command(int argc, char** argv) {
   const train::Tuning tuning = train::tune_batch(
       job, here.device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
   train::take(tuning, group->world(), job);
-  if (group->is_first()) {
+  if (group->is_main()) {
     fmt::print("{}", parsed.count("json") != 0 ? train::to_json(tuning).dump() + "\n"
                                                : train::report(tuning, job, group->world()));
   }
   group->finish();
   return 0;
+}
+
+}  // namespace
+
+Command tune_command() {
+  return {.name = "tune",
+          .arguments = "RECIPE",
+          .summary = "the largest micro-batch that fits",
+          .details =
+              "Finds the micro-batch that batch.micro = \"auto\" would take, shows the "
+              "probes and where memory goes, and trains nothing.",
+          .add_options =
+              [](cxxopts::Options& options) {
+                add_job_options(options);
+                options.add_options()("fresh", "search again, whatever was found before");
+                add_json_option(options);
+              },
+          .positional = {"recipe"},
+          .examples = {{"trainer tune digits --set batch.global=8192", "on this machine"},
+                       {"trainer tune digits --set device.memory_gib=0.25", "under a memory cap"}},
+          .run = tune};
 }
 
 }  // namespace brim::cli

@@ -12,14 +12,9 @@
 
 namespace brim::cli {
 
-int version_command(int argc, char** argv) {
-  cxxopts::Options options("trainer version", "Versions of Brim and of what it runs on.");
-  options.add_options()("json", "print JSON")("h,help", "show this help");
-  const auto parsed = parse_options(options, argc, argv);
-  if (parsed.count("help") != 0) {
-    fmt::print("{}\n", options.help());
-    return 0;
-  }
+namespace {
+
+int print_version(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const device::CudaLoad& cuda = device::cuda();
   const nlohmann::json versions = {
       {"brim", telemetry::brim_version()},
@@ -34,6 +29,19 @@ int version_command(int argc, char** argv) {
     fmt::print("{:<9} {}\n", name, value.get<std::string>());
   }
   return 0;
+}
+
+}  // namespace
+
+Command version_command() {
+  return {.name = "version",
+          .arguments = "",
+          .summary = "versions of Brim and its libraries",
+          .details = "Prints the versions of Brim and of what it runs on; as trainer --version.",
+          .add_options = [](cxxopts::Options& options) { add_json_option(options); },
+          .positional = {},
+          .examples = {{"trainer --version", "the same"}},
+          .run = print_version};
 }
 
 }  // namespace brim::cli

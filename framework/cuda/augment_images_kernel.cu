@@ -18,7 +18,7 @@ using data::ImageChange;
 using data::PixelRange;
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostImages = 65535;  // blocks in y; beyond that, blocks take several turns
+constexpr int64_t kMaxImages = 65535;  // blocks in y; beyond that, blocks take several turns
 
 /// Multiplies and adds without fusing, as x86 code for any processor does.
 __device__ float normalized(uint32_t pixel, float scale, float bias) {
@@ -214,7 +214,7 @@ void launch(const Batch& batch, bool channels_last, T* images, cudaStream_t stre
   const uint32_t values = area * batch.channels;
   const auto grid = [&](uint32_t threads) {
     return dim3((threads + kThreads - 1) / kThreads,
-                static_cast<unsigned>(std::min(batch.count, kMostImages)));
+                static_cast<unsigned>(std::min(batch.count, kMaxImages)));
   };
   if (channels_last || batch.channels == 1) {
     if (values % 4 == 0) {

@@ -12,14 +12,14 @@
 #include <tuple>
 
 #include "framework/cuda/batch_norm_kernel.h"
-#include "framework/cuda/format_of.h"
-#include "framework/nn/fused/formats.h"
+#include "framework/cuda/dtype_of.h"
+#include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
 namespace {
 
 using nn::MaybeTensor;
-using nn::wide_type;
+using nn::opmath_type;
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x) {
   TORCH_CHECK(tensor.sizes() == x.sizes() && tensor.scalar_type() == x.scalar_type() &&
@@ -34,7 +34,7 @@ NormShape shape_of(const at::Tensor& x, std::initializer_list<const at::Tensor*>
   TORCH_CHECK(x.dim() == 4 && x.numel() > 0 && x.size(1) <= std::numeric_limits<int32_t>::max(),
               "batch_norm: expected x [N, C, H, W] of fewer than 2^31 channels, found ", x.sizes());
   check_like("x", x, x);
-  const at::ScalarType type = wide_type(x);
+  const at::ScalarType type = opmath_type(x);
   for (const at::Tensor* t : of_channels) {
     TORCH_CHECK(t->dim() == 1 && t->size(0) == x.size(1) && t->scalar_type() == type &&
                     t->is_contiguous() && t->device() == x.device(),

@@ -12,7 +12,7 @@ namespace brim::cuda {
 
 inline constexpr int kSumThreads = 256;
 inline constexpr int64_t kRowsAThread = 16;  // at least, where there are as many
-inline constexpr int64_t kMostSumBlocks = 1024;
+inline constexpr int64_t kMaxSumBlocks = 1024;
 
 /// Where a thread works: N channels from `channel`, every `step`th row from `row`.
 struct Place {
@@ -92,7 +92,7 @@ __device__ Totals<kSums> total(const double* sums, int blocks, int channels, int
   return result;
 }
 
-/// How threads and blocks are laid over rows and packs of channels.
+/// How threads and blocks are spread over rows and packs of channels.
 struct SumLayout {
   dim3 grid, block;
   size_t shared_bytes;
@@ -106,7 +106,7 @@ inline SumLayout sum_layout(int64_t rows, int32_t channels, int pack, int sums) 
   const int64_t columns = (packs + x - 1) / x;
   const int64_t rows_a_block = kRowsAThread * y;
   const int64_t wanted = (rows + rows_a_block - 1) / rows_a_block;
-  const int64_t most = std::max<int64_t>(1, kMostSumBlocks / columns);
+  const int64_t most = std::max<int64_t>(1, kMaxSumBlocks / columns);
   return {dim3(static_cast<unsigned>(columns), static_cast<unsigned>(std::min(wanted, most))),
           dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)),
           static_cast<size_t>(kSumThreads) * static_cast<size_t>(sums) * static_cast<size_t>(pack) *

@@ -10,14 +10,14 @@
 #include <tuple>
 
 #include "framework/cuda/cross_entropy_kernel.h"
-#include "framework/cuda/format_of.h"
-#include "framework/nn/fused/formats.h"
+#include "framework/cuda/dtype_of.h"
+#include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
 namespace {
 
 using nn::MaybeTensor;
-using nn::wide_type;
+using nn::opmath_type;
 
 void check_rows(const at::Tensor& values, at::ScalarType type, const at::Tensor& logits) {
   TORCH_CHECK(
@@ -58,7 +58,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(
   const CrossEntropyInputs inputs =
       inputs_of(logits, labels, partner_labels, label_shares, ignore_index, smoothing);
   const c10::cuda::CUDAGuard guard(logits.device());
-  const auto options = logits.options().dtype(wide_type(logits));
+  const auto options = logits.options().dtype(opmath_type(logits));
   const at::Tensor losses = at::empty({inputs.rows}, options.dtype(at::kDouble));
   at::Tensor rows = at::empty({2, inputs.rows}, options);
   at::Tensor loss = at::empty({}, options);
@@ -76,9 +76,9 @@ at::Tensor cross_entropy_backward(const at::Tensor& gradient, const at::Tensor& 
   const CrossEntropyInputs inputs =
       inputs_of(logits, labels, partner_labels, label_shares, ignore_index, smoothing);
   const auto check = [&](const at::Tensor& tensor, int64_t count) {
-    TORCH_CHECK(tensor.numel() == count && tensor.scalar_type() == wide_type(logits) &&
+    TORCH_CHECK(tensor.numel() == count && tensor.scalar_type() == opmath_type(logits) &&
                     tensor.is_contiguous() && tensor.device() == logits.device(),
-                "cross_entropy: expected ", count, " of ", wide_type(logits), " on ",
+                "cross_entropy: expected ", count, " of ", opmath_type(logits), " on ",
                 logits.device(), ", found ", tensor.scalar_type(), " ", tensor.sizes(), " on ",
                 tensor.device());
   };

@@ -10,7 +10,7 @@ namespace brim::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostOfAWarp = 1024;  // classes
+constexpr int64_t kMaxPerWarp = 1024;  // classes
 constexpr unsigned kAll = 0xffffffffU;
 
 template <class W>
@@ -213,7 +213,7 @@ unsigned blocks_for(int64_t rows) {
 /// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows.
 template <class T, class F>
 void with_layout(const CrossEntropyInputs& inputs, const void* other, const F& f) {
-  const bool is_narrow = inputs.classes <= kMostOfAWarp;
+  const bool is_narrow = inputs.classes <= kMaxPerWarp;
   if (packs<T>(inputs, other)) {
     is_narrow ? f(Number<kPack<T>>(), Number<kWarp>()) : f(Number<kPack<T>>(), Number<kThreads>());
   } else {

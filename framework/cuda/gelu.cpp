@@ -11,9 +11,9 @@
 #include <limits>
 #include <tuple>
 
-#include "framework/cuda/format_of.h"
+#include "framework/cuda/dtype_of.h"
 #include "framework/cuda/gelu_kernel.h"
-#include "framework/nn/fused/formats.h"
+#include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
 namespace {
@@ -23,7 +23,7 @@ GeluShape shape_of(const at::Tensor& x, const at::Tensor& bias, bool tanh) {
                   x.size(-1) <= std::numeric_limits<int32_t>::max(),
               "bias_gelu: expected x [..., C] without gaps, found ", x.sizes(), " with strides ",
               x.strides());
-  const at::ScalarType type = nn::wide_type(x);
+  const at::ScalarType type = nn::opmath_type(x);
   TORCH_CHECK(bias.dim() == 1 && bias.size(0) == x.size(-1) && bias.scalar_type() == type &&
                   bias.is_contiguous() && bias.device() == x.device(),
               "bias_gelu: expected a bias ", type, " [", x.size(-1), "] on ", x.device(),

@@ -27,7 +27,7 @@ class GraphRecorder::Pool {
 
 namespace {
 
-/// `second` goes on only after what `first` has been given so far.
+/// `second` continues only after what `first` has been given so far.
 void order(const c10::cuda::CUDAStream& first, const c10::cuda::CUDAStream& second) {
   at::cuda::CUDAEvent event;
   event.record(first);
@@ -67,7 +67,7 @@ void attempt(const std::function<void()>& part) {
 }
 
 /// A capture that can't be ended as it should be leaves LibTorch's allocators and its generator in
-/// the state of one that goes on, where the next random number is refused.
+/// the state of one that continues, where the next random number is refused.
 void clean_up(c10::DeviceIndex device, at::MempoolId_t pool) {
   (void)cudaGetLastError();  // of the capture; nothing has run on the device
   attempt([&] {
@@ -101,7 +101,7 @@ class Recording final : public device::Recording {
   void capture(const std::function<void()>& work) {
     std::exception_ptr error;
     try {
-      // Only this thread keeps from calls that can't be recorded: the loader's threads go on.
+      // Only this thread keeps from calls that can't be recorded: the loader's threads continue.
       graph_.capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
       work();
     } catch (...) {

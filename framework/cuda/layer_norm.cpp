@@ -11,15 +11,15 @@
 #include <limits>
 #include <tuple>
 
-#include "framework/cuda/format_of.h"
+#include "framework/cuda/dtype_of.h"
 #include "framework/cuda/layer_norm_kernel.h"
-#include "framework/nn/fused/formats.h"
+#include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
 namespace {
 
 using nn::MaybeTensor;
-using nn::wide_type;
+using nn::opmath_type;
 
 void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
                 at::ScalarType type) {
@@ -31,7 +31,7 @@ void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
 }
 
 void check_vector(const char* what, const at::Tensor& tensor, int64_t size, const at::Tensor& x) {
-  const at::ScalarType type = wide_type(x);
+  const at::ScalarType type = opmath_type(x);
   TORCH_CHECK(tensor.numel() == size && tensor.scalar_type() == type && tensor.is_contiguous() &&
                   tensor.device() == x.device(),
               "layer_norm: expected ", what, " ", type, " [", size, "] on ", x.device(), ", found ",

@@ -9,7 +9,7 @@ namespace brim::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostOfAWarp = 1024;  // channels
+constexpr int kMaxPerWarp = 1024;  // channels
 
 template <int kWidth>
 __device__ int64_t own_row() {
@@ -198,7 +198,7 @@ bool packs(LayerNormShape shape, std::initializer_list<const void*> tensors) {
 /// f(Number<kWidth>, blocks): the threads that suit a row, and the blocks that all rows take.
 template <class F>
 void with_width(LayerNormShape shape, const F& f) {
-  if (shape.channels <= kMostOfAWarp) {
+  if (shape.channels <= kMaxPerWarp) {
     constexpr int64_t kRows = kThreads / kWarp;
     f(Number<kWarp>(), static_cast<unsigned>((shape.rows + kRows - 1) / kRows));
   } else {

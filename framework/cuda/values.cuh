@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "framework/cuda/format.h"
+#include "framework/cuda/dtype.h"
 
 namespace brim::cuda {
 

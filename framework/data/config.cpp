@@ -16,11 +16,11 @@ constexpr std::array<std::string_view, 2> kOnErrorWords = {"fail", "skip"};
 }  // namespace
 
 void SamplerSection::fields(recipe::Fields& f) {
-  f.part("name", sampler, "in which order training samples come");
+  f.component("name", sampler, "in which order training samples come");
 }
 
 void DataConfig::fields(recipe::Fields& f) {
-  f.part("kind", source, "where samples come from");
+  f.component("kind", source, "where samples come from");
   f.auto_or("workers", workers,
             "decoding threads; auto: as many as keep the device busy, at most one less than the "
             "cores; 0: none, the training loop decodes",

@@ -10,7 +10,7 @@
 #include "framework/data/plan.h"
 #include "framework/data/sampler.h"
 #include "framework/data/source.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::data {
 
@@ -41,7 +41,7 @@ struct DataConfig {
 
   void fields(recipe::Fields& f);
 
-  /// Throws Error(kRecipe) where keys contradict each other; says aloud which have no effect.
+  /// Throws Error(kRecipe) where keys contradict each other; logs which have no effect.
   void check() const;
   /// Throws Error(kRecipe) too where the images can't be augmented as asked.
   std::unique_ptr<Dataset> open_train() const;

@@ -41,14 +41,14 @@ void CopyStream::collect() {
     const Times& times = running_.front();
     const double copied_ms = times.begin.elapsedTime(times.end);
     const double waited_ms = times.wait_begins.elapsedTime(times.wait_ends);
-    hidden_s_ += std::max(0.0, copied_ms - waited_ms) / 1000;
+    overlapped_s_ += std::max(0.0, copied_ms - waited_ms) / 1000;
     running_.pop_front();
   }
 }
 
-double CopyStream::take_hidden_s() {
+double CopyStream::take_overlapped_s() {
   collect();
-  return std::exchange(hidden_s_, 0);
+  return std::exchange(overlapped_s_, 0);
 }
 
 }  // namespace brim::data

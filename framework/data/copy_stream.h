@@ -1,5 +1,5 @@
 // The stream of a device on which batches are copied and augmented while another one computes, and
-// how long it did so without anybody waiting.
+// how long it did so while none waited.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -27,7 +27,7 @@ class CopyStream {
   /// Seconds from the begin() to the end() of batches, as the device saw them, less those for which
   /// the other stream stood still in block(). Of batches since the last call; one that the device
   /// hasn't finished counts later.
-  double take_hidden_s();
+  double take_overlapped_s();
 
  private:
   struct Times {
@@ -40,7 +40,7 @@ class CopyStream {
   c10::Stream stream_;
   std::optional<Times> last_;
   std::deque<Times> running_;  // batches that the device may not have finished
-  double hidden_s_ = 0;
+  double overlapped_s_ = 0;
 };
 
 }  // namespace brim::data

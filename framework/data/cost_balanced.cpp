@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/recent.h"
-#include "framework/data/shares.h"
+#include "framework/data/rank_partition.h"
+#include "framework/data/two_entry_cache.h"
 
 namespace brim::data {
 namespace {
@@ -22,29 +22,29 @@ class CostBalanced final : public Order {
         global_batch_(global_batch),
         world_(world) {}
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     const int64_t steps = (size_ + global_batch_ - 1) / global_batch_;
     const int64_t step = position / global_batch_;
-    const auto draws = batches_.get(epoch * steps + step,
-                                    [&](int64_t) { return arrange(epoch, step * global_batch_); });
-    return (*draws)[static_cast<size_t>(position % global_batch_)];
+    const auto refs = batches_.get(epoch * steps + step,
+                                   [&](int64_t) { return arrange(epoch, step * global_batch_); });
+    return (*refs)[static_cast<size_t>(position % global_batch_)];
   }
 
   // The same samples make the same steps: a checkpoint serves any number of ranks.
   std::string text() const override { return order_->text(); }
 
  private:
-  std::vector<Draw> arrange(int64_t epoch, int64_t first) const {
+  std::vector<SampleRef> arrange(int64_t epoch, int64_t first) const {
     const int64_t count = std::min(global_batch_, size_ - first);
-    std::vector<Draw> draws;
+    std::vector<SampleRef> refs;
     std::vector<int64_t> costs;
     for (int64_t i = 0; i < count; ++i) {
-      draws.push_back(order_->at(epoch, first + i));
-      costs.push_back(dataset_.length(draws.back().sample).value_or(0));
+      refs.push_back(order_->at(epoch, first + i));
+      costs.push_back(dataset_.length(refs.back().sample).value_or(0));
     }
-    std::vector<Draw> arranged;
+    std::vector<SampleRef> arranged;
     for (const int64_t place : balance_costs(costs, world_)) {
-      arranged.push_back(draws[static_cast<size_t>(place)]);
+      arranged.push_back(refs[static_cast<size_t>(place)]);
     }
     return arranged;
   }
@@ -52,7 +52,7 @@ class CostBalanced final : public Order {
   std::shared_ptr<const Order> order_;
   const Dataset& dataset_;
   int64_t size_, global_batch_, world_;
-  mutable Recent<std::vector<Draw>> batches_;  // by epoch and step
+  mutable TwoEntryCache<std::vector<SampleRef>> batches_;  // by epoch and step
 };
 
 }  // namespace

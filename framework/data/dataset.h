@@ -40,6 +40,10 @@ class Dataset {
   /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
   virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const = 0;
 
+  /// Looks at what tells of bad data without reading samples, at some of many: for `--dry-run`.
+  /// Throws Error(kData) naming the first bad sample.
+  virtual void check_files() const {}
+
   /// Where samples lie in shards that are best read from front to back: the number of samples up to
   /// and including each shard. Empty: any order is as good.
   virtual std::span<const int64_t> shard_ends() const { return {}; }

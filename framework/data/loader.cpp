@@ -13,9 +13,9 @@ namespace brim::data {
 namespace {
 
 constexpr double kPaceStretch_s = 0.5;  // over which the number of threads is judged
-constexpr int kMostReplacements = 16;
+constexpr int kMaxReplacements = 16;
 // Samples far smaller than this are read several at a time: taking one costs as much as copying it.
-constexpr int64_t kClaimBytes = int64_t{1} << 16;
+constexpr int64_t kRangeBytes = int64_t{1} << 16;
 constexpr uint64_t kReplacementKey = 0x6272696d736b6970;  // apart from what augmentation draws
 
 }  // namespace
@@ -29,7 +29,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
   // Small batches are still shared by the threads.
-  claim_samples_ = std::max<int64_t>(1, std::min(kClaimBytes / std::max<int64_t>(1, sample_bytes_),
+  range_samples_ = std::max<int64_t>(1, std::min(kRangeBytes / std::max<int64_t>(1, sample_bytes_),
                                                  samples / (2 * (options.workers + 1))));
   int64_t bytes = 0;
   if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
@@ -65,7 +65,7 @@ const Batch* Loader::next() {
   waiting_ = true;
   const double start_s = accounted_s_;
   while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
-    if (const auto samples = claim()) {
+    if (const auto samples = take_range()) {
       read(*samples, lock);
     } else if (opened_ > returned_ && slot(returned_).unread > 0) {
       if (stop_requested()) {
@@ -89,14 +89,14 @@ const Batch* Loader::next() {
 /// To be called before reading_ or waiting_ change. mutex_ is held.
 void Loader::account() {
   const double now = now_s();
-  if (!waiting_) hidden_s_ += static_cast<double>(reading_) * (now - accounted_s_);
+  if (!waiting_) overlapped_s_ += static_cast<double>(reading_) * (now - accounted_s_);
   accounted_s_ = now;
 }
 
-double Loader::take_hidden_s() {
+double Loader::take_overlapped_s() {
   const std::lock_guard lock(mutex_);
   account();
-  return std::exchange(hidden_s_, 0);
+  return std::exchange(overlapped_s_, 0);
 }
 
 /// Sets the number of threads for the coming stretch of time.
@@ -121,12 +121,12 @@ bool Loader::has_work() const {
 
 /// The next samples to read, opening the next batch where the last one is handed out; nullopt where
 /// every slot is taken or the plan has ended. mutex_ is held.
-std::optional<Loader::Claim> Loader::claim() {
+std::optional<Loader::SlotRange> Loader::take_range() {
   while (has_work()) {
     if (opened_ > 0 && claimed_ < slot(opened_ - 1).batch.count) {
       Slot& last = slot(opened_ - 1);
-      const int64_t count = std::min(claim_samples_, last.batch.count - claimed_);
-      return Claim{&last, std::exchange(claimed_, claimed_ + count), count};
+      const int64_t count = std::min(range_samples_, last.batch.count - claimed_);
+      return SlotRange{&last, std::exchange(claimed_, claimed_ + count), count};
     }
     const auto plan = plan_.next();
     if (!plan) {
@@ -148,12 +148,12 @@ std::optional<Loader::Claim> Loader::claim() {
 }
 
 /// Reads claimed samples with the lock released.
-void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
+void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  Slot& slot = *claim.slot;
+  Slot& slot = *range.slot;
   const double start_s = now_s();
   std::optional<Failure> first;
-  for (int64_t index = claim.first; index < claim.first + claim.count; ++index) {
+  for (int64_t index = range.first; index < range.first + range.count; ++index) {
     std::optional<Failure> failure;
     try {
       failure = decode(slot, index);
@@ -166,37 +166,37 @@ void Loader::read(const Claim& claim, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   pace_.busy_s += end_s - start_s;
   if (first && (!slot.failure || first->index < slot.failure->index)) slot.failure = first;
-  slot.unread -= claim.count;
+  slot.unread -= range.count;
   if (slot.unread == 0) ready_.notify_all();
 }
 
 std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
   const int64_t epoch = slot.batch.epoch;
   const int64_t position = slot.batch.first_position + index;
-  Draw draw = options_.order->at(epoch, position);
-  auto failure = read_sample(draw, slot, index);
+  SampleRef ref = options_.order->at(epoch, position);
+  auto failure = read_sample(ref, slot, index);
   if (!failure) return std::nullopt;
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
-  for (int i = 0; i < kMostReplacements && failure; ++i) {
+  for (int i = 0; i < kMaxReplacements && failure; ++i) {
     if (options_.on_error == OnError::kFail || failure->status != Exit::kData) return failure;
-    if (auto too_many = skip(draw.sample, *failure)) return too_many;
+    if (auto too_many = skip(ref.sample, *failure)) return too_many;
     if (options_.on_error == OnError::kDrop) {
       slot.labels[static_cast<size_t>(index)] = kNoLabel;
       std::fill_n(slot.pixels.get() + index * sample_bytes_, sample_bytes_, uint8_t{0});
       return std::nullopt;
     }
-    draw = options_.order->at(epoch, others.below(dataset_.size()));
-    failure = read_sample(draw, slot, index);
+    ref = options_.order->at(epoch, others.below(dataset_.size()));
+    failure = read_sample(ref, slot, index);
   }
   return failure;
 }
 
-std::optional<Loader::Failure> Loader::read_sample(const Draw& draw, Slot& slot,
+std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& slot,
                                                    int64_t index) const {
-  const int64_t sample = draw.sample;
+  const int64_t sample = ref.sample;
   RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
-                      static_cast<uint64_t>(draw.stream));
+                      static_cast<uint64_t>(ref.stream));
   const std::span<uint8_t> pixels(slot.pixels.get() + index * sample_bytes_,
                                   static_cast<size_t>(sample_bytes_));
   // An exception object shared by two threads would be freed by whichever ends last; its text and
@@ -239,7 +239,7 @@ void Loader::work(int64_t number, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const bool is_active = number < active_;
-    const auto samples = is_active ? claim() : std::nullopt;
+    const auto samples = is_active ? take_range() : std::nullopt;
     if (samples) {
       account();
       ++reading_;

@@ -48,9 +48,9 @@ class Loader {
   /// where a stop is asked for before the batch is ready.
   const Batch* next();
 
-  /// Seconds, summed over the threads, that they spent on samples while nobody was in next(); since
+  /// Seconds, summed over the threads, that they spent on samples while no one was in next(); since
   /// the last call.
-  double take_hidden_s();
+  double take_overlapped_s();
 
   /// Different samples that could not be read and were replaced or dropped; each was logged once.
   int64_t skipped() const;
@@ -69,7 +69,7 @@ class Loader {
     std::optional<Failure> failure;  // the first in the batch's order
   };
   /// Consecutive samples of a batch that one thread reads.
-  struct Claim {
+  struct SlotRange {
     Slot* slot;
     int64_t first;  // in the batch
     int64_t count;
@@ -78,10 +78,10 @@ class Loader {
   Slot& slot(int64_t batch) { return slots_[static_cast<size_t>(batch) % slots_.size()]; }
   void start_threads();
   bool has_work() const;
-  std::optional<Claim> claim();
-  void read(const Claim& claim, std::unique_lock<std::mutex>& lock);
+  std::optional<SlotRange> take_range();
+  void read(const SlotRange& range, std::unique_lock<std::mutex>& lock);
   std::optional<Failure> decode(Slot& slot, int64_t index);
-  std::optional<Failure> read_sample(const Draw& draw, Slot& slot, int64_t index) const;
+  std::optional<Failure> read_sample(const SampleRef& ref, Slot& slot, int64_t index) const;
   std::optional<Failure> skip(int64_t sample, const Failure& failure);
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
@@ -90,7 +90,7 @@ class Loader {
   const Dataset& dataset_;
   const LoaderOptions options_;
   const int64_t sample_bytes_;
-  int64_t claim_samples_ = 1;  // most of a Claim
+  int64_t range_samples_ = 1;  // most of a SlotRange
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which
   // belong to the thread that claimed it, and the batch in use, which belongs to next()'s caller.
@@ -108,9 +108,9 @@ class Loader {
   LoaderPace pace_;      // since pace_start_s_
   double pace_start_s_ = 0;
   int64_t reading_ = 0;   // threads at work on samples
-  bool waiting_ = false;  // somebody is in next()
-  double hidden_s_ = 0;
-  double accounted_s_ = 0;  // the moment up to which hidden_s_ is right
+  bool waiting_ = false;  // a thread is in next()
+  double overlapped_s_ = 0;
+  double accounted_s_ = 0;  // the moment up to which overlapped_s_ is right
   std::set<int64_t> skipped_;
   std::vector<std::string> unreported_;  // of skipped_
 

@@ -5,7 +5,7 @@ namespace {
 
 class Sequential final : public Order {
  public:
-  Draw at(int64_t /*epoch*/, int64_t position) const override { return {position, position}; }
+  SampleRef at(int64_t /*epoch*/, int64_t position) const override { return {position, position}; }
   std::string text() const override { return "sequential"; }
 };
 

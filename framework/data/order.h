@@ -10,13 +10,13 @@
 namespace brim::data {
 
 /// What lies at a position.
-struct Draw {
+struct SampleRef {
   int64_t sample = 0;
   /// Together with seed and epoch names the random numbers of the sample's augmentation: the sample
   /// itself, or the position in orders that give a sample more than once an epoch.
   int64_t stream = 0;
 
-  bool operator==(const Draw&) const = default;
+  bool operator==(const SampleRef&) const = default;
 };
 
 /// Const members may be called from several threads at once.
@@ -25,9 +25,9 @@ class Order {
   virtual ~Order() = default;
 
   /// What lies at `position` of `epoch`. An epoch has as many positions as the dataset has samples.
-  virtual Draw at(int64_t epoch, int64_t position) const = 0;
+  virtual SampleRef at(int64_t epoch, int64_t position) const = 0;
 
-  /// In words, for people and for checkpoints: a run may only go on with the text it began with.
+  /// In words, for people and for checkpoints: a run may only continue with the text it began with.
   virtual std::string text() const = 0;
 };
 

@@ -54,7 +54,7 @@ Plan::Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int6
 }
 
 /// A rank's part of the step that comes next, which has `samples`.
-Part Plan::share(int64_t samples, int64_t rank) const {
+PositionRange Plan::share(int64_t samples, int64_t rank) const {
   if (options_.shares != nullptr) {
     return options_.shares->part(epoch_ * steps_ + step_, samples, rank, options_.pairs);
   }
@@ -80,8 +80,8 @@ std::optional<BatchPlan> Plan::next() {
   const int64_t samples = std::min(options_.global_batch, size_ - first);
   const int64_t micro_batches = this->micro_batches(samples);
   const auto cut = options_.pairs ? split_pairs : split;
-  const Part share = this->share(samples, options_.rank);
-  const Part part = cut(share.count, micro_batches, micro_);
+  const PositionRange share = this->share(samples, options_.rank);
+  const PositionRange part = cut(share.count, micro_batches, micro_);
 
   BatchPlan plan = {.epoch = epoch_,
                     .step = step_,
@@ -108,7 +108,8 @@ int64_t Plan::largest_batch() const {
   const int64_t unit = options_.pairs ? 2 : 1;
   const int64_t samples = std::min(options_.global_batch, size_);
   int64_t share = divide_up(divide_up(samples, unit), options_.world) * unit;
-  if (options_.shares != nullptr) share = std::min(samples, Shares::kMost * share + unit);
+  if (options_.shares != nullptr)
+    share = std::min(samples, RankPartition::kMaxWeight * share + unit);
   return std::min(options_.micro_batch, share);
 }
 

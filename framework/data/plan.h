@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "framework/data/order.h"
-#include "framework/data/shares.h"
+#include "framework/data/rank_partition.h"
 
 namespace brim::data {
 
@@ -31,8 +31,8 @@ struct LoaderOptions {
   bool drop_last = false;  // leave out an epoch's last step where it would be short
   int64_t rank = 0;
   int64_t world = 1;
-  std::shared_ptr<const Shares> shares = nullptr;  // of the ranks in a step; null: even ones
-  int64_t epochs = 0;                              // then next() gives null; 0: endless
+  std::shared_ptr<const RankPartition> shares = nullptr;  // of the ranks in a step; null: even ones
+  int64_t epochs = 0;                                     // then next() gives null; 0: endless
   bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;  // samples; one more is an error
@@ -71,7 +71,7 @@ class Plan {
   int64_t largest_batch() const;
 
  private:
-  Part share(int64_t samples, int64_t rank) const;
+  PositionRange share(int64_t samples, int64_t rank) const;
   int64_t micro_batches(int64_t samples) const;
 
   int64_t size_;

@@ -69,8 +69,8 @@ void DevicePrefetcher::prefetch() {
   }
 }
 
-HiddenWork DevicePrefetcher::take_hidden() {
-  return {loader_.take_hidden_s(), copies_ ? copies_->take_hidden_s() : 0};
+OverlappedWork DevicePrefetcher::take_overlapped() {
+  return {loader_.take_overlapped_s(), copies_ ? copies_->take_overlapped_s() : 0};
 }
 
 std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {

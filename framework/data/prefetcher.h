@@ -32,9 +32,10 @@ struct TokenInputs {
 using InputOptions = std::variant<ImageInputs, TokenInputs>;
 
 /// Work on data that no step waited for, in seconds.
-struct HiddenWork {
-  double decode_s = 0;  // of the loader's threads together (Loader::take_hidden_s)
-  double copy_s = 0;  // of the device, which augments too (CopyStream::take_hidden_s); 0 on the CPU
+struct OverlappedWork {
+  double decode_s = 0;  // of the loader's threads together (Loader::take_overlapped_s)
+  // of the device, which augments too (CopyStream::take_overlapped_s); 0 on the CPU
+  double copy_s = 0;
 };
 
 /// Belongs to the thread that drives the step.
@@ -59,7 +60,7 @@ class DevicePrefetcher {
 
   const Loader& loader() const { return loader_; }
   /// Since the last call.
-  HiddenWork take_hidden();
+  OverlappedWork take_overlapped();
 
  private:
   std::optional<Input> load();

@@ -7,7 +7,7 @@
 
 #include "framework/data/dataset.h"
 #include "framework/data/order.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::data {
 
@@ -18,7 +18,7 @@ struct OrderOptions {
 };
 
 /// Base of every sampler's config struct.
-class SamplerConfig : public recipe::Part {
+class SamplerConfig : public recipe::Config {
  public:
   /// The dataset outlives the order. Throws Error(kRecipe) where it lacks what the sampler goes by,
   /// Error(kData) for a bad file.

@@ -7,12 +7,12 @@
 
 #include "framework/data/augment/augment.h"
 #include "framework/data/dataset.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::data {
 
 /// Base of every source's config struct.
-class SourceConfig : public recipe::Part {
+class SourceConfig : public recipe::Config {
  public:
   /// Opening finds every problem that needs no decoding: missing files and folders, wrong headers
   /// and lengths, empty classes. Throws Error(kData), or Error(kRecipe) where keys contradict.

@@ -1,5 +1,5 @@
 // Where the time to read a sample goes, for those who measure: one thread's time is given to the
-// stage it entered last. Costs nothing to speak of where nobody measures.
+// stage it entered last. Costs nothing to speak of where no one measures.
 #pragma once
 
 #include <array>

@@ -42,11 +42,11 @@ std::array<double, kStageCount> measure_stages(const Dataset& dataset, const Loa
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t position = i % dataset.size();
     const int64_t epoch = i / dataset.size();
-    const Draw draw = options.order->at(epoch, position);
+    const SampleRef ref = options.order->at(epoch, position);
     RandomStream random(options.seed, static_cast<uint64_t>(epoch),
-                        static_cast<uint64_t>(draw.stream));
+                        static_cast<uint64_t>(ref.stream));
     enter_stage(Stage::kRead);
-    dataset.read(draw.sample, options.augment ? &random : nullptr, pixels);
+    dataset.read(ref.sample, options.augment ? &random : nullptr, pixels);
   }
   enter_stage(Stage::kRead);
   auto seconds = clock.seconds();

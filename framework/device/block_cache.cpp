@@ -98,11 +98,14 @@ struct Shared {
     std::byte* start = extents.take(bytes);
     if (start != nullptr) return start;
     extents.release();
+    start = extents.take(bytes);
+    if (start != nullptr) return start;
+    extents.release(Extents::kPage);  // free memory between blocks in use counts to the cap, too
     return extents.take(bytes);
   }
 };
 
-// Never destroyed: tensors in static variables are freed after main(), in an order nobody knows.
+// Never destroyed: tensors in static variables are freed after main(), in an order no one knows.
 Shared& shared() {
   static Shared* instance = new Shared;
   return *instance;
@@ -259,7 +262,7 @@ MemoryStats cpu_memory() {
   return {.allocated_bytes = allocated_bytes.load(std::memory_order_relaxed),
           .reserved_bytes = static_cast<int64_t>(all.extents.reserved_bytes()),
           .peak_bytes = peak_bytes.load(std::memory_order_relaxed),
-          .peak_reserved_bytes = static_cast<int64_t>(all.extents.most_reserved_bytes()),
+          .peak_reserved_bytes = static_cast<int64_t>(all.extents.max_reserved_bytes()),
           .cap_bytes = static_cast<int64_t>(std::min(all.extents.cap_bytes(), kFree / 2))};
 }
 

@@ -11,7 +11,7 @@ namespace brim::device {
 
 /// "auto": the CUDA device with the number `local_rank`, or the CPU where there is none; "cpu";
 /// "cuda": that CUDA device, or the CPU where there is no CUDA and config.fallback says so;
-/// "cuda:N" or "N", for a rank alone on its machine, the same. Numbers are as CUDA_VISIBLE_DEVICES
+/// "cuda:N" or "N", for a single rank on its machine, the same. Numbers are as CUDA_VISIBLE_DEVICES
 /// leaves them. Makes a CUDA device current. Throws Error(kRecipe) for other words,
 /// Error(kResource) for a device that isn't there.
 c10::Device choose_device(const DeviceConfig& config, int64_t local_rank = 0,

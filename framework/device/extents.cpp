@@ -18,10 +18,11 @@ constexpr uintptr_t round_down(uintptr_t value, size_t step) { return value / st
 // More than any address space holds; keeps the sums below from overflowing.
 constexpr size_t kTooMany = size_t{1} << 56;
 
-void unmap(uintptr_t start, size_t bytes) {
-  if (bytes == 0) return;
+/// False where the kernel refuses to split a mapping once more (vm.max_map_count).
+bool unmap(uintptr_t start, size_t bytes) {
+  if (bytes == 0) return true;
   ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(start), bytes);
-  ::munmap(reinterpret_cast<void*>(start), bytes);
+  return ::munmap(reinterpret_cast<void*>(start), bytes) == 0;
 }
 
 }  // namespace
@@ -43,10 +44,12 @@ void Extents::give(std::byte* start, size_t bytes) {
   add_free(reinterpret_cast<uintptr_t>(start), bytes);
 }
 
-/// Maps room for `bytes` in whole huge pages, which become free.
+/// Maps room for `bytes`, which becomes free.
 bool Extents::grow(size_t bytes) {
-  const size_t size = round_up(bytes, kHugePage);
-  if (reserved_bytes_ >= cap_bytes_ || size > cap_bytes_ - reserved_bytes_) return false;
+  const size_t room = cap_bytes_ - std::min(cap_bytes_, reserved_bytes_);
+  if (bytes > room) return false;
+  size_t size = round_up(bytes, kHugePage);
+  if (size > room) size = bytes;
   void* mapped =
       ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return false;
@@ -59,20 +62,18 @@ bool Extents::grow(size_t bytes) {
   // Refused where the kernel has no huge pages; small ones do.
   ::madvise(reinterpret_cast<void*>(end - size), size, MADV_HUGEPAGE);
   reserved_bytes_ += size;
-  most_reserved_bytes_ = std::max(most_reserved_bytes_, reserved_bytes_);
+  max_reserved_bytes_ = std::max(max_reserved_bytes_, reserved_bytes_);
   add_free(end - size, size);
   return true;
 }
 
-void Extents::release() {
+void Extents::release(size_t page) {
   const std::vector<std::pair<uintptr_t, size_t>> all(free_.begin(), free_.end());
   for (const auto& [start, bytes] : all) {
-    // Only whole huge pages go: the rest shares its huge page with a block in use.
-    const uintptr_t first = round_up(start, kHugePage);
-    const uintptr_t last = round_down(start + bytes, kHugePage);
-    if (first >= last) continue;
+    const uintptr_t first = round_up(start, page);
+    const uintptr_t last = round_down(start + bytes, page);
+    if (first >= last || !unmap(first, last - first)) continue;
     remove_free(start, bytes);
-    unmap(first, last - first);
     reserved_bytes_ -= last - first;
     if (first > start) add_free(start, first - start);
     if (start + bytes > last) add_free(last, start + bytes - last);

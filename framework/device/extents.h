@@ -27,17 +27,19 @@ class Extents {
   std::byte* take(size_t bytes);
   /// Takes back what take() gave, with the same size.
   void give(std::byte* start, size_t bytes);
-  /// Returns all free huge pages to the kernel.
-  void release();
+  /// Returns free memory to the kernel in whole pages of this size. Small pages leave nothing
+  /// behind, and break up the huge pages that blocks in use share with what is free.
+  void release(size_t page = kHugePage);
 
-  /// take() maps no more than this in all.
+  /// take() maps no more than this in all: whole huge pages, or, where those would pass the cap, no
+  /// more than it was asked for.
   void set_cap(size_t bytes) { cap_bytes_ = bytes; }
   size_t cap_bytes() const { return cap_bytes_; }
 
   /// Taken and free together: what the kernel has mapped for us.
   size_t reserved_bytes() const { return reserved_bytes_; }
   /// The most that it ever was.
-  size_t most_reserved_bytes() const { return most_reserved_bytes_; }
+  size_t max_reserved_bytes() const { return max_reserved_bytes_; }
 
  private:
   bool grow(size_t bytes);
@@ -47,7 +49,7 @@ class Extents {
   std::map<uintptr_t, size_t> free_;                     // by address; no two touch
   std::set<std::pair<size_t, uintptr_t>> free_by_size_;  // the same
   size_t reserved_bytes_ = 0;
-  size_t most_reserved_bytes_ = 0;
+  size_t max_reserved_bytes_ = 0;
   size_t cap_bytes_ = std::numeric_limits<size_t>::max();
 };
 

@@ -41,13 +41,13 @@ struct GpuReading {
 
   std::optional<int> temperature_c;
   std::optional<double> power_w, power_limit_w;
-  std::optional<int> sm_mhz, most_sm_mhz, memory_mhz, most_memory_mhz;
+  std::optional<int> sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
   std::optional<std::vector<std::string>> throttle;  // reasons in words; empty: none
   bool is_slowed = false;  // by heat, power or the hardware, and not just idle
 
   std::optional<bool> has_ecc;
   std::optional<int64_t> ecc_corrected, ecc_uncorrected;  // since the driver was loaded
-  std::optional<int> pcie_generation, most_pcie_generation, pcie_width, most_pcie_width;
+  std::optional<int> pcie_generation, max_pcie_generation, pcie_width, max_pcie_width;
   std::optional<int> nvlinks;  // active ones; absent where there is no NVLink
   std::optional<bool> persistence;
   std::optional<std::vector<GpuProcess>> processes;  // with a CUDA context

@@ -19,7 +19,7 @@
 namespace brim::device {
 namespace {
 
-constexpr size_t kMostEvents = 100'000;
+constexpr size_t kMaxEvents = 100'000;
 
 using Names = std::shared_ptr<const std::vector<std::string>>;  // of operators, innermost first
 
@@ -68,7 +68,7 @@ void add(Event event) {
   } else if (all.held.erase(event.address) == 0) {
     return;  // older than the history
   }
-  if (all.events.size() == kMostEvents) all.events.pop_front();
+  if (all.events.size() == kMaxEvents) all.events.pop_front();
   all.events.push_back(std::move(event));
 }
 
@@ -101,7 +101,7 @@ Dict trace_entry(const char* action, const Event& event) {
   return entry;
 }
 
-/// A block of ours lies in a segment of its own: how extents are cut is nobody's concern here.
+/// A block of ours lies in a segment of its own: how extents are cut is no one's concern here.
 Dict segment(uintptr_t address, size_t bytes, const Names& names) {
   Dict block = new_dict();
   block.insert("address", static_cast<int64_t>(address));

@@ -47,7 +47,7 @@ nvml::Api bind_all(void* library) {
   bind(library, "nvmlDeviceGetPowerUsage", api.power);
   bind(library, "nvmlDeviceGetEnforcedPowerLimit", api.power_limit);
   bind(library, "nvmlDeviceGetClockInfo", api.clock);
-  bind(library, "nvmlDeviceGetMaxClockInfo", api.most_clock);
+  bind(library, "nvmlDeviceGetMaxClockInfo", api.max_clock);
   bind(library, "nvmlDeviceGetCurrentClocksEventReasons", api.throttle);
   if (api.throttle == nullptr) {  // drivers before 535
     bind(library, "nvmlDeviceGetCurrentClocksThrottleReasons", api.throttle);
@@ -55,14 +55,14 @@ nvml::Api bind_all(void* library) {
   bind(library, "nvmlDeviceGetEccMode", api.ecc_mode);
   bind(library, "nvmlDeviceGetTotalEccErrors", api.ecc_errors);
   bind(library, "nvmlDeviceGetCurrPcieLinkGeneration", api.pcie_generation);
-  bind(library, "nvmlDeviceGetMaxPcieLinkGeneration", api.most_pcie_generation);
+  bind(library, "nvmlDeviceGetMaxPcieLinkGeneration", api.max_pcie_generation);
   bind(library, "nvmlDeviceGetCurrPcieLinkWidth", api.pcie_width);
-  bind(library, "nvmlDeviceGetMaxPcieLinkWidth", api.most_pcie_width);
+  bind(library, "nvmlDeviceGetMaxPcieLinkWidth", api.max_pcie_width);
   bind(library, "nvmlDeviceGetNvLinkState", api.link_state);
   bind(library, "nvmlDeviceGetComputeRunningProcesses_v3", api.processes);
   bind(library, "nvmlDeviceGetPersistenceMode", api.persistence);
   bind(library, "nvmlDeviceGetMigMode", api.mig_mode);
-  bind(library, "nvmlDeviceGetMaxMigDeviceCount", api.most_slices);
+  bind(library, "nvmlDeviceGetMaxMigDeviceCount", api.max_slices);
   bind(library, "nvmlDeviceGetMigDeviceHandleByIndex", api.slice);
   bind(library, "nvmlGpmQueryDeviceSupport", api.gpm_support);
   bind(library, "nvmlGpmSampleAlloc", api.gpm_alloc);
@@ -108,8 +108,8 @@ std::string process_name(int64_t pid) {
 }
 
 std::optional<int64_t> bytes(uint64_t value) {
-  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  return value <= kMost ? std::optional(static_cast<int64_t>(value)) : std::nullopt;
+  constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  return value <= kMax ? std::optional(static_cast<int64_t>(value)) : std::nullopt;
 }
 
 }  // namespace
@@ -261,9 +261,9 @@ void Nvml::read_state(nvml::Device device, GpuReading& gpu) const {
   if (const auto milliwatts = number(api_.power)) gpu.power_w = 1e-3 * *milliwatts;
   if (const auto milliwatts = number(api_.power_limit)) gpu.power_limit_w = 1e-3 * *milliwatts;
   gpu.sm_mhz = number(api_.clock, nvml::kClockSm);
-  gpu.most_sm_mhz = number(api_.most_clock, nvml::kClockSm);
+  gpu.max_sm_mhz = number(api_.max_clock, nvml::kClockSm);
   gpu.memory_mhz = number(api_.clock, nvml::kClockMemory);
-  gpu.most_memory_mhz = number(api_.most_clock, nvml::kClockMemory);
+  gpu.max_memory_mhz = number(api_.max_clock, nvml::kClockMemory);
 
   uint64_t bits = 0;
   if (got(gpu, api_.throttle, device, &bits)) {
@@ -299,10 +299,10 @@ void Nvml::read_links(nvml::Device device, GpuReading& gpu) const {
     return static_cast<int>(value);
   };
   gpu.pcie_generation = number(api_.pcie_generation);
-  gpu.most_pcie_generation = number(api_.most_pcie_generation);
+  gpu.max_pcie_generation = number(api_.max_pcie_generation);
   gpu.pcie_width = number(api_.pcie_width);
-  gpu.most_pcie_width = number(api_.most_pcie_width);
-  for (uint32_t link = 0; link < nvml::kMostLinks; ++link) {
+  gpu.max_pcie_width = number(api_.max_pcie_width);
+  for (uint32_t link = 0; link < nvml::kMaxLinks; ++link) {
     uint32_t state = 0;
     if (!got(gpu, api_.link_state, device, link, &state)) break;
     gpu.nvlinks = gpu.nvlinks.value_or(0) + (state != 0 ? 1 : 0);
@@ -311,13 +311,13 @@ void Nvml::read_links(nvml::Device device, GpuReading& gpu) const {
 
 void Nvml::read_processes(nvml::Device device, GpuReading& gpu) const {
   if (api_.processes == nullptr || !gpu.trouble.empty()) return;
-  constexpr size_t kMost = 4096;  // far more than a GPU has contexts
+  constexpr size_t kMax = 4096;  // far more than a GPU has contexts
   std::vector<nvml::ProcessInfo> list(64);
   auto count = static_cast<uint32_t>(list.size());
   Return code = api_.processes(device, &count, list.data());
   // More may come between two calls.
-  while (code == Return::kInsufficientSize && list.size() < kMost) {
-    list.resize(std::min<size_t>(kMost, std::max<size_t>(count, 2 * list.size())));
+  while (code == Return::kInsufficientSize && list.size() < kMax) {
+    list.resize(std::min<size_t>(kMax, std::max<size_t>(count, 2 * list.size())));
     count = static_cast<uint32_t>(list.size());
     code = api_.processes(device, &count, list.data());
   }
@@ -337,7 +337,7 @@ void Nvml::read_slices(nvml::Device device, GpuReading& gpu) const {
   uint32_t most = 0;
   if (!got(gpu, api_.mig_mode, device, &current, &pending) || current == 0) return;
   gpu.is_sliced = true;
-  if (!got(gpu, api_.most_slices, device, &most)) return;
+  if (!got(gpu, api_.max_slices, device, &most)) return;
   for (uint32_t i = 0; i < std::min(most, 64U); ++i) {
     nvml::Device slice = nullptr;
     std::array<char, 96> text{};

@@ -77,7 +77,7 @@ inline constexpr uint32_t kClockMemory = 2;
 inline constexpr uint32_t kEccCorrected = 0;
 inline constexpr uint32_t kEccUncorrected = 1;
 inline constexpr uint32_t kEccSinceReload = 0;
-inline constexpr uint32_t kMostLinks = 18;
+inline constexpr uint32_t kMaxLinks = 18;
 
 /// Reasons for clocks below the highest, as bits.
 inline constexpr uint64_t kIdleClocks = 0x1;
@@ -110,19 +110,19 @@ struct Api {
   Return (*power)(Device, uint32_t*) = nullptr;        // milliwatts
   Return (*power_limit)(Device, uint32_t*) = nullptr;  // milliwatts
   Return (*clock)(Device, uint32_t, uint32_t*) = nullptr;
-  Return (*most_clock)(Device, uint32_t, uint32_t*) = nullptr;
+  Return (*max_clock)(Device, uint32_t, uint32_t*) = nullptr;
   Return (*throttle)(Device, uint64_t*) = nullptr;
   Return (*ecc_mode)(Device, uint32_t*, uint32_t*) = nullptr;
   Return (*ecc_errors)(Device, uint32_t, uint32_t, uint64_t*) = nullptr;
   Return (*pcie_generation)(Device, uint32_t*) = nullptr;
-  Return (*most_pcie_generation)(Device, uint32_t*) = nullptr;
+  Return (*max_pcie_generation)(Device, uint32_t*) = nullptr;
   Return (*pcie_width)(Device, uint32_t*) = nullptr;
-  Return (*most_pcie_width)(Device, uint32_t*) = nullptr;
+  Return (*max_pcie_width)(Device, uint32_t*) = nullptr;
   Return (*link_state)(Device, uint32_t, uint32_t*) = nullptr;
   Return (*processes)(Device, uint32_t*, ProcessInfo*) = nullptr;
   Return (*persistence)(Device, uint32_t*) = nullptr;
   Return (*mig_mode)(Device, uint32_t*, uint32_t*) = nullptr;
-  Return (*most_slices)(Device, uint32_t*) = nullptr;
+  Return (*max_slices)(Device, uint32_t*) = nullptr;
   Return (*slice)(Device, uint32_t, Device*) = nullptr;
   Return (*gpm_support)(Device, GpmSupport*) = nullptr;
   Return (*gpm_alloc)(Sample*) = nullptr;

@@ -60,8 +60,8 @@ std::string health(const GpuReading& gpu) {
                         ? fmt::format("{:.0f} of {:.0f} W", *gpu.power_w, *gpu.power_limit_w)
                         : fmt::format("{:.0f} W", *gpu.power_w));
   }
-  for (const std::string& part : {clocks("SM", gpu.sm_mhz, gpu.most_sm_mhz),
-                                  clocks("memory", gpu.memory_mhz, gpu.most_memory_mhz)}) {
+  for (const std::string& part : {clocks("SM", gpu.sm_mhz, gpu.max_sm_mhz),
+                                  clocks("memory", gpu.memory_mhz, gpu.max_memory_mhz)}) {
     if (!part.empty()) parts.push_back(part);
   }
   if (gpu.throttle && !gpu.throttle->empty()) {
@@ -72,8 +72,8 @@ std::string health(const GpuReading& gpu) {
 
 std::string pcie(const GpuReading& gpu) {
   std::string text = fmt::format("PCIe {}.0 x{}", *gpu.pcie_generation, *gpu.pcie_width);
-  if (gpu.most_pcie_generation && gpu.most_pcie_width) {
-    text += fmt::format(" (of {}.0 x{})", *gpu.most_pcie_generation, *gpu.most_pcie_width);
+  if (gpu.max_pcie_generation && gpu.max_pcie_width) {
+    text += fmt::format(" (of {}.0 x{})", *gpu.max_pcie_generation, *gpu.max_pcie_width);
   }
   return text;
 }
@@ -166,17 +166,17 @@ json to_json(const GpuReading& gpu) {
       {"power_w", value_of(gpu.power_w)},
       {"power_limit_w", value_of(gpu.power_limit_w)},
       {"sm_mhz", value_of(gpu.sm_mhz)},
-      {"most_sm_mhz", value_of(gpu.most_sm_mhz)},
+      {"max_sm_mhz", value_of(gpu.max_sm_mhz)},
       {"memory_mhz", value_of(gpu.memory_mhz)},
-      {"most_memory_mhz", value_of(gpu.most_memory_mhz)},
+      {"max_memory_mhz", value_of(gpu.max_memory_mhz)},
       {"throttle", value_of(gpu.throttle)},
       {"ecc", value_of(gpu.has_ecc)},
       {"ecc_corrected", value_of(gpu.ecc_corrected)},
       {"ecc_uncorrected", value_of(gpu.ecc_uncorrected)},
       {"pcie_generation", value_of(gpu.pcie_generation)},
-      {"most_pcie_generation", value_of(gpu.most_pcie_generation)},
+      {"max_pcie_generation", value_of(gpu.max_pcie_generation)},
       {"pcie_width", value_of(gpu.pcie_width)},
-      {"most_pcie_width", value_of(gpu.most_pcie_width)},
+      {"max_pcie_width", value_of(gpu.max_pcie_width)},
       {"nvlinks", value_of(gpu.nvlinks)},
       {"persistence", value_of(gpu.persistence)},
       {"processes", running},

@@ -46,7 +46,7 @@ bool is_idle(const VisibleGpu& gpu, const DeviceConfig& config) {
   return has_room && is_calm;
 }
 
-/// Chooses among the visible GPUs and keeps the claims.
+/// Chooses among the visible GPUs and keeps the locks.
 class Chooser {
  public:
   Chooser(const DeviceConfig& config, std::vector<VisibleGpu> visible)
@@ -77,7 +77,7 @@ class Chooser {
         calmest_, [](const VisibleGpu& gpu) { return gpu.gpu.trouble.empty(); });
     if (config_.fallback == Fallback::kOtherGpu && any != calmest_.end()) {
       warn("{}: taking {} all the same (device.fallback = \"other_gpu\")", problem, any->shown());
-      result_.claims.emplace_back(any->word(), Claim::Kind::kShared);
+      result_.locks.emplace_back(any->word(), GpuLock::Kind::kShared);
       use({*any});
     } else if (config_.fallback == Fallback::kCpu) {
       warn("{}: training on the CPU (device.fallback = \"cpu\")", problem);
@@ -111,7 +111,7 @@ class Chooser {
       if (config_.fallback == Fallback::kError) throw Error(status, "{}", problem);
       if (config_.fallback == Fallback::kCpu) {
         warn("{}: training on the CPU (device.fallback = \"cpu\")", problem);
-        result_.claims.clear();
+        result_.locks.clear();
         return;
       }
       chosen.push_back(take_other(problem, chosen));
@@ -173,7 +173,7 @@ class Chooser {
         reasons.push_back(fmt::format("{}: {}", gpu.shown(), gpu.gpu.trouble));
       } else if (!is_idle(gpu, config_)) {
         reasons.push_back(fmt::format("{}: {}", gpu.shown(), load_of(gpu.gpu)));
-      } else if (claim(gpu, Claim::Kind::kSole)) {
+      } else if (claim(gpu, GpuLock::Kind::kSole)) {
         return gpu;
       } else {
         reasons.push_back(fmt::format("{}: taken by another run of Brim", gpu.shown()));
@@ -185,7 +185,8 @@ class Chooser {
 
   void take_as_told(const VisibleGpu& gpu) {
     if (!is_idle(gpu, config_)) warn("{} is in use: {}", gpu.shown(), load_of(gpu.gpu));
-    if (!claim(gpu, Claim::Kind::kShared)) warn("{} is taken by another run of Brim", gpu.shown());
+    if (!claim(gpu, GpuLock::Kind::kShared))
+      warn("{} is taken by another run of Brim", gpu.shown());
   }
 
   VisibleGpu take_other(const std::string& problem, const std::vector<VisibleGpu>& except) {
@@ -198,14 +199,14 @@ class Chooser {
                 why.empty() ? "" : " (", why, why.empty() ? "" : ")");
   }
 
-  bool claim(const VisibleGpu& gpu, Claim::Kind kind) {
-    Claim claim(gpu.word(), kind);
-    if (claim.result() == Claim::Result::kTakenByOther) return false;
-    if (claim.result() == Claim::Result::kNoLocks) {
+  bool claim(const VisibleGpu& gpu, GpuLock::Kind kind) {
+    GpuLock claim(gpu.word(), kind);
+    if (claim.result() == GpuLock::Result::kTakenByOther) return false;
+    if (claim.result() == GpuLock::Result::kNoLocks) {
       warn("no lock file can be made in {}: two runs may choose the same GPU",
-           Claim::claim_folder().string());
+           GpuLock::lock_folder().string());
     }
-    result_.claims.push_back(std::move(claim));
+    result_.locks.push_back(std::move(claim));
     return true;
   }
 

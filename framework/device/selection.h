@@ -1,12 +1,12 @@
-// Which GPUs a run that nobody else has placed trains on: what the recipe asks for, what is there,
+// Which GPUs a run that no one else has placed trains on: what the recipe asks for, what is there,
 // what is idle, and what to do where these don't meet. Needs NVML, not CUDA.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "framework/device/claim.h"
 #include "framework/device/config.h"
+#include "framework/device/gpu_lock.h"
 #include "framework/device/gpu_reading.h"
 
 namespace brim::device {
@@ -27,10 +27,10 @@ struct Selection {
   Where where = Where::kCpu;
   int ranks = 1;
   std::string visible;                // for CUDA_VISIBLE_DEVICES; "": as it is
-  bool is_auto = false;               // nobody asked for a GPU
+  bool is_auto = false;               // no one asked for a GPU
   std::vector<std::string> notes;     // for people: what was chosen
   std::vector<std::string> warnings;  // for people: what is not as asked
-  std::vector<Claim> claims;          // hold them while the run runs
+  std::vector<GpuLock> locks;         // hold them while the run runs
 };
 
 /// Throws Error(kRecipe) for a list that makes no sense or an index that is not there, and

@@ -8,7 +8,7 @@
 namespace brim::distributed {
 namespace {
 
-constexpr double kLeast = 0.25, kMost = 2.0;
+constexpr double kMinWeight = 0.25, kMaxWeight = 2.0;
 constexpr double kSmallestChange = 0.02;
 
 double sum(const std::vector<double>& values) {
@@ -32,8 +32,8 @@ void bound(std::vector<double>& weights) {
     for (size_t i = 0; i < weights.size(); ++i) {
       if (is_bound[i]) continue;
       weights[i] *= left / free;
-      if (weights[i] >= kLeast && weights[i] <= kMost) continue;
-      weights[i] = std::clamp(weights[i], kLeast, kMost);
+      if (weights[i] >= kMinWeight && weights[i] <= kMaxWeight) continue;
+      weights[i] = std::clamp(weights[i], kMinWeight, kMaxWeight);
       is_bound[i] = changed = true;
     }
   }

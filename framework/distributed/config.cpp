@@ -19,7 +19,7 @@ void DistributedConfig::fields(recipe::Fields& f) {
   f.value("bucket_mib", gradients.bucket_mib, "gradients that are summed in one go, in MiB",
           recipe::between(0.001, 4096));
   f.choice("compress", gradients.compress, kCompress,
-           "number format in which gradients travel; they are kept in their own");
+           "dtype in which gradients travel; they are kept in their own");
   f.value("unused_parameters", gradients.unused_parameters,
           "the loss may leave out parameters, not the same ones each step");
   f.value("static_graph", gradients.static_graph,

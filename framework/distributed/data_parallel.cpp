@@ -24,7 +24,7 @@ struct DataParallel::Round {
 namespace {
 
 constexpr const char* kSum = "the sum of gradients";
-constexpr const char* kVote = "the vote on the step";
+constexpr const char* kStepOutcome = "the outcome of the step";
 
 /// The type in which gradients travel.
 at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
@@ -137,7 +137,7 @@ void keep_layouts(const std::vector<at::Tensor>& parameters) {
 DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
                            const DataParallelOptions& options, const BucketLayout& layout)
     : group_(std::move(group)), options_(options) {
-  if (group_->is_alone()) return;
+  if (group_->is_single_rank()) return;
   require_same_model(*group_, model);
   Trained trained = trained_parameters(model);
   names_ = std::move(trained.names);
@@ -165,7 +165,7 @@ DataParallel::~DataParallel() {
   if (reducer_) reducer_->remove_autograd_hooks();
 }
 
-/// After the first backward the buckets are made anew, in the order in which gradients came.
+/// After the first backward the buckets are rebuilt, in the order in which gradients came.
 void DataParallel::settle_buckets() {
   bool is_new = layout_.empty();
   group_->run(kSum, [&] { is_new |= reducer_->rebuild_buckets(); });
@@ -226,15 +226,15 @@ bool DataParallel::backward(const at::Tensor& loss, bool sums,
     backward();
     if (options_.static_graph && !std::exchange(knows_graph_, true)) reducer_->delay_all_reduce();
   });
-  const bool all_came = everybody_came(true);
+  const bool has_succeeded = all_ranks_succeeded(true);
   exposed_s_ = std::max(0.0, now_s() - round_->last_filled_s);
-  return all_came;
+  return has_succeeded;
 }
 
-bool DataParallel::everybody_came(bool did_own) {
+bool DataParallel::all_ranks_succeeded(bool did_own) {
   in_step_ = false;
   is_ready_to_sum_ = false;
-  return !group_->any(!did_own, kVote);
+  return !group_->any(!did_own, kStepOutcome);
 }
 
 void DataParallel::give_up() {
@@ -261,7 +261,7 @@ void DataParallel::give_up() {
                           parameters_.front().options().dtype(at::kInt)));
     }
   });
-  everybody_came(false);
+  all_ranks_succeeded(false);
 }
 
 void DataParallel::reset() {

@@ -41,10 +41,10 @@ using BucketLayout = std::vector<std::vector<std::string>>;
 
 class DataParallel {
  public:
-  /// `layout` is what an earlier part of the run ended with, so that sums go on in the same order;
-  /// empty, or not this model's: by size. Throws Error(kDistributed) naming rank and parameter
-  /// where models differ between ranks. Every parameter that requires a gradient is in a bucket
-  /// from here on, and its gradient a view of it.
+  /// `layout` is what an earlier part of the run ended with, so that sums continue in the same
+  /// order; empty, or not this model's: by size. Throws Error(kDistributed) naming rank and
+  /// parameter where models differ between ranks. Every parameter that requires a gradient is in a
+  /// bucket from here on, and its gradient a view of it.
   DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
                const DataParallelOptions& options, const BucketLayout& layout = {});
   ~DataParallel();
@@ -58,8 +58,8 @@ class DataParallel {
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward);
   void before_forward(bool sums);
 
-  /// For a rank that can't go on with its step, whatever it was doing, and in place of backward():
-  /// takes part in the sums that the others wait for, and lets them know.
+  /// For a rank that can't continue with its step, whatever it was doing, and in place of
+  /// backward(): takes part in the sums that the others wait for, and lets them know.
   void give_up();
   /// Begins afresh between steps.
   void reset();
@@ -74,13 +74,13 @@ class DataParallel {
   /// filled, of the steps that the device has done since the last call. Measured from the first
   /// call on: who never asks pays nothing.
   double take_compute_s();
-  /// What the next sum uses; empty for a rank alone. Every rank calls it, between steps.
+  /// What the next sum uses; empty for a single rank. Every rank calls it, between steps.
   BucketLayout layout();
 
  private:
   void make_reducer(const BucketLayout& layout);
   void settle_buckets();
-  bool everybody_came(bool did_own);
+  bool all_ranks_succeeded(bool did_own);
 
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;

@@ -125,14 +125,14 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
   group->store_ = open.store;
-  const bool launcher_serves = ranks.meeting.kind == MeetingPoint::Kind::kAgent;
+  const bool launcher_serves = ranks.rendezvous.kind == RendezvousEndpoint::Kind::kAgent;
   group->watchdog_ = std::make_unique<Watchdog>(open.heartbeat, ranks.rank, ranks.world, limit,
                                                 launcher_serves ? "the launcher" : "rank 0");
-  guarded(*group->watchdog_, "the first meeting of the ranks",
+  guarded(*group->watchdog_, "the rendezvous of the ranks",
           [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });
-  group->barrier("the first meeting of the ranks");
-  if (ranks.rank == 0 && ranks.meeting.kind == MeetingPoint::Kind::kFile) {
-    std::remove(ranks.meeting.file.c_str());
+  group->barrier("the rendezvous of the ranks");
+  if (ranks.rank == 0 && ranks.rendezvous.kind == RendezvousEndpoint::Kind::kFile) {
+    std::remove(ranks.rendezvous.file.c_str());
   }
   return group;
 }
@@ -140,7 +140,7 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
 template <class Collective>
 Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective collective) {
   Pending pending;
-  if (is_alone()) return pending;
+  if (is_single_rank()) return pending;
   std::vector<at::Tensor> tensors = {tensor};
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
@@ -171,9 +171,9 @@ void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t r
 }
 
 bool Group::any(bool own, std::string_view what) {
-  const at::Tensor vote = at::full({1}, own ? 1 : 0, at::kInt);
-  all_reduce(vote, Reduce::kMax, what);
-  return vote.item<int>() != 0;
+  const at::Tensor flag = at::full({1}, own ? 1 : 0, at::kInt);
+  all_reduce(flag, Reduce::kMax, what);
+  return flag.item<int>() != 0;
 }
 
 void Group::barrier(std::string_view what) {
@@ -181,7 +181,7 @@ void Group::barrier(std::string_view what) {
 }
 
 std::string Group::broadcast(const std::string& text, std::string_view what, int64_t root) {
-  if (is_alone()) return text;
+  if (is_single_rank()) return text;
   const at::Tensor size = at::scalar_tensor(static_cast<int64_t>(text.size()), at::kLong);
   broadcast(size, what, root);
   const at::Tensor bytes = at::empty({size.item<int64_t>()}, at::kByte);
@@ -192,7 +192,7 @@ std::string Group::broadcast(const std::string& text, std::string_view what, int
 }
 
 std::vector<std::string> Group::all_gather(const std::string& text, std::string_view what) {
-  if (is_alone()) return {text};
+  if (is_single_rank()) return {text};
   const at::Tensor sizes = at::zeros({world()}, at::kLong);
   auto* size = sizes.mutable_data_ptr<int64_t>();
   size[rank()] = static_cast<int64_t>(text.size());
@@ -212,12 +212,12 @@ std::vector<std::string> Group::all_gather(const std::string& text, std::string_
 }
 
 void Group::run(std::string_view what, const std::function<void()>& body) {
-  if (is_alone()) return body();
+  if (is_single_rank()) return body();
   guarded(*watchdog_, what, body);
 }
 
 void Group::all_or_none(std::string_view what, const std::function<void()>& body) {
-  if (is_alone()) return body();
+  if (is_single_rank()) return body();
   std::exception_ptr failure;
   std::string said;
   const auto note = [&](Exit status, const std::string& message) {
@@ -237,7 +237,7 @@ void Group::all_or_none(std::string_view what, const std::function<void()>& body
   const auto first = std::find_if(all.begin(), all.end(), [](const auto& t) { return !t.empty(); });
   if (first == all.end()) return;
   const bool was_said = std::find(all.begin(), all.begin() + rank(), said) != all.begin() + rank();
-  finish();  // nobody is missing: the ranks part in order
+  finish();  // no one is missing: the ranks part in order
   if (failure && !was_said) std::rethrow_exception(failure);
   // Printed by another rank, but whichever the launcher sees first is the one it reports.
   const size_t blank = first->find(' ');
@@ -252,8 +252,8 @@ void Group::step(int64_t finished_steps) {
   if (watchdog_) watchdog_->step(finished_steps);
 }
 
-void Group::say_farewell(int status, const std::string& why) {
-  if (watchdog_) watchdog_->say_farewell(status, why);
+void Group::report_failure(int status, const std::string& why) {
+  if (watchdog_) watchdog_->report_failure(status, why);
 }
 
 void Group::finish() {

@@ -1,5 +1,5 @@
 // The ranks that train together, and what they tell each other: collectives over NCCL between CUDA
-// devices, over Gloo between CPUs, and none at all for a rank alone. Every rank calls the same
+// devices, over Gloo between CPUs, and none at all for a single rank. Every rank calls the same
 // members in the same order. A collective that fails, or doesn't end within the time limit, is an
 // Error(kDistributed) that names the rank that is missing.
 #pragma once
@@ -66,8 +66,8 @@ class Group {
   int64_t rank() const { return ranks_.rank; }
   int64_t world() const { return ranks_.world; }
   const Ranks& ranks() const { return ranks_; }
-  bool is_alone() const { return ranks_.world == 1; }
-  bool is_first() const { return ranks_.rank == 0; }
+  bool is_single_rank() const { return ranks_.world == 1; }
+  bool is_main() const { return ranks_.rank == 0; }
 
   // `what` names the collective in messages, as in "the sum of gradients"; it outlives the group.
   // Tensors are dense; a collective writes to them in place.
@@ -93,11 +93,11 @@ class Group {
   /// For the heartbeat: steps finished so far.
   void step(int64_t finished_steps);
   /// Tells the others why this rank ends before its time.
-  void say_farewell(int status, const std::string& why);
+  void report_failure(int status, const std::string& why);
   /// Waits until every rank has come here. After it ranks may go.
   void finish();
 
-  /// For LibTorch's reducer. Null for a rank alone.
+  /// For LibTorch's reducer. Null for a single rank.
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const { return process_group_; }
 
  private:

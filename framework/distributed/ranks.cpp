@@ -8,12 +8,12 @@
 #include <string_view>
 
 #include "framework/base/error.h"
-#include "framework/distributed/meeting.h"
+#include "framework/distributed/rendezvous.h"
 
 namespace brim::distributed {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMaxRanks = 1 << 20;
 
 /// Reads numbers and texts, and says in words what is wrong with them.
 class Reader {
@@ -75,15 +75,15 @@ constexpr Variables kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "M
 Ranks read(const Reader& reader, const Variables& names) {
   Ranks ranks;
   ranks.launcher = names.launcher;
-  ranks.world = reader.required(names.world, 1, kMostRanks, names.rank);
-  ranks.rank = reader.required(names.rank, 0, kMostRanks, names.world);
+  ranks.world = reader.required(names.world, 1, kMaxRanks, names.rank);
+  ranks.rank = reader.required(names.rank, 0, kMaxRanks, names.world);
   if (ranks.rank >= ranks.world) {
     throw Error(Exit::kDistributed, "{}={} and {}={}: a rank is less than the number of ranks",
                 names.rank, ranks.rank, names.world, ranks.world);
   }
   // A launcher that says nothing of machines has one rank on each.
-  ranks.local_rank = reader.number(names.local_rank, 0, kMostRanks).value_or(0);
-  ranks.local_world = reader.number(names.local_world, 1, kMostRanks).value_or(1);
+  ranks.local_rank = reader.number(names.local_rank, 0, kMaxRanks).value_or(0);
+  ranks.local_world = reader.number(names.local_world, 1, kMaxRanks).value_or(1);
   if (ranks.local_rank >= ranks.local_world) ranks.local_world = ranks.local_rank + 1;
   if (ranks.local_world > ranks.world) {
     throw Error(Exit::kDistributed, "{}={} and {}={}: more ranks on this machine than in all",
@@ -95,7 +95,7 @@ Ranks read(const Reader& reader, const Variables& names) {
 /// How many of Slurm's tasks run on this node: "2(x3),1" lists them node by node.
 int64_t slurm_local_world(const Reader& reader, int64_t world) {
   const std::string list = reader.text("SLURM_STEP_TASKS_PER_NODE");
-  const int64_t node = reader.number("SLURM_NODEID", 0, kMostRanks).value_or(0);
+  const int64_t node = reader.number("SLURM_NODEID", 0, kMaxRanks).value_or(0);
   int64_t first = 0;
   for (size_t at = 0; at < list.size();) {
     int64_t tasks = 0, nodes = 1;
@@ -104,7 +104,7 @@ int64_t slurm_local_world(const Reader& reader, int64_t world) {
     if (code != std::errc() || tasks < 1 || tasks > world) break;
     if (end - after >= 2 && after[0] == '(' && after[1] == 'x') {
       const auto repeat = std::from_chars(after + 2, end, nodes);
-      if (repeat.ec != std::errc() || nodes < 1 || nodes > kMostRanks) break;
+      if (repeat.ec != std::errc() || nodes < 1 || nodes > kMaxRanks) break;
       after = repeat.ptr + (repeat.ptr != end ? 1 : 0);
     }
     if (node < first + nodes) return tasks;
@@ -121,11 +121,11 @@ Ranks read_slurm(const Reader& reader) {
   constexpr const char* kWorld = "SLURM_STEP_NUM_TASKS";
   Ranks ranks;
   ranks.launcher = "Slurm";
-  ranks.world = *reader.number(kWorld, 1, kMostRanks);
+  ranks.world = *reader.number(kWorld, 1, kMaxRanks);
   ranks.rank = reader.required("SLURM_PROCID", 0, ranks.world - 1, kWorld);
   ranks.local_rank = reader.required("SLURM_LOCALID", 0, ranks.world - 1, kWorld);
   ranks.local_world = slurm_local_world(reader, ranks.world);
-  ranks.restarts = reader.number("SLURM_RESTART_COUNT", 0, kMostRanks).value_or(0);
+  ranks.restarts = reader.number("SLURM_RESTART_COUNT", 0, kMaxRanks).value_or(0);
   return ranks;
 }
 
@@ -144,42 +144,44 @@ std::string job_name(const Reader& reader, const Ranks& ranks) {
   return fmt::format("{}-{}", name, ranks.restarts);
 }
 
-MeetingPoint meeting_point(const Reader& reader, const Ranks& ranks) {
-  using Kind = MeetingPoint::Kind;
-  MeetingPoint meeting;
-  if (ranks.world == 1) return meeting;
+RendezvousEndpoint rendezvous_endpoint(const Reader& reader, const Ranks& ranks) {
+  using Kind = RendezvousEndpoint::Kind;
+  RendezvousEndpoint rendezvous;
+  if (ranks.world == 1) return rendezvous;
   if (reader.has("BRIM_RENDEZVOUS_FILE")) {
-    meeting.kind = Kind::kFile;
-    meeting.file = reader.text("BRIM_RENDEZVOUS_FILE");
-    return meeting;
+    rendezvous.kind = Kind::kFile;
+    rendezvous.file = reader.text("BRIM_RENDEZVOUS_FILE");
+    return rendezvous;
   }
-  meeting.address = reader.text("MASTER_ADDR");
-  meeting.port = static_cast<uint16_t>(reader.number("MASTER_PORT", 1, 65535).value_or(0));
+  rendezvous.address = reader.text("MASTER_ADDR");
+  rendezvous.port = static_cast<uint16_t>(reader.number("MASTER_PORT", 1, 65535).value_or(0));
   const std::optional<int64_t> socket = reader.number("BRIM_STORE_FD", 3, 1 << 20);
-  if (!meeting.address.empty() && meeting.port != 0) {
-    meeting.kind = Kind::kListen;
+  if (!rendezvous.address.empty() && rendezvous.port != 0) {
+    rendezvous.kind = Kind::kListen;
     if (socket && ranks.rank == 0) {
-      meeting.kind = Kind::kSocket;
-      meeting.socket = static_cast<int>(*socket);
+      rendezvous.kind = Kind::kSocket;
+      rendezvous.socket = static_cast<int>(*socket);
     }
-    if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True") meeting.kind = Kind::kAgent;
-    return meeting;
+    if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True") rendezvous.kind = Kind::kAgent;
+    return rendezvous;
   }
   if (ranks.launcher != kTorchrun.launcher && ranks.one_machine()) {
-    meeting.kind = Kind::kFile;
-    meeting.file = fmt::format("/tmp/brim-{}/{}", ::getuid(), job_name(reader, ranks));
-    return meeting;
+    rendezvous.kind = Kind::kFile;
+    rendezvous.file = fmt::format("/tmp/brim-{}/{}", ::getuid(), job_name(reader, ranks));
+    return rendezvous;
   }
   if (ranks.launcher == "Slurm") {
     // Every rank works out the same port. Jobs of one node seldom meet in it: they differ in
     // number.
     const int64_t job = reader.number("SLURM_JOB_ID", 0, INT64_MAX / 64).value_or(0);
     const int64_t step = reader.number("SLURM_STEP_ID", 0, INT64_MAX / 64).value_or(0);
-    if (meeting.address.empty()) meeting.address = first_host(reader.text("SLURM_STEP_NODELIST"));
-    if (meeting.port == 0) meeting.port = static_cast<uint16_t>(20000 + (job * 16 + step) % 10000);
-    if (!meeting.address.empty()) {
-      meeting.kind = Kind::kListen;
-      return meeting;
+    if (rendezvous.address.empty())
+      rendezvous.address = first_host(reader.text("SLURM_STEP_NODELIST"));
+    if (rendezvous.port == 0)
+      rendezvous.port = static_cast<uint16_t>(20000 + (job * 16 + step) % 10000);
+    if (!rendezvous.address.empty()) {
+      rendezvous.kind = Kind::kListen;
+      return rendezvous;
     }
   }
   throw Error(Exit::kDistributed,
@@ -195,7 +197,7 @@ Ranks read_launcher(const Reader& reader) {
     if (!reader.has(kTorchrun.local_world)) {  // Kubeflow's: one rank a machine, or all on one
       ranks.local_world = ranks.local_rank + 1;
     }
-    ranks.restarts = reader.number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+    ranks.restarts = reader.number("TORCHELASTIC_RESTART_COUNT", 0, kMaxRanks).value_or(0);
     return ranks;
   }
   if (reader.has("SLURM_STEP_NUM_TASKS")) return read_slurm(reader);
@@ -209,7 +211,7 @@ Ranks read_launcher(const Reader& reader) {
 Ranks read_ranks(const Environment& environment) {
   const Reader reader(environment);
   Ranks ranks = read_launcher(reader);
-  ranks.meeting = meeting_point(reader, ranks);
+  ranks.rendezvous = rendezvous_endpoint(reader, ranks);
   ranks.launch =
       ranks.launcher == "Slurm" ? "slurm-" + reader.text("SLURM_JOB_ID") : parent_launch();
   return ranks;

@@ -11,9 +11,9 @@
 namespace brim::distributed {
 
 /// Where the store is that ranks meet at.
-struct MeetingPoint {
+struct RendezvousEndpoint {
   enum class Kind {
-    kNone,    // one rank: nobody to meet
+    kNone,    // one rank: no one to meet
     kListen,  // rank 0 serves it at address:port
     kSocket,  // rank 0 serves it on a socket that the launcher opened and it inherited
     kAgent,   // the launcher serves it at address:port (torchrun)
@@ -34,7 +34,7 @@ struct Ranks {
   std::string launch;       // names this launch, its restarts included, on this machine
   int64_t restarts = 0;     // how often the launcher has started the ranks again
   std::string launcher;     // "torchrun", "Slurm", "Open MPI", "PMI"; empty without one
-  MeetingPoint meeting;
+  RendezvousEndpoint rendezvous;
 
   bool one_machine() const { return local_world == world; }
 };

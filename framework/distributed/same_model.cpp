@@ -47,7 +47,7 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 }  // namespace
 
 void require_same_model(Group& group, const nn::Model& model) {
-  if (group.is_alone()) return;
+  if (group.is_single_rank()) return;
   const std::string own = describe(model).dump();
   // All agree as a rule, so that only digests travel.
   const std::string own_digest = digest(std::as_bytes(std::span(own)));
@@ -65,7 +65,7 @@ void require_same_model(Group& group, const nn::Model& model) {
 }
 
 void broadcast_buffers(Group& group, const nn::Model& model) {
-  if (group.is_alone()) return;
+  if (group.is_single_rank()) return;
   const at::NoGradGuard no_grad;
   for (const auto& buffer : model.buffers()) group.broadcast(buffer, "the buffers of rank 0");
 }

@@ -18,7 +18,7 @@ constexpr const char* kGather = "the gathering of the optimizer's state";
 /// What is as large travels from and to the parameter itself: gathered in a row first, all of that
 /// would take as much memory again as the parameters.
 constexpr int64_t kSentAlone = 1 << 20;
-/// Of the optimizer's state, where it is gathered.
+/// Of the optimizer's state, what is gathered at a time.
 constexpr int64_t kPieceBytes = 16 << 20;
 
 /// A dense tensor's memory as one row.
@@ -242,9 +242,7 @@ void ShardedOptimizer::zero_grad() {
   inner_->zero_grad();
 }
 
-optim::State ShardedOptimizer::whole_state() {
-  const at::NoGradGuard no_grad;
-  optim::State own = inner_->state();
+std::string ShardedOptimizer::kinds_of_state(const optim::State& own) {
   // A rank may have no part: the kinds of state are those of one that has.
   std::string text;
   for (size_t i = 0; i < shards_.size() && text.empty(); ++i) {
@@ -257,43 +255,66 @@ optim::State ShardedOptimizer::whole_state() {
   }
   const std::vector<std::string> texts = group_->all_gather(text, kGather);
   const auto found = std::find_if(texts.begin(), texts.end(), [](auto& t) { return !t.empty(); });
+  return found == texts.end() ? std::string() : *found;
+}
 
-  optim::State whole;
-  for (const auto& [name, tensor] : own) {
-    if (name.find('.') == std::string::npos) whole[name] = tensor;  // of no parameter: a count
+void ShardedOptimizer::gather_state(optim::StateWriter* into) {
+  const at::NoGradGuard no_grad;
+  const optim::State own = inner_->state();
+  const std::vector<Kind> kinds = parse_kinds(kinds_of_state(own));
+  const auto is_count = [](const std::string& name) { return name.find('.') == std::string::npos; };
+  if (into != nullptr) {
+    optim::State layout;
+    for (const auto& [name, tensor] : own) {
+      if (is_count(name)) layout[name] = tensor;  // of no parameter
+    }
+    for (const Kind& kind : kinds) {
+      for (const auto& [name, parameter] : parameters_) {
+        layout[kind.name + "." + name] =
+            kind.is_number ? at::empty({}, at::TensorOptions(at::kMeta).dtype(at::kFloat))
+                           : at::empty(parameter.sizes(), parameter.options().device(at::kMeta));
+      }
+    }
+    into->begin(layout);
+    for (const auto& [name, tensor] : own) {
+      if (is_count(name)) into->write(name, 0, tensor.cpu().contiguous());
+    }
   }
-  for (const Kind& kind : parse_kinds(found == texts.end() ? std::string() : *found)) {
+  for (const Kind& kind : kinds) {
     for (size_t i = 0; i < shards_.size(); ++i) {
-      const auto& [name, parameter] = parameters_[shards_[i].parameter];
-      const bool is_own = shards_[i].owner == group_->rank();
-      at::Tensor* into = group_->is_first() ? &whole[kind.name + "." + name] : nullptr;
+      const Shard& shard = shards_[i];
+      const auto& [name, parameter] = parameters_[shard.parameter];
+      const bool is_own = shard.owner == group_->rank();
       const at::Tensor part = is_own ? own.at(kind.name + "." + names_[i]) : at::Tensor();
       if (kind.is_number) {
         const at::Tensor number =
             is_own ? part : at::empty({}, parameter.options().dtype(at::kFloat));
-        group_->broadcast(number, kGather, shards_[i].owner);
-        if (into != nullptr) *into = number.cpu();
+        group_->broadcast(number, kGather, shard.owner);
+        // One for all shards of a parameter.
+        if (into != nullptr && shard.first_row == 0) {
+          into->write(kind.name + "." + name, 0, number.cpu());
+        }
         continue;
       }
-      if (into != nullptr && !into->defined()) {
-        *into = at::empty_like(parameter, parameter.options().device(at::kCPU));
-      }
-      // In pieces: a rank that only passes a shard on needs no memory of its size.
-      const int64_t most = std::max<int64_t>(1, kPieceBytes / parameter.element_size());
-      for (int64_t first = 0; first < tensors_[i].numel(); first += most) {
-        const int64_t size = std::min(most, tensors_[i].numel() - first);
-        const at::Tensor piece = is_own ? flat_view(part).narrow(0, first, size)
-                                        : at::empty({size}, parameter.options());
-        group_->broadcast(piece, kGather, shards_[i].owner);
+      if (tensors_[i].numel() == 0) continue;
+      const int64_t row_bytes = static_cast<int64_t>(tensors_[i].nbytes()) / shard.rows;
+      const int64_t most = std::max<int64_t>(1, kPieceBytes / row_bytes);
+      for (int64_t first = 0; first < shard.rows; first += most) {
+        const Shard piece = {.parameter = shard.parameter,
+                             .first_row = first,
+                             .rows = std::min(most, shard.rows - first),
+                             .owner = shard.owner};
+        const at::Tensor rows =
+            is_own ? rows_of(part, piece) : at::empty_like(rows_of(tensors_[i], piece));
+        group_->broadcast(flat_view(rows), kGather, shard.owner);
         if (into == nullptr) continue;
-        flat_view(rows_of(*into, shards_[i])).narrow(0, first, size).copy_(piece);
+        into->write(kind.name + "." + name, shard.first_row + first, rows.cpu().contiguous());
       }
     }
   }
-  return whole;
 }
 
-optim::State ShardedOptimizer::own_part(const optim::State& whole) {
+optim::State ShardedOptimizer::local_shard(const optim::State& whole) {
   optim::State parts;
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < parameters_.size(); ++i) by_name[parameters_[i].first] = i;

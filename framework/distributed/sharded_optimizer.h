@@ -54,8 +54,9 @@ class ShardedOptimizer : public optim::Optimizer {
   double waited_s() const override { return waited_s_; }
   void zero_grad() override;
   optim::State state() override { return inner_->state(); }
-  optim::State whole_state() override;
-  optim::State own_part(const optim::State& whole) override;
+  bool is_sharded() const override { return true; }
+  void gather_state(optim::StateWriter* into) override;
+  optim::State local_shard(const optim::State& whole) override;
 
  private:
   /// Small neighbouring shards of one owner, sent in one piece, or one shard alone.
@@ -66,6 +67,9 @@ class ShardedOptimizer : public optim::Optimizer {
     Pending pending;
   };
   void make_buckets(int64_t bucket_bytes);
+  /// "=exp_avg #step ": what is kept of each parameter, and which of it are numbers. Every rank
+  /// calls it.
+  std::string kinds_of_state(const optim::State& own);
   /// Waits for a bucket, and puts its rows where they belong.
   void receive(Bucket& bucket);
   /// Before an operator reads the tensor; a failure is kept for finish_step().

@@ -9,12 +9,12 @@
 #include "framework/base/error.h"
 #include "framework/base/host.h"
 #include "framework/distributed/deadline.h"
-#include "framework/distributed/meeting.h"
+#include "framework/distributed/rendezvous.h"
 
 namespace brim::distributed {
 namespace {
 
-using RendezvousKind = MeetingPoint::Kind;
+using RendezvousKind = RendezvousEndpoint::Kind;
 using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
@@ -31,24 +31,24 @@ bool is_own_address(const std::string& address) {
 
 /// On the interface that MASTER_ADDR names. On all only where that is none of this machine's (a
 /// service's name, say), by which other machines come in.
-Listener listen_at(const MeetingPoint& meeting, bool one_machine) {
-  const bool is_named = one_machine || is_own_address(meeting.address);
-  return listen_on(is_named ? meeting.address : "", meeting.port);
+Listener listen_at(const RendezvousEndpoint& rendezvous, bool one_machine) {
+  const bool is_named = one_machine || is_own_address(rendezvous.address);
+  return listen_on(is_named ? rendezvous.address : "", rendezvous.port);
 }
 
 /// What rank 0 opens for the others; nullopt where the launcher serves the store.
 std::optional<Listener> listen(const Ranks& ranks) {
-  const MeetingPoint& meeting = ranks.meeting;
+  const RendezvousEndpoint& rendezvous = ranks.rendezvous;
   if (ranks.rank != 0) return std::nullopt;
-  switch (meeting.kind) {
+  switch (rendezvous.kind) {
     case RendezvousKind::kSocket:
-      return Listener{meeting.socket, meeting.port};
+      return Listener{rendezvous.socket, rendezvous.port};
     case RendezvousKind::kListen:
-      return listen_at(meeting, ranks.one_machine());
+      return listen_at(rendezvous, ranks.one_machine());
     case RendezvousKind::kFile: {
       const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
-      write_meeting_file(meeting.file,
-                         {ranks.one_machine() ? kLoopback : host_name(), listener.port});
+      write_rendezvous_file(rendezvous.file,
+                            {ranks.one_machine() ? kLoopback : host_name(), listener.port});
       return listener;
     }
     case RendezvousKind::kAgent:
@@ -64,7 +64,7 @@ Error unreachable(const Ranks& ranks, const Address& address, milliseconds limit
           "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
           "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
           ranks.rank,
-          ranks.meeting.kind == RendezvousKind::kAgent ? "the launcher" : "rank 0",
+          ranks.rendezvous.kind == RendezvousKind::kAgent ? "the launcher" : "rank 0",
           address.host,
           address.port,
           limit.count() / 1000,
@@ -109,9 +109,9 @@ void check_world(c10d::Store& store, const Ranks& ranks) {
 
 OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   const std::optional<Listener> listener = listen(ranks);
-  Address address = {ranks.meeting.address, ranks.meeting.port};
-  if (ranks.meeting.kind == RendezvousKind::kFile)
-    address = read_meeting_file(ranks.meeting.file, limit);
+  Address address = {ranks.rendezvous.address, ranks.rendezvous.port};
+  if (ranks.rendezvous.kind == RendezvousKind::kFile)
+    address = read_rendezvous_file(ranks.rendezvous.file, limit);
   if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
     const std::string obstacle = wait_for_listener(address, limit);
     if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kFirstRank = "rank 0";
 constexpr const char* kVerdict = "brim/verdict";  // why all end, by the first rank that knows
-constexpr const char* kCome = "brim/come";        // how many ranks have
+constexpr const char* kArrived = "brim/arrived";  // how many ranks have
 constexpr const char* kStop = "brim/stop";        // how many ranks were asked to
 constexpr milliseconds kStopSilence(4000);        // of a rank, once a stop was asked for
 
@@ -47,7 +47,7 @@ Watchdog::Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t 
   answered_at_ = Clock::now().time_since_epoch().count();
   guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
   try {
-    meet(limit);
+    join_until(limit);
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {
@@ -62,25 +62,25 @@ Watchdog::~Watchdog() {
   guard_.request_stop();
 }
 
-/// Every key is there before anybody asks for it: an answer then never waits for a rank.
-void Watchdog::meet(milliseconds limit) {
+/// Every key is there before a rank asks for it: an answer then never waits for a rank.
+void Watchdog::join_until(milliseconds limit) {
   const auto end = Clock::now() + limit;
   store_->set(key("beat", rank_), bytes("0 0 0 "));
-  store_->set(key("farewell", rank_), bytes(""));
+  store_->set(key("failure", rank_), bytes(""));
   publish("");
-  store_->add(kCome, 1);
+  store_->add(kArrived, 1);
   milliseconds pause(1);
-  while (store_->add(kCome, 0) < world_) {
+  while (store_->add(kArrived, 0) < world_) {
     std::string verdict = read_verdict();
     answered_at_ = Clock::now().time_since_epoch().count();
     if (verdict.empty() && Clock::now() > end) {
       verdict =
-          publish(fmt::format("{} did not come within {:.0f} s, though rank {} of {} did: was "
-                              "it started, and with the same number of ranks?",
-                              missing_at_meeting(), seconds(limit), rank_, world_));
+          publish(fmt::format("{} did not reach the rendezvous within {:.0f} s; rank {} of {} "
+                              "did: was it started, and with the same number of ranks?",
+                              ranks_missing_at_rendezvous(), seconds(limit), rank_, world_));
     }
     if (!verdict.empty()) {
-      linger();
+      wait_for_readers();
       throw Error(Exit::kDistributed, verdict);
     }
     std::this_thread::sleep_for(pause);
@@ -88,15 +88,15 @@ void Watchdog::meet(milliseconds limit) {
   }
 }
 
-std::string Watchdog::missing_at_meeting() {
-  constexpr int kMostNames = 8;
+std::string Watchdog::ranks_missing_at_rendezvous() {
+  constexpr int kMaxNames = 8;
   std::string names;
   int count = 0;
   for (int64_t rank = 0; rank < world_; ++rank) {
-    if (store_->check({key("farewell", rank)})) continue;
-    if (++count <= kMostNames) names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
+    if (store_->check({key("failure", rank)})) continue;
+    if (++count <= kMaxNames) names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
   }
-  if (count > kMostNames) names += fmt::format(" and {} more", count - kMostNames);
+  if (count > kMaxNames) names += fmt::format(" and {} more", count - kMaxNames);
   return (count == 1 ? "rank " : "ranks ") + names;
 }
 
@@ -142,7 +142,7 @@ std::optional<Watchdog::Beat> Watchdog::read(int64_t rank) {
 }
 
 std::string Watchdog::describe(int64_t rank, const Beat& beat) const {
-  return fmt::format("rank {} (last heard of after step {}{})", rank, beat.step,
+  return fmt::format("rank {} (last heartbeat after step {}{})", rank, beat.step,
                      beat.what.empty() ? std::string() : ", in " + beat.what);
 }
 
@@ -206,7 +206,7 @@ std::string Watchdog::publish(const std::string& verdict) {
 }
 
 /// The store must not end before every rank has read the verdict, which it does at each beat.
-void Watchdog::linger() const {
+void Watchdog::wait_for_readers() const {
   if (rank_ == 0 && server_ == kFirstRank) std::this_thread::sleep_for(beat_ * 2);
 }
 
@@ -224,11 +224,13 @@ std::optional<std::string> Watchdog::judge() {
   } else if (now - heard_at_ > silence_limit()) {
     const std::string waiting_in = own().what;
     return fmt::format(
-        "{} has been silent for {:.1f} s: it is stopped or gone, or the network to it is{}",
+        "{} has sent no heartbeat for {:.1f} s: it is stopped or gone, or the network to it is{}",
         describe(neighbour, *heard_), seconds(now - heard_at_),
         waiting_in.empty() ? "" : "; the others wait in " + waiting_in);
   }
-  return find_missing_in_collective();
+  // Its silence says more than that it is late in a collective, and soon lasts as long.
+  const bool is_neighbour_silent = now - heard_at_ > beat_ * 4;
+  return is_neighbour_silent ? std::nullopt : find_missing_in_collective();
 }
 
 std::optional<std::string> Watchdog::find_missing_in_collective() {
@@ -276,52 +278,52 @@ std::string Watchdog::explain(const std::string& error) {
   const std::string where = own().what;
   try {
     std::string verdict = read_verdict();
-    if (verdict.empty()) verdict = publish(find_gone(where, error));
+    if (verdict.empty()) verdict = publish(find_failed_ranks(where, error));
     is_closing_ = true;
-    linger();
+    wait_for_readers();
     return verdict;
   } catch (const std::exception&) {
     return fmt::format("{}; {} failed with: {}", store_is_silent(), where, error);
   }
 }
 
-std::string Watchdog::find_gone(const std::string& where, const std::string& error) {
+std::string Watchdog::find_failed_ranks(const std::string& where, const std::string& error) {
   const std::vector<int64_t> silent = silent_ranks();
   std::string gone;
   for (const int64_t rank : silent) {
-    std::string farewell;
+    std::string report;
     {
       const std::lock_guard lock(store_mutex_);
-      farewell = text(store_->multiGet({key("farewell", rank)}).at(0));
+      report = text(store_->multiGet({key("failure", rank)}).at(0));
     }
-    if (is_secondary(std::atoi(farewell.c_str())) && silent.size() > 1) continue;
+    if (is_secondary(std::atoi(report.c_str())) && silent.size() > 1) continue;
     gone += gone.empty() ? "" : "; ";
     gone += describe(rank, read(rank).value_or(Beat{}));
-    gone += farewell.empty() ? " is gone" : " ended with status " + farewell;
+    gone += report.empty() ? " is gone" : " ended with status " + report;
   }
   if (!gone.empty()) return fmt::format("{}; the others were in {}", gone, where);
   return fmt::format("{} failed on rank {}, though every rank is alive: {}", where, rank_, error);
 }
 
-void Watchdog::say_farewell(int status, const std::string& why) {
+void Watchdog::report_failure(int status, const std::string& why) {
   const bool tells_others = !is_closing_.exchange(true) && !is_secondary(status);
-  const std::string farewell = fmt::format("{} ({})", status, why);
+  const std::string report = fmt::format("{} ({})", status, why);
   try {
     {
       const std::lock_guard lock(store_mutex_);
-      store_->set(key("farewell", rank_), bytes(farewell));
+      store_->set(key("failure", rank_), bytes(report));
     }
     if (!tells_others) return;
     publish(
-        fmt::format("rank {} (after step {}) ended with status {}", rank_, step_.load(), farewell));
-    linger();
+        fmt::format("rank {} (after step {}) ended with status {}", rank_, step_.load(), report));
+    wait_for_readers();
   } catch (const std::exception&) {
-    // Nobody is left to tell.
+    // No one is left to tell.
   }
 }
 
 void Watchdog::end_for(const std::string& verdict) {
-  linger();
+  wait_for_readers();
   end_process(Error(Exit::kDistributed, verdict));
 }
 

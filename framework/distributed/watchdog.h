@@ -1,6 +1,6 @@
 // Finds the rank that has stopped. Every rank's heartbeat, with its step and the collective that it
 // is in, goes into the store by a thread of its own; each rank listens to the next one's, and to
-// how long it waits itself. A collective's own error says only that somebody is missing, and a rank
+// how long it waits itself. A collective's own error says only that a rank is missing, and a rank
 // that is stopped says nothing at all.
 #pragma once
 
@@ -43,9 +43,9 @@ class Watchdog {
   std::string explain(const std::string& error);
 
   /// Tells the others why this rank ends, so that they end too and say so.
-  void say_farewell(int status, const std::string& why);
+  void report_failure(int status, const std::string& why);
 
-  /// From here on ranks may leave: nobody's silence is a fault. Call before the last barrier.
+  /// From here on ranks may leave: no one's silence is a fault. Call before the last barrier.
   void close() { is_closing_ = true; }
 
  private:
@@ -57,8 +57,8 @@ class Watchdog {
   };
   using Clock = std::chrono::steady_clock;
 
-  void meet(std::chrono::milliseconds limit);
-  std::string missing_at_meeting();
+  void join_until(std::chrono::milliseconds limit);
+  std::string ranks_missing_at_rendezvous();
   void run(const std::stop_token& stop);
   void guard(const std::stop_token& stop);
   void pause(const std::stop_token& stop);
@@ -72,10 +72,10 @@ class Watchdog {
   std::vector<int64_t> silent_ranks();
   std::string describe(int64_t rank, const Beat& beat) const;
   std::string key(std::string_view kind, int64_t rank) const;
-  std::string find_gone(const std::string& where, const std::string& error);
+  std::string find_failed_ranks(const std::string& where, const std::string& error);
   std::string read_verdict();
   std::string publish(const std::string& verdict);
-  void linger() const;
+  void wait_for_readers() const;
   std::string store_is_silent() const;
   [[noreturn]] void end_for(const std::string& verdict);
 

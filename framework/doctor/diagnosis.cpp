@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "framework/base/units.h"
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
@@ -13,7 +14,7 @@ namespace {
 
 bool is_worse(const NamedFinding& a, const NamedFinding& b) {
   if (a.finding.severity != b.finding.severity) return a.finding.severity > b.finding.severity;
-  return a.finding.figure > b.finding.figure;
+  return a.finding.value > b.finding.value;
 }
 
 }  // namespace
@@ -36,7 +37,7 @@ Diagnosis diagnose(const RunFacts& facts) {
   diagnosis.is_too_short = facts.steps < kFewestSteps;
   if (diagnosis.is_too_short) return diagnosis;
   for (const Rule& rule : all_rules()) {
-    Outcome outcome = rule.check(facts);
+    RuleResult outcome = rule.check(facts);
     const std::string name(rule.name);
     if (!outcome.missing.empty()) diagnosis.unjudged.push_back({name, std::move(outcome.missing)});
     if (outcome.finding) diagnosis.findings.push_back({name, std::move(*outcome.finding)});
@@ -47,8 +48,7 @@ Diagnosis diagnose(const RunFacts& facts) {
 
 std::string describe(const Diagnosis& diagnosis) {
   if (diagnosis.is_too_short) {
-    return fmt::format("{} step{} so far: too few to judge by\n", diagnosis.steps,
-                       diagnosis.steps == 1 ? "" : "s");
+    return fmt::format("{} so far: too few to judge by\n", format_plural(diagnosis.steps, "step"));
   }
   std::string text;
   for (const NamedFinding& named : diagnosis.findings) {
@@ -57,7 +57,7 @@ std::string describe(const Diagnosis& diagnosis) {
                     named.finding.message, named.rule, named.finding.change);
   }
   if (diagnosis.findings.empty()) {
-    text = fmt::format("nothing stands out after {} steps\n", diagnosis.steps);
+    text = fmt::format("nothing stands out after {}\n", format_plural(diagnosis.steps, "step"));
   }
   std::map<std::string, std::string> rules;  // by what is missing
   for (const Unjudged& unjudged : diagnosis.unjudged) {

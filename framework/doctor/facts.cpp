@@ -21,18 +21,18 @@ double settled_sum(const Series& series) {
   return series.count() > 1 ? series.sum_after_first() : series.mean();
 }
 
-std::optional<double> mean_of(const RunData& run, std::string_view figure) {
-  const Series* series = run.figure(figure);
+std::optional<double> mean_of(const RunData& run, std::string_view metric) {
+  const Series* series = run.metric(metric);
   return series == nullptr ? std::nullopt : std::optional(series->mean());
 }
 
-std::optional<double> highest_of(const RunData& run, std::string_view figure) {
-  const Series* series = run.figure(figure);
+std::optional<double> highest_of(const RunData& run, std::string_view metric) {
+  const Series* series = run.metric(metric);
   return series == nullptr ? std::nullopt : std::optional(series->high());
 }
 
-std::optional<Spread> spread_of(const RunData& run, std::string_view figure) {
-  const Series* series = run.figure(figure);
+std::optional<Spread> spread_of(const RunData& run, std::string_view metric) {
+  const Series* series = run.metric(metric);
   if (series == nullptr) return std::nullopt;
   const auto& quantiles = series->quantiles();
   return Spread{series->mean(), quantiles.at(0.05), quantiles.at(0.5), quantiles.at(0.95)};
@@ -44,7 +44,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
   bool is_recorded = false;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     const Series* series =
-        run.figure("phases_s/" + std::string(phase_name(static_cast<Phase>(phase))));
+        run.metric("phases_s/" + std::string(phase_name(static_cast<Phase>(phase))));
     if (series == nullptr) continue;
     is_recorded = true;
     phases[phase] = {std::max(0.0, settled_sum(*series)), series->quantiles().at(0.5),
@@ -59,7 +59,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
   if (!facts.step_s || !speed) return;
   const double samples = facts.global_batch ? static_cast<double>(*facts.global_batch)
                                             : speed->p50 * facts.step_s->p50;
-  const Series* steps = run.figure("step_s");
+  const Series* steps = run.metric("step_s");
   const double step_s =
       settled_sum(*steps) / static_cast<double>(std::max<int64_t>(1, steps->count() - 1));
   const double training_s =
@@ -129,6 +129,7 @@ void read_recipe(const std::string& text, RunFacts& facts) {
       return value == nullptr ? std::string() : *value;
     };
     facts.cache = word({"data", "cache"});
+    facts.data_kind = word({"data", "kind"});
     facts.balance = word({"distributed", "balance"});
     const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});
     facts.is_deterministic = deterministic != nullptr && *deterministic;
@@ -181,13 +182,13 @@ void read_ranks(const RunData& run, RunFacts& facts) {
   // A run that has ended has said it exactly.
   const json* ranks = value_in(run.record, {"per_rank"});
   if (ranks == nullptr || !ranks->is_array()) return;
-  double most_s = -1;
+  double max_s = -1;
   for (const json& rank : *ranks) {
     const json* busy_s = value_in(rank, {"busy_s"});
     const auto number = read_value<int64_t>(rank, {"rank"});
     if (!number || busy_s == nullptr || !busy_s->is_number()) continue;
-    if (busy_s->get<double>() <= most_s) continue;
-    most_s = busy_s->get<double>();
+    if (busy_s->get<double>() <= max_s) continue;
+    max_s = busy_s->get<double>();
     facts.slowest_rank = number;
   }
 }

@@ -1,4 +1,4 @@
-// What is known of how a run went: the figures that rules judge by. What the run did not record is
+// What is known of how a run went: the metrics that rules judge by. What the run did not record is
 // absent, never zero.
 #pragma once
 
@@ -22,7 +22,7 @@ struct PhaseFacts {
   double p95_s = 0.0;
 };
 
-/// A figure's spread over the run.
+/// A metric's spread over the run.
 struct Spread {
   double mean = 0.0;
   double p5 = 0.0;
@@ -56,6 +56,7 @@ struct RunFacts {
   std::optional<int64_t> workers = {};      // loader threads
   bool workers_are_auto = true;
   bool is_deterministic = false;  // run.deterministic
+  std::string data_kind = {};     // data.kind
   std::string cache = {};         // data.cache; "": this kind of data has none
   std::string balance = {};       // distributed.balance
   std::string compress = {};

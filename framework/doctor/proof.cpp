@@ -21,28 +21,28 @@ std::optional<double> Proof::gap() const {
 }
 
 std::string Proof::sentence() const {
-  const auto count = [](double figure) { return format_count(std::llround(figure)); };
-  std::string figures = fmt::format(
-      "the same steps make {} samples/s on samples that lie ready in memory", count(ceiling_per_s));
-  if (ranks > 1) figures += fmt::format(" on {} ranks that never wait for each other", ranks);
-  if (!got_per_s) return figures + "; the run has recorded no speed to compare with";
-  figures += fmt::format(", the run got {}", count(*got_per_s));
+  const auto count = [](double metric) { return format_count(std::llround(metric)); };
+  std::string text =
+      fmt::format("the same steps make {} samples/s on preloaded samples", count(ceiling_per_s));
+  if (ranks > 1) text += fmt::format(" on {} ranks that never wait for each other", ranks);
+  if (!got_per_s) return text + "; the run has recorded no speed to compare with";
+  text += fmt::format(", the run got {}", count(*got_per_s));
   const auto lost = gap();
   if (!lost) {
-    return fmt::format("{}; that can't be compared: {}", figures, fmt::join(otherness, ", "));
+    return fmt::format("{}; that can't be compared: {}", text, fmt::join(otherness, ", "));
   }
   const char* who = ranks > 1 ? "data and the other ranks cost" : "data costs";
   if (*lost > kGapOfNoise) {
     return fmt::format("{} you {:.0f} %: {} (it waited for data {:.0f} % of the time)", who,
-                       100 * *lost, figures, 100 * waited_share);
+                       100 * *lost, text, 100 * waited_share);
   }
   if (*lost < -kGapOfNoise) {
     return fmt::format(
         "the run was faster than its ceiling is now: {}; look for what else uses "
         "this machine",
-        figures);
+        text);
   }
-  return fmt::format("{} you next to nothing: {}", who, figures);
+  return fmt::format("{} you next to nothing: {}", who, text);
 }
 
 Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
@@ -56,8 +56,8 @@ Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
 }
 
 nlohmann::json to_json(const Proof& proof) {
-  const auto or_null = [](const std::optional<double>& figure) {
-    return figure ? nlohmann::json(*figure) : nlohmann::json(nullptr);
+  const auto or_null = [](const std::optional<double>& metric) {
+    return metric ? nlohmann::json(*metric) : nlohmann::json(nullptr);
   };
   return {{"ceiling_per_s", proof.ceiling_per_s},
           {"run_per_s", or_null(proof.got_per_s)},

@@ -17,33 +17,33 @@ std::string_view severity_name(Severity severity);
 
 struct Finding {
   Severity severity;
-  double figure;        // how bad among those of one severity: a share of the time, or like one
-  std::string message;  // what is wrong, with its figures
+  double value;         // how bad among those of one severity: a share of the time, or like one
+  std::string message;  // what is wrong, with its numbers
   std::string change;   // what to write into the recipe, or to do where no line helps
 };
 
 /// Silent, a finding, or what is not recorded.
-struct Outcome {
+struct RuleResult {
   std::optional<Finding> finding = {};
   std::string missing = {};  // "per-rank times"; "" where the rule could judge
 };
 
 struct Rule {
   std::string_view name;  // "loader_bound"
-  Outcome (*check)(const RunFacts&);
+  RuleResult (*check)(const RunFacts&);
 };
 
-inline Outcome silent() { return {}; }
-inline Outcome not_recorded(std::string what) {
+inline RuleResult silent() { return {}; }
+inline RuleResult not_recorded(std::string what) {
   return {.finding = {}, .missing = std::move(what)};
 }
-inline Outcome found(Severity severity, double figure, std::string message, std::string change) {
-  return {.finding = Finding{severity, figure, std::move(message), std::move(change)},
+inline RuleResult found(Severity severity, double value, std::string message, std::string change) {
+  return {.finding = Finding{severity, value, std::move(message), std::move(change)},
           .missing = {}};
 }
 
-/// How far a figure has gone; nullopt before `hint`.
-std::optional<Severity> reached(double figure, const Levels& rising);
-std::optional<Severity> fallen_to(double figure, const Levels& falling);
+/// How far a value has gone; nullopt before `hint`.
+std::optional<Severity> reached(double value, const Levels& rising);
+std::optional<Severity> fallen_to(double value, const Levels& falling);
 
 }  // namespace brim::doctor

@@ -16,7 +16,7 @@
 namespace brim::doctor {
 namespace {
 
-using environment::Finding;
+using environment::CheckResult;
 using environment::Health;
 
 constexpr int kSteps = 10;
@@ -69,7 +69,8 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
   train::JobConfig job = train::read_job(recipe::parse(kRecipe, "the self-test's recipe"));
   job.run.seed = seed;
   job.precision.mode = precision;
-  train::Parts parts = train::build_parts(job, device, distributed::Group::alone());
+  train::TrainingComponents parts =
+      train::build_components(job, device, distributed::Group::alone());
   Trained result;
   result.start = flat(parts.model->parameters());
   train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
@@ -80,7 +81,7 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
   return result;
 }
 
-Finding judge(const Trained& reference, const Trained& own) {
+CheckResult judge(const Trained& reference, const Trained& own) {
   const double learned = (reference.weights - reference.start).norm().item<double>();
   const double away = (own.weights - reference.weights).norm().item<double>() / learned;
   const double loss_away = std::abs(own.loss - reference.loss) / std::abs(reference.loss);
@@ -99,7 +100,7 @@ Finding judge(const Trained& reference, const Trained& own) {
           "driver and libraries before training on it"};
 }
 
-Finding test_device(c10::Device device, device::Memory& memory, const Trained& reference) {
+CheckResult test_device(c10::Device device, device::Memory& memory, const Trained& reference) {
   try {
     return judge(reference, train_tiny(device, memory, amp::PrecisionMode::kFp32));
   } catch (const c10::OutOfMemoryError& error) {
@@ -127,7 +128,7 @@ std::vector<environment::Result> self_test() {
   const device::CudaBackend* cuda = device::cuda().backend;
   for (int i = 0; cuda != nullptr && i < cuda->device_count(); ++i) {
     const c10::Device gpu(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
-    Finding finding;
+    CheckResult finding;
     try {
       cuda->set_device(i);
       const auto gpu_memory = device::memory_of(gpu, config);

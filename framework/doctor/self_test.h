@@ -25,12 +25,12 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
                    int64_t seed = 1);
 
 /// How far `own` is from `reference`, as a share of what the reference has learned.
-environment::Finding judge(const Trained& reference, const Trained& own);
+environment::CheckResult judge(const Trained& reference, const Trained& own);
 
 /// Trains in fp32 on `device` and judges. A device on which training throws has failed; one whose
 /// memory is taken by others is a warning.
-environment::Finding test_device(c10::Device device, device::Memory& memory,
-                                 const Trained& reference);
+environment::CheckResult test_device(c10::Device device, device::Memory& memory,
+                                     const Trained& reference);
 
 /// "self-test cpu", "self-test cuda:0", …: of each device that CUDA_VISIBLE_DEVICES leaves. Takes
 /// about a second, and longer for a GPU's start.

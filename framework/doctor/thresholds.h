@@ -3,7 +3,7 @@
 
 namespace brim::doctor {
 
-/// A figure at `hint` or beyond is worth a line, at `warning` worth a change, at `severe` the
+/// A value at `hint` or beyond is worth a line, at `warning` worth a change, at `severe` the
 /// reason why the run is slow. Rising or falling.
 struct Levels {
   double hint;
@@ -28,7 +28,7 @@ inline constexpr double kLaunchBoundWait = 0.05;          // share of data wait,
 // Memory, as a share of the cap.
 inline constexpr double kFull = 0.90;
 inline constexpr Levels kEmpty = {0.50, 0.30, 0.15};  // falling
-inline constexpr double kFillWish = 0.85;             // what a larger batch aims at
+inline constexpr double kFillTarget = 0.85;           // what a larger batch aims at
 
 // Host syncs a step.
 inline constexpr Levels kHostSyncs = {0.5, 2, 10};

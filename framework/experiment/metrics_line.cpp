@@ -11,8 +11,8 @@ constexpr int kDeepest = 16;  // ours nest once
 
 class LineReader {
  public:
-  LineReader(std::string_view line, std::vector<LineFigure>& figures)
-      : rest_(line), figures_(figures) {}
+  LineReader(std::string_view line, std::vector<LineMetric>& metrics)
+      : rest_(line), metrics_(metrics) {}
 
   bool read() {
     skip_blanks();
@@ -66,7 +66,7 @@ class LineReader {
     return true;
   }
 
-  /// `depth` objects and arrays are around the value; figures are kept where that is at most two
+  /// `depth` objects and arrays are around the value; metrics are kept where that is at most two
   /// objects.
   bool value(std::string_view section, std::string_view key, int depth, bool is_kept) {
     if (rest_.empty() || depth > kDeepest) return false;
@@ -85,13 +85,13 @@ class LineReader {
         return word("false");
       case 'n':
         if (is_kept) {
-          figures_.push_back({section, key, std::numeric_limits<double>::quiet_NaN()});
+          metrics_.push_back({section, key, std::numeric_limits<double>::quiet_NaN()});
         }
         return word("null");
       default: {
-        double figure = 0.0;
-        if (!number(figure)) return false;
-        if (is_kept) figures_.push_back({section, key, figure});
+        double metric = 0.0;
+        if (!number(metric)) return false;
+        if (is_kept) metrics_.push_back({section, key, metric});
         return true;
       }
     }
@@ -127,14 +127,14 @@ class LineReader {
   }
 
   std::string_view rest_;
-  std::vector<LineFigure>& figures_;
+  std::vector<LineMetric>& metrics_;
 };
 
 }  // namespace
 
-bool read_metrics_line(std::string_view line, std::vector<LineFigure>& figures) {
-  figures.clear();
-  return LineReader(line, figures).read();
+bool read_metrics_line(std::string_view line, std::vector<LineMetric>& metrics) {
+  metrics.clear();
+  return LineReader(line, metrics).read();
 }
 
 }  // namespace brim::experiment

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;  // read at once
 constexpr size_t kLongestLineBytes = size_t{1} << 22;
-constexpr size_t kMostFigures = 256;
+constexpr size_t kMaxMetrics = 256;
 constexpr size_t kMaxMetricNameBytes = 128;
 constexpr double kLastStep = 9e15;  // steps are whole numbers that a double holds exactly
 
@@ -43,14 +43,14 @@ std::string name_of(const fs::path& folder) {
 
 }  // namespace
 
-const Series* RunData::figure(std::string_view name) const {
-  const auto found = figures.find(name);
-  return found == figures.end() || found->second.empty() ? nullptr : &found->second;
+const Series* RunData::metric(std::string_view name) const {
+  const auto found = metrics.find(name);
+  return found == metrics.end() || found->second.empty() ? nullptr : &found->second;
 }
 
 int64_t RunData::last_step() const {
   int64_t last = 0;
-  for (const auto& [name, series] : figures) last = std::max(last, series.last_step());
+  for (const auto& [name, series] : metrics) last = std::max(last, series.last_step());
   return last;
 }
 
@@ -65,11 +65,11 @@ std::vector<std::string> RunData::remarks() const {
     words.push_back(fmt::format(
         "the last line of metrics.jsonl is torn after {} bytes and was left out", torn_bytes));
   }
-  if (left_out_figures > 0) {
+  if (left_out_metrics > 0) {
     words.push_back(
-        fmt::format("only the first {} kinds of figures were read; {} values of others "
+        fmt::format("only the first {} metrics were read; {} values of others "
                     "were left out",
-                    kMostFigures, left_out_figures));
+                    kMaxMetrics, left_out_metrics));
   }
   return words;
 }
@@ -109,8 +109,8 @@ void RunReader::read_record() {
 
 /// From the start of the file, with nothing taken in.
 void RunReader::open() {
-  data_.figures.clear();
-  data_.lines = data_.damaged_lines = data_.left_out_figures = data_.torn_bytes = 0;
+  data_.metrics.clear();
+  data_.lines = data_.damaged_lines = data_.left_out_metrics = data_.torn_bytes = 0;
   expected_.clear();
   unfinished_.clear();
   is_too_long_ = false;
@@ -166,8 +166,8 @@ void RunReader::take_line(std::string_view line) {
     ++data_.damaged_lines;
     return;
   }
-  const auto step = std::ranges::find_if(line_, [](const LineFigure& figure) {
-    return figure.section.empty() && figure.key == "step";
+  const auto step = std::ranges::find_if(line_, [](const LineMetric& metric) {
+    return metric.section.empty() && metric.key == "step";
   });
   if (step == line_.end()) return;
   if (!(step->value >= 0 && step->value <= kLastStep)) {
@@ -178,32 +178,32 @@ void RunReader::take_line(std::string_view line) {
   const auto at = static_cast<int64_t>(step->value);
   for (size_t i = 0; i < line_.size(); ++i) {
     if (i == static_cast<size_t>(step - line_.begin())) continue;
-    const LineFigure& figure = line_[i];
-    // Most lines have the figures of the one before, in the same order.
+    const LineMetric& metric = line_[i];
+    // Most lines have the metrics of the one before, in the same order.
     if (i >= expected_.size()) expected_.resize(i + 1);
     Expected& expected = expected_[i];
-    if (expected.series == nullptr || expected.key != figure.key ||
-        expected.section != figure.section) {
-      expected = {std::string(figure.section), std::string(figure.key), find(figure)};
+    if (expected.series == nullptr || expected.key != metric.key ||
+        expected.section != metric.section) {
+      expected = {std::string(metric.section), std::string(metric.key), find(metric)};
     }
     if (expected.series != nullptr) {
-      expected.series->add(at, figure.value);
+      expected.series->add(at, metric.value);
     } else {
-      ++data_.left_out_figures;
+      ++data_.left_out_metrics;
     }
   }
 }
 
 /// Null where there are too many already.
-Series* RunReader::find(const LineFigure& figure) {
-  if (figure.section.size() + figure.key.size() > kMaxMetricNameBytes) return nullptr;
-  std::string name(figure.section);
+Series* RunReader::find(const LineMetric& metric) {
+  if (metric.section.size() + metric.key.size() > kMaxMetricNameBytes) return nullptr;
+  std::string name(metric.section);
   if (!name.empty()) name += '/';
-  name += figure.key;
-  const auto found = data_.figures.find(name);
-  if (found != data_.figures.end()) return &found->second;
-  if (data_.figures.size() >= kMostFigures) return nullptr;
-  return &data_.figures[name];
+  name += metric.key;
+  const auto found = data_.metrics.find(name);
+  if (found != data_.metrics.end()) return &found->second;
+  if (data_.metrics.size() >= kMaxMetrics) return nullptr;
+  return &data_.metrics[name];
 }
 
 RunData read_run(const fs::path& folder) {

@@ -1,4 +1,4 @@
-// A run's folder as reports and diagnoses see it: run.json, recipe.toml and the figures of
+// A run's folder as reports and diagnoses see it: run.json, recipe.toml and the metrics of
 // metrics.jsonl, which are read line by line in bounded memory, also while the run is still going.
 #pragma once
 
@@ -23,15 +23,15 @@ struct RunData {
   nlohmann::json record;  // run.json; an empty object where there is none
   std::string recipe;     // recipe.toml as it stands; "" where there is none
   /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
-  std::map<std::string, Series, std::less<>> figures;
+  std::map<std::string, Series, std::less<>> metrics;
   int64_t lines = 0;  // with a step
   int64_t damaged_lines = 0;
-  int64_t left_out_figures = 0;  // over the number that is kept
+  int64_t left_out_metrics = 0;  // over the number that is kept
   int64_t torn_bytes = 0;        // of a last line without its end: being written, or cut off
   std::vector<std::string> notices;
 
-  /// Null where the run has no such figure.
-  const Series* figure(std::string_view name) const;
+  /// Null where the run has no such metric.
+  const Series* metric(std::string_view name) const;
   int64_t last_step() const;
   /// What a reader should know of what is missing or was left out, in words.
   std::vector<std::string> remarks() const;
@@ -59,7 +59,7 @@ class RunReader {
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
-  Series* find(const LineFigure& figure);
+  Series* find(const LineMetric& metric);
 
   RunData data_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
@@ -67,8 +67,8 @@ class RunReader {
   int64_t read_bytes_ = 0;
   std::string unfinished_;  // the bytes after the last line's end
   bool is_too_long_ = false;
-  std::vector<LineFigure> line_;
-  std::vector<Expected> expected_;  // the figures of the line before, in its order
+  std::vector<LineMetric> line_;
+  std::vector<Expected> expected_;  // the metrics of the line before, in its order
 };
 
 /// A whole run at once.

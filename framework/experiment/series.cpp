@@ -39,7 +39,7 @@ void Series::add(int64_t step, double value) {
     return;
   }
   buckets_.push_back(point);
-  while (buckets_.size() > kMostBuckets) thin_out();
+  while (buckets_.size() > kMaxBuckets) thin_out();
 }
 
 /// Twice as many steps to a bucket.

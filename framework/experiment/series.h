@@ -1,4 +1,4 @@
-// One figure over a run's steps, in bounded memory however long the run: neighbouring points are
+// One metric over a run's steps, in bounded memory however long the run: neighbouring points are
 // put together, and each heap keeps its mean and its extremes.
 #pragma once
 
@@ -25,13 +25,13 @@ struct Bucket {
 
 class Series {
  public:
-  static constexpr size_t kMostBuckets = 1024;
+  static constexpr size_t kMaxBuckets = 1024;
 
   /// Steps from 0 on, in rising order; one that falls back joins the last bucket. Values that are
   /// not finite are left out and counted.
   void add(int64_t step, double value);
 
-  /// Never more than kMostBuckets, in order of their steps; a point each while that suffices.
+  /// Never more than kMaxBuckets, in order of their steps; a point each while that suffices.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t steps_per_bucket() const { return steps_per_bucket_; }
 

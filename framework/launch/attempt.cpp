@@ -31,7 +31,7 @@ constexpr double kKillLimit_s = 5;
 constexpr double kTick_s = 0.05;  // where something is looked for that wakes no poll()
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-enum class Phase {
+enum class State {
   kRunning,
   kStopping,  // a stop was asked for: until the deadline for a checkpoint
   kSettling,  // a rank lost its peers: until the deadline for the cause to show
@@ -55,7 +55,7 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  Outcome run() {
+  AttemptResult run() {
     start();
     while (!is_over()) watch();
     clear_up();
@@ -84,13 +84,13 @@ class Attempt {
   void flush_sinks();
   Failure failure_of(const Worker& worker) const;
   std::string unfinished_ranks() const;
-  Outcome outcome() const;
+  AttemptResult outcome() const;
 
   const Shared& shared_;
   const int restarts_;
   std::vector<Worker> workers_;
   std::vector<size_t> failed_;  // workers, in the order noticed
-  Phase phase_ = Phase::kRunning;
+  State phase_ = State::kRunning;
   double deadline_ = kNever;
   int stop_signal_ = 0;  // passed on to the workers
   int kill_signal_ = 0;  // the second one
@@ -205,24 +205,24 @@ void Attempt::on_signal(int signal) {
   }
   stop_signal_ = signal == SIGHUP ? SIGTERM : signal;
   signal_groups(stop_signal_);
-  if (phase_ == Phase::kRunning) {
-    phase_ = Phase::kStopping;
+  if (phase_ == State::kRunning) {
+    phase_ = State::kStopping;
     deadline_ = now_s() + shared_.options.stop_timeout_s;
   }
 }
 
 void Attempt::on_deadline() {
   switch (phase_) {
-    case Phase::kRunning:
+    case State::kRunning:
       return;
-    case Phase::kSettling:
+    case State::kSettling:
       return end_others();
-    case Phase::kStopping:
+    case State::kStopping:
       overdue_ = unfinished_ranks();
       return kill_all();
-    case Phase::kEnding:
+    case State::kEnding:
       return kill_all();
-    case Phase::kKilling:
+    case State::kKilling:
       deadline_ = kNever;  // is_over() sees it
       return;
   }
@@ -236,36 +236,36 @@ void Attempt::reap() {
       if (workers_[i].pid != pid || workers_[i].wait_status) continue;
       workers_[i].wait_status = status;
       shared_.guard.remove(pid);
-      if (phase_ < Phase::kEnding && is_failure(status)) failed_.push_back(i);
+      if (phase_ < State::kEnding && is_failure(status)) failed_.push_back(i);
     }
   }
   judge();
   // What a stopped worker leaves behind may be the one that saves the checkpoint (a shell's child).
-  if (had_living && all_dead() && phase_ == Phase::kStopping) {
+  if (had_living && all_dead() && phase_ == State::kStopping) {
     for (const pid_t orphan : children()) ::kill(orphan, stop_signal_);
   }
 }
 
 /// Acts on the failures so far.
 void Attempt::judge() {
-  if (failed_.empty() || phase_ >= Phase::kEnding) return;
+  if (failed_.empty() || phase_ >= State::kEnding) return;
   const bool has_cause = std::any_of(failed_.begin(), failed_.end(), [this](size_t i) {
     return !is_secondary(*workers_[i].wait_status);
   });
   if (has_cause || all_dead()) return end_others();
-  if (phase_ == Phase::kSettling) return;
-  phase_ = Phase::kSettling;
+  if (phase_ == State::kSettling) return;
+  phase_ = State::kSettling;
   deadline_ = now_s() + kSettle_s;
 }
 
 void Attempt::end_others() {
-  phase_ = Phase::kEnding;
+  phase_ = State::kEnding;
   deadline_ = now_s() + kGrace_s;
   signal_groups(SIGTERM);
 }
 
 void Attempt::kill_all() {
-  phase_ = Phase::kKilling;
+  phase_ = State::kKilling;
   deadline_ = now_s() + kKillLimit_s;
   signal_groups(SIGKILL);
 }
@@ -290,13 +290,13 @@ bool Attempt::all_dead() const {
 }
 
 bool Attempt::is_over() const {
-  if (phase_ == Phase::kKilling && deadline_ == kNever) return true;  // unkillable
-  return all_dead() && (phase_ != Phase::kStopping || children().empty());
+  if (phase_ == State::kKilling && deadline_ == kNever) return true;  // unkillable
+  return all_dead() && (phase_ != State::kStopping || children().empty());
 }
 
 /// Ends what the workers left behind and passes on the last of their output.
 void Attempt::clear_up() {
-  const bool is_orderly = failed_.empty() && phase_ < Phase::kEnding;
+  const bool is_orderly = failed_.empty() && phase_ < State::kEnding;
   for (const pid_t pid : end_children(is_orderly ? kGrace_s : 0)) {
     log::warning("process {} can't be ended: the kernel holds it", pid);
   }
@@ -344,8 +344,8 @@ std::string Attempt::unfinished_ranks() const {
   return text.empty() ? "processes that ranks left behind" : "rank " + text;
 }
 
-Outcome Attempt::outcome() const {
-  Outcome outcome;
+AttemptResult Attempt::outcome() const {
+  AttemptResult outcome;
   outcome.was_stopped = stop_signal_ != 0;
   outcome.kind = exit_name(Exit::kDistributed);
   if (kill_signal_ != 0) {
@@ -380,6 +380,8 @@ Outcome Attempt::outcome() const {
 
 }  // namespace
 
-Outcome run_attempt(const Shared& shared, int restarts) { return Attempt(shared, restarts).run(); }
+AttemptResult run_attempt(const Shared& shared, int restarts) {
+  return Attempt(shared, restarts).run();
+}
 
 }  // namespace brim::launch

@@ -15,7 +15,7 @@
 
 namespace brim::launch {
 
-struct Outcome {
+struct AttemptResult {
   int status = 0;
   std::string kind;          // the word for `error[…]`
   std::string error;         // why it failed; empty where it didn't
@@ -35,6 +35,6 @@ struct Shared {
 };
 
 /// Throws as launch() does; no process is left then either.
-Outcome run_attempt(const Shared& shared, int restarts);
+AttemptResult run_attempt(const Shared& shared, int restarts);
 
 }  // namespace brim::launch

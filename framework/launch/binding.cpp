@@ -119,8 +119,8 @@ std::vector<Cores> bind_ranks(Bind bind, int ranks, const Cores& allowed, const 
   for (size_t rank = 0; rank < result.size(); ++rank) {
     result[rank] = numa_share(nodes, rank, result.size());
     if (result[rank].empty()) {
-      throw Error(Exit::kRecipe, "--bind: {} ranks can't share {} cores; use --bind none", ranks,
-                  allowed.size());
+      throw UsageError("--bind: {} ranks can't share {} cores; use --bind none", ranks,
+                       allowed.size());
     }
   }
   return result;

@@ -22,7 +22,7 @@ struct WorkerPlace {
 
 int global_rank(const LaunchOptions& options, int local_rank);
 
-/// NAME=VALUE for all: this process's environment with the worker's variables laid over.
+/// NAME=VALUE for all: this process's environment with the worker's variables added.
 /// OMP_NUM_THREADS is kept where it is set, else the cores that fall to one rank.
 std::vector<std::string> worker_environment(const LaunchOptions& options, const WorkerPlace& place);
 

@@ -16,10 +16,10 @@
 namespace brim::launch {
 namespace {
 
-constexpr size_t kMostGroups = 4096;
+constexpr size_t kMaxGroups = 4096;
 
 // In the guard nothing may be allocated: it is forked from a process that may have threads.
-std::array<pid_t, kMostGroups> groups{};
+std::array<pid_t, kMaxGroups> groups{};
 
 void note(pid_t message) {
   const pid_t wanted = message > 0 ? 0 : -message;  // a free place, or the one to free
@@ -31,7 +31,7 @@ void note(pid_t message) {
 [[noreturn]] void guard(int socket) {
   ::setsid();
   ::prctl(PR_SET_NAME, "trainrun-guard");
-  ::dup2(socket, 0);  // nothing else stays open: nobody waits for the end of a pipe that we hold
+  ::dup2(socket, 0);  // nothing else stays open: no one waits for the end of a pipe that we hold
   ::close_range(1, ~0U, 0);
   while (true) {
     pid_t message = 0;
@@ -84,7 +84,7 @@ void Guard::add(pid_t pid) { send(pid); }
 
 void Guard::remove(pid_t pid) { send(-pid); }
 
-/// Without the guard, killed by hand, a launch goes on as well.
+/// Without the guard, killed by hand, a launch continues as well.
 void Guard::send(pid_t message) {
   [[maybe_unused]] const auto sent = ::send(socket_, &message, sizeof(message), MSG_NOSIGNAL);
 }

@@ -8,7 +8,7 @@ namespace brim::launch {
 
 class Guard {
  public:
-  /// Starts the process, as no child of this one: it is in nobody's way when children are waited
+  /// Starts the process, as no child of this one: it is in no one's way when children are waited
   /// for. Make it before becoming a subreaper. Throws Error(kResource).
   Guard();
   /// Ends the process and waits for that.

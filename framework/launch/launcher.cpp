@@ -50,14 +50,14 @@ LaunchOptions with_defaults(LaunchOptions options) {
 }
 
 /// A recipe that is wrong stays wrong, and the same state gives the same NaN.
-bool is_worth_another(const Outcome& outcome) {
+bool is_worth_another(const AttemptResult& outcome) {
   return outcome.status != 0 && !outcome.was_stopped &&
          outcome.status != static_cast<int>(Exit::kRecipe) &&
          outcome.status != static_cast<int>(Exit::kNumeric) &&
          outcome.status != static_cast<int>(Exit::kStopped);
 }
 
-int report(const Outcome& outcome) {
+int report(const AttemptResult& outcome) {
   if (!outcome.error.empty()) {
     log::write_plain(fmt::format("error[{}]: {}\n", outcome.kind, printable_lines(outcome.error)));
     write_torchelastic_error(fmt::format("error[{}]: {}", outcome.kind, outcome.error),
@@ -83,7 +83,7 @@ int launch(const LaunchOptions& given) {
   Sink err(STDERR_FILENO);
   const Shared shared = {options, run_id, files, cores, guard, signals, out, err};
   for (int restarts = 0;; ++restarts) {
-    const Outcome outcome = run_attempt(shared, restarts);
+    const AttemptResult outcome = run_attempt(shared, restarts);
     if (!is_worth_another(outcome) || restarts == options.max_restarts) return report(outcome);
     log::warning("{}; starting again (restart {} of {})", outcome.error, restarts + 1,
                  options.max_restarts);

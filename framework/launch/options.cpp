@@ -31,8 +31,7 @@ int integer(const std::string& name, const std::string& text, int low, int high)
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    throw Error(Exit::kRecipe, "{}: expected a number from {} to {}, found '{}'", name, low, high,
-                text);
+    throw UsageError("{}: expected a number from {} to {}, found '{}'", name, low, high, text);
   }
   return value;
 }
@@ -50,13 +49,13 @@ int ranks_per_node(const std::string& name, const std::string& text) {
     const int gpus = visible_gpus();
     if (gpus > 0) return gpus;
     if (text == "auto") return usable_cores();
-    throw Error(Exit::kRecipe,
-                "{}: no GPU is visible here (no /dev/nvidia0, or CUDA_VISIBLE_DEVICES is empty); "
-                "use cpu or a number",
-                name);
+    throw UsageError(
+        "{}: no GPU is visible here (no /dev/nvidia0, or CUDA_VISIBLE_DEVICES is empty); "
+        "use cpu or a number",
+        name);
   }
   if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) {
-    throw Error(Exit::kRecipe, "{}: expected auto, gpu, cpu or a number, found '{}'", name, text);
+    throw UsageError("{}: expected auto, gpu, cpu or a number, found '{}'", name, text);
   }
   return integer(name, text, 1, kMaxRanks);
 }
@@ -68,9 +67,8 @@ int node_count(const std::string& name, const std::string& text) {
   const int low = integer(name, text.substr(0, colon), 1, kMaxNodes);
   const int high = integer(name, text.substr(colon + 1), 1, kMaxNodes);
   if (low != high) {
-    throw Error(Exit::kRecipe,
-                "{}: trainrun has a fixed number of nodes, found '{}'; give one number", name,
-                text);
+    throw UsageError("{}: trainrun has a fixed number of nodes, found '{}'; give one number", name,
+                     text);
   }
   return low;
 }
@@ -85,8 +83,7 @@ StreamChoice streams(const std::string& name, const std::string& text) {
   for (const std::string& part : split(text)) {
     const size_t colon = part.find(':');
     if (colon == std::string::npos) {
-      throw Error(Exit::kRecipe, "{}: expected LOCAL_RANK:STREAMS in '{}', as in 0:1,1:3", name,
-                  part);
+      throw UsageError("{}: expected LOCAL_RANK:STREAMS in '{}', as in 0:1,1:3", name, part);
     }
     const int rank = integer(name, part.substr(0, colon), 0, kMaxRanks - 1);
     choice.by_local_rank[rank] = integer(name, part.substr(colon + 1), 0, 3);
@@ -98,7 +95,7 @@ Bind binding(const std::string& name, const std::string& text) {
   if (text == "none") return Bind::kNone;
   if (text == "cores") return Bind::kCores;
   if (text == "numa") return Bind::kNuma;
-  throw Error(Exit::kRecipe, "{}: expected none, cores or numa, found '{}'", name, text);
+  throw UsageError("{}: expected none, cores or numa, found '{}'", name, text);
 }
 
 using Text = const std::string&;
@@ -113,7 +110,7 @@ void set_endpoint(Parsed& parsed, Text name, Text text) {
   }
   std::string host = text.substr(0, colon);
   if (is_bracketed && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host.empty()) throw Error(Exit::kRecipe, "{}: expected HOST:PORT, found '{}'", name, text);
+  if (host.empty()) throw UsageError("{}: expected HOST:PORT, found '{}'", name, text);
   parsed.options.master_addr = host;
   parsed.options.master_port =
       colon == std::string::npos ? kPort : integer(name, text.substr(colon + 1), 0, kMaxPort);
@@ -123,10 +120,10 @@ void set_endpoint(Parsed& parsed, Text name, Text text) {
 /// torchrun's others need a server of their own.
 void check_backend(Text name, Text text) {
   if (text == "c10d" || text == "static") return;
-  throw Error(Exit::kRecipe,
-              "{}: expected c10d or static, found '{}'; trainrun's ranks meet at a TCP store on "
-              "node 0",
-              name, text);
+  throw UsageError(
+      "{}: expected c10d or static, found '{}'; trainrun's ranks meet at a TCP store on "
+      "node 0",
+      name, text);
 }
 
 /// torchrun's flags that trainrun can't follow, and what to do instead.
@@ -213,11 +210,11 @@ const Flag& find_flag(const std::string& word, const std::string& name) {
     names.push_back(flag.name);
   }
   for (const Refused& refused : kRefused) {
-    if (refused.name == name) throw Error(Exit::kRecipe, "{}: {}", word, refused.why);
+    if (refused.name == name) throw UsageError("{}: {}", word, refused.why);
   }
   const std::string near = nearest(name, names);
-  throw Error(Exit::kRecipe, "unknown option '{}'; {}", word,
-              near.empty() ? "see trainrun --help" : "did you mean '--" + near + "'?");
+  throw UsageError("unknown option '{}'; {}", word,
+                   near.empty() ? "see trainrun --help" : "did you mean '--" + near + "'?");
 }
 
 /// Takes the option at argv[i], and its value where it is the next word; returns the last index
@@ -228,22 +225,22 @@ int take_option(Parsed& parsed, int argc, char** argv, int i) {
   const size_t equals = word.find('=');
   const std::string name = with_dashes(word.substr(is_long ? 2 : 1, equals - (is_long ? 2 : 1)));
   if (!is_long && name.size() != 1) {
-    throw Error(Exit::kRecipe, "unknown option '{}'; see trainrun --help", word);
+    throw UsageError("unknown option '{}'; see trainrun --help", word);
   }
   const Flag& flag = find_flag(word, name);
   const std::string shown = "--" + std::string(flag.name);
   std::string value;
   if (flag.operand.empty()) {
-    if (equals != std::string::npos) throw Error(Exit::kRecipe, "{} takes no value", shown);
+    if (equals != std::string::npos) throw UsageError("{} takes no value", shown);
   } else if (equals != std::string::npos) {
     value = word.substr(equals + 1);
   } else if (++i < argc) {
     value = argv[i];
   } else {
-    throw Error(Exit::kRecipe, "{} needs a value: {}", shown, flag.operand);
+    throw UsageError("{} needs a value: {}", shown, flag.operand);
   }
   if (!flag.operand.empty() && value.empty()) {
-    throw Error(Exit::kRecipe, "{} needs a value: {}", shown, flag.operand);
+    throw UsageError("{} needs a value: {}", shown, flag.operand);
   }
   parsed.given.insert(flag.name);
   flag.set(parsed, shown, value);
@@ -267,20 +264,18 @@ void require_for_nodes(const Parsed& parsed) {
   if (parsed.options.nodes == 1) return;
   for (const std::string_view name : {"node-rank", "master-addr", "master-port"}) {
     if (!parsed.given.contains(name)) {
-      throw Error(Exit::kRecipe, "--nnodes={} needs --{} as well", parsed.options.nodes, name);
+      throw UsageError("--nnodes={} needs --{} as well", parsed.options.nodes, name);
     }
   }
   if (parsed.given.contains("standalone")) {
-    throw Error(Exit::kRecipe, "--standalone and --nnodes={} contradict each other",
-                parsed.options.nodes);
+    throw UsageError("--standalone and --nnodes={} contradict each other", parsed.options.nodes);
   }
 }
 
 void check_ranks(const std::string& name, const std::vector<int>& ranks, int count) {
   for (const int rank : ranks) {
     if (rank >= count) {
-      throw Error(Exit::kRecipe, "{}: there is no local rank {}: {} are started, from 0", name,
-                  rank, count);
+      throw UsageError("{}: there is no local rank {}: {} are started, from 0", name, rank, count);
     }
   }
 }
@@ -299,20 +294,20 @@ int StreamChoice::of(int local_rank) const {
 
 void validate(const LaunchOptions& options) {
   if (options.node_rank >= options.nodes) {
-    throw Error(Exit::kRecipe, "--node-rank: expected less than --nnodes={}, found {}",
-                options.nodes, options.node_rank);
+    throw UsageError("--node-rank: expected less than --nnodes={}, found {}", options.nodes,
+                     options.node_rank);
   }
   if (options.nodes > 1 && options.master_port == 0) {
-    throw Error(Exit::kRecipe,
-                "--master-port=0: with several nodes all must know the port; give one that is free "
-                "on node 0");
+    throw UsageError(
+        "--master-port=0: with several nodes all must know the port; give one that is free "
+        "on node 0");
   }
   check_ranks("--local-ranks-filter", options.shown_ranks, options.ranks_per_node);
   check_streams("--redirects", options.redirects, options.ranks_per_node);
   check_streams("--tee", options.tee, options.ranks_per_node);
   const std::string& id = options.run_id;
   if (id == "." || id == ".." || id.size() > 200 || id.find('/') != std::string::npos) {
-    throw Error(Exit::kRecipe, "--run-id: expected a word that can name a folder, found '{}'", id);
+    throw UsageError("--run-id: expected a word that can name a folder, found '{}'", id);
   }
 }
 
@@ -329,9 +324,9 @@ std::optional<LaunchOptions> parse_options(int argc, char** argv) {
     if (parsed.wants_help) return std::nullopt;
   }
   if (i >= argc) {
-    throw Error(Exit::kRecipe,
-                "no program given; try: trainrun --nproc-per-node=auto trainer --recipe "
-                "recipes/digits.toml");
+    throw UsageError(
+        "no program given; try: trainrun --nproc-per-node=auto trainer --recipe "
+        "recipes/digits.toml");
   }
   require_for_nodes(parsed);
   validate(parsed.options);

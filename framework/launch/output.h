@@ -34,7 +34,7 @@ class Sink {
   int last_rank_ = -1;
 };
 
-/// A log file that takes exact bytes. A disk that is full is warned of once; the run goes on.
+/// A log file that takes exact bytes. A disk that is full is warned of once; the run continues.
 class LogFile {
  public:
   LogFile() = default;

@@ -34,19 +34,18 @@ std::vector<fs::path> folders() {
 
 std::string find_program(const std::string& name) {
   if (name.ends_with(".py")) {
-    throw Error(Exit::kRecipe, "{}: trainrun starts programs; for a script: trainrun … python3 {}",
-                name, name);
+    throw UsageError("{}: trainrun starts programs; for a script: trainrun … python3 {}", name,
+                     name);
   }
   if (name.find('/') != std::string::npos) {
     if (is_program(name)) return name;
-    throw Error(Exit::kRecipe, "{}: {}", name,
-                fs::exists(name) ? "not a program that may be executed" : "no such program");
+    throw UsageError("{}: {}", name,
+                     fs::exists(name) ? "not a program that may be executed" : "no such program");
   }
   for (const fs::path& folder : folders()) {
     if (is_program(folder / name)) return folder / name;
   }
-  throw Error(Exit::kRecipe, "no program '{}': not in this folder, beside trainrun, or in PATH",
-              name);
+  throw UsageError("no program '{}': not in this folder, beside trainrun, or in PATH", name);
 }
 
 }  // namespace brim::launch

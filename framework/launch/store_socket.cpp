@@ -25,8 +25,8 @@ Addresses resolve(const char* host, int port) {
   addrinfo* found = nullptr;
   const int problem = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
   if (problem != 0) {
-    throw Error(Exit::kRecipe, "--master-addr: '{}' means no address: {}",
-                host == nullptr ? "" : host, gai_strerror(problem));
+    throw UsageError("--master-addr: '{}' means no address: {}", host == nullptr ? "" : host,
+                     gai_strerror(problem));
   }
   return {found, &freeaddrinfo};
 }

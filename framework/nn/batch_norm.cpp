@@ -50,8 +50,9 @@ Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum) {
 }
 
 /// y = (x - mean) / std · weight + bias with moments over all ranks. With g = dL/dy and x̂ the
-/// normalised x: dL/dx = weight / std · (g - mean(g) - x̂ · mean(g · x̂)), both means over all ranks'
-/// samples; dL/dweight and dL/dbias are this rank's part, which the sum of gradients adds up.
+/// normalised x: dL/dx = weight / std · (g - mean(g) - x̂ · mean(g · x̂)), both means over all
+/// ranks' samples; dL/dweight and dL/dbias are this rank's part, which the sum of gradients adds
+/// up.
 class SyncBatchNorm : public Function<SyncBatchNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,

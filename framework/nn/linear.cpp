@@ -7,7 +7,7 @@
 namespace brim::nn {
 
 // Not torch::nn::LinearImpl::forward(), which multiplies by a transposed view of the weight, that
-// autocast would cast anew in every pass; here it keeps the cast.
+// autocast would cast again in every pass; here it keeps the cast.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   bool fused) {
   if (fused && has_fused_linear(x, weight)) return fused_linear(x, weight, bias);

@@ -14,7 +14,7 @@
 
 #include "framework/nn/fused.h"
 #include "framework/nn/weight_names.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::nn {
 
@@ -55,7 +55,7 @@ class Model : public torch::nn::Module, public Fusable {
     return {{forward(inputs), 1.0}};
   }
   /// Called with the tensors of a file of weights, under this model's names where it has them,
-  /// before they are compared with the model's: leaves out what is no weight, and lays out anew
+  /// before they are compared with the model's: leaves out what is no weight, and lays out again
   /// what lies otherwise there. Throws Error(kCheckpoint) for what can't be taken.
   virtual void adapt_weights(std::map<std::string, at::Tensor>& /*theirs*/) const {}
 
@@ -74,7 +74,7 @@ class Model : public torch::nn::Module, public Fusable {
 };
 
 /// Base of every model's config struct; registered in models/register.cpp.
-class ModelConfig : public recipe::Part {
+class ModelConfig : public recipe::Config {
  public:
   virtual bool takes(InputKind kind) const { return kind == InputKind::kImages; }
   /// A freshly initialised fp32 model on the CPU, from LibTorch's default generator. `shape` is of

@@ -39,7 +39,7 @@ void free_block(void* block) {
   ::munmap(header, sizeof(Header) + bytes);
 }
 
-/// Pages that nobody writes to take no memory.
+/// Pages that no one writes to take no memory.
 class AddressSpace final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

@@ -6,7 +6,7 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 
-#include "framework/optim/ready.h"
+#include "framework/optim/foreach_groups.h"
 
 namespace brim::optim {
 namespace {
@@ -23,7 +23,7 @@ class Adam final : public Optimizer {
 
   void step(double learning_rate, const StepScale& scale) override {
     const at::NoGradGuard no_grad;
-    for (const auto& batch : ready_batches(groups_)) {
+    for (const auto& batch : foreach_groups(groups_)) {
       const auto steps = steps_.of(batch);
       at::_foreach_add_(steps, 1);
       update(batch, steps, learning_rate * batch.rate_scale, scale);

@@ -13,7 +13,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "framework/optim/ready.h"
+#include "framework/optim/foreach_groups.h"
 
 namespace brim::optim {
 namespace {
@@ -45,7 +45,7 @@ class Lamb final : public Optimizer {
     if (!step_.defined()) return;
     step_.add_(1);
     if (scale.found_inf) step_.sub_(*scale.found_inf);
-    for (const auto& batch : ready_batches(groups_))
+    for (const auto& batch : foreach_groups(groups_))
       update(batch, learning_rate * batch.rate_scale, scale);
   }
 

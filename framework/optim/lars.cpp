@@ -8,7 +8,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
-#include "framework/optim/ready.h"
+#include "framework/optim/foreach_groups.h"
 
 namespace brim::optim {
 namespace {
@@ -20,7 +20,7 @@ class Lars final : public Optimizer {
 
   void step(double learning_rate, const StepScale& scale) override {
     const at::NoGradGuard no_grad;
-    for (const auto& batch : ready_batches(groups_))
+    for (const auto& batch : foreach_groups(groups_))
       update(batch, learning_rate * batch.rate_scale, scale);
   }
 

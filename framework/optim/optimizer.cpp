@@ -8,4 +8,11 @@ void Optimizer::zero_grad() {
   }
 }
 
+void Optimizer::gather_state(StateWriter* into) {
+  if (into == nullptr) return;
+  const State own = state();
+  into->begin(own);
+  for (const auto& [name, tensor] : own) into->write(name, 0, tensor.detach().cpu().contiguous());
+}
+
 }  // namespace brim::optim

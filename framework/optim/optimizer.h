@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::optim {
 
@@ -34,6 +34,16 @@ struct StepScale {
 /// Named state tensors; each refers to the live state.
 using State = std::map<std::string, at::Tensor>;
 
+/// Takes the state of all ranks as gather_state() passes it.
+class StateWriter {
+ public:
+  virtual ~StateWriter() = default;
+  /// Names, dtypes and shapes of all that follows; the tensors have no values.
+  virtual void begin(const State& layout) = 0;
+  /// Rows of dimension 0, or a scalar. On the CPU, contiguous.
+  virtual void write(const std::string& name, int64_t first_row, const at::Tensor& rows) = 0;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -53,11 +63,13 @@ class Optimizer {
   /// "momentum.<parameter>" and so on; complete from construction on, so that saving, loading and
   /// memory accounting never depend on whether a step was taken.
   virtual State state() = 0;
-  /// The same where the state is split over ranks: complete on rank 0, which every rank takes part
-  /// in.
-  virtual State whole_state() { return state(); }
+  /// Whether state() is this rank's shard only. gather_state() then passes the whole to rank 0's
+  /// `into`, a few rows at a time, so that no rank needs room for more than its shard; every rank
+  /// takes part, the others with null.
+  virtual bool is_sharded() const { return false; }
+  virtual void gather_state(StateWriter* into);
   /// What state() would hold of a whole state; names that fit nothing stay in it.
-  virtual State own_part(const State& whole) { return whole; }
+  virtual State local_shard(const State& whole) { return whole; }
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
@@ -68,7 +80,7 @@ class Optimizer {
 
 /// Base of every optimizer's config struct. The keys that all share (learning_rate, weight_decay)
 /// are the [optimizer] section's own; see train/job.h.
-class OptimizerConfig : public recipe::Part {
+class OptimizerConfig : public recipe::Config {
  public:
   /// The parameters must be on their device and in their memory order already: the state takes both
   /// from them.

@@ -13,7 +13,8 @@ class Plateau final : public WarmedUp {
       : WarmedUp(config, learning_rate, run), config_(config) {}
 
   void observe(const Evaluation& evaluation) override {
-    const double value = config_.watch == Watch::kLoss ? evaluation.loss : evaluation.accuracy;
+    const double value =
+        config_.metric == MonitoredMetric::kLoss ? evaluation.loss : evaluation.accuracy;
     if (is_better(value)) {
       best_ = value;
       bad_ = 0;
@@ -53,8 +54,8 @@ class Plateau final : public WarmedUp {
   /// A NaN is never better.
   bool is_better(double value) const {
     if (!best_) return value == value;
-    return config_.watch == Watch::kLoss ? value < *best_ * (1.0 - config_.threshold)
-                                         : value > *best_ * (1.0 + config_.threshold);
+    return config_.metric == MonitoredMetric::kLoss ? value < *best_ * (1.0 - config_.threshold)
+                                                    : value > *best_ * (1.0 + config_.threshold);
   }
 
   PlateauConfig config_;
@@ -67,7 +68,8 @@ class Plateau final : public WarmedUp {
 
 void PlateauConfig::fields(recipe::Fields& f) {
   WarmupConfig::fields(f);
-  f.choice("watch", watch, kWatchWords, "the evaluation's figure that must improve");
+  f.renamed("watch", "metric");
+  f.choice("metric", metric, kMonitoredMetrics, "the evaluation's metric that must improve");
   f.value("factor", factor, "factor on the learning rate at each fall",
           {.low = 0, .high = 1, .low_open = true, .high_open = true});
   f.value("patience", patience, "evaluations without improvement that are borne",

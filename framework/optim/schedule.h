@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::optim {
 
@@ -38,7 +38,7 @@ class Schedule {
 };
 
 /// Base of every schedule's config struct.
-class ScheduleConfig : public recipe::Part {
+class ScheduleConfig : public recipe::Config {
  public:
   /// `learning_rate` is the recipe's, the highest of the run. Throws Error(kRecipe) where the
   /// schedule doesn't fit into the run.

@@ -63,13 +63,13 @@ struct OneCycleConfig final : ScheduleConfig {
   std::unique_ptr<Schedule> build(double learning_rate, const RunLength& run) const override;
 };
 
-/// What plateau watches.
-enum class Watch { kLoss, kAccuracy };
-inline constexpr std::array<std::string_view, 2> kWatchWords = {"loss", "accuracy"};
+/// What plateau monitors.
+enum class MonitoredMetric { kLoss, kAccuracy };
+inline constexpr std::array<std::string_view, 2> kMonitoredMetrics = {"loss", "accuracy"};
 
 /// As torch's ReduceLROnPlateau with a relative threshold.
 struct PlateauConfig final : WarmupConfig {
-  Watch watch = Watch::kLoss;
+  MonitoredMetric metric = MonitoredMetric::kLoss;
   double factor = 0.1;
   int64_t patience = 10;
   double threshold = 1e-4;

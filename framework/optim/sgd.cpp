@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
 
-#include "framework/optim/ready.h"
+#include "framework/optim/foreach_groups.h"
 
 namespace brim::optim {
 namespace {
@@ -17,7 +17,7 @@ class Sgd final : public Optimizer {
 
   void step(double learning_rate, const StepScale& scale) override {
     const at::NoGradGuard no_grad;
-    for (const auto& batch : ready_batches(groups_)) {
+    for (const auto& batch : foreach_groups(groups_)) {
       const auto momentum = config_.momentum > 0 ? momentum_.of(batch) : std::vector<at::Tensor>();
       at::_fused_sgd_(
           batch.parameters, batch.gradients, momentum, batch.weight_decay, config_.momentum,

@@ -8,7 +8,7 @@
 //     }
 //   };
 //
-// fields() must visit the same keys whatever the values are (except through part()).
+// fields() must visit the same keys whatever the values are (except through component()).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace brim::recipe {
 
-class PartSlot;
+class ComponentSlot;
 
 /// What a number must lie in; NaN and infinities are always refused.
 struct Range {
@@ -98,6 +98,9 @@ class Fields {
     visit_choice({name, doc}, words, index);
     v = static_cast<Enum>(index);
   }
+  /// To be called before the key `name`, which was called `old_name`: a recipe that uses the old
+  /// name still reads, with a warning.
+  virtual void renamed(std::string_view /*old_name*/, std::string_view /*name*/) {}
   /// A sub-table with a config struct of its own.
   template <class Section>
   void section(std::string_view name, Section& s, std::string_view doc) {
@@ -105,9 +108,9 @@ class Fields {
     s.fields(*this);
     end_section();
   }
-  /// A registered part chosen by the key `selector` ("name", "kind"); the part's own keys follow in
-  /// the same table. See part.h.
-  virtual void part(std::string_view selector, PartSlot& slot, std::string_view doc) = 0;
+  /// A registered component chosen by the key `selector` ("name", "kind"); the component's own keys
+  /// follow in the same table. See component.h.
+  virtual void component(std::string_view selector, ComponentSlot& slot, std::string_view doc) = 0;
 
  protected:
   virtual void visit(const Field& field, bool& v) = 0;

@@ -3,8 +3,8 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "framework/recipe/part.h"
 #include "framework/recipe/read.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::recipe {
 namespace {
@@ -42,9 +42,9 @@ Json is_whole(const std::vector<std::string>& required) {
 }
 
 /// Three trees are built side by side. `shape` says what each key looks like and holds for every
-/// file; `known` says which parts and keys of parts there are, which a file with a library of parts
-/// need not heed; `needs` says which keys are required, which only a file that is whole by itself
-/// must fulfil.
+/// file; `known` says which components and keys of components there are, which a file with a
+/// library of components need not heed; `needs` says which keys are required, which only a file
+/// that is whole by itself must fulfil.
 class SchemaWriter final : public Fields {
  public:
   explicit SchemaWriter(std::string_view library_key) : library_key_(library_key) {
@@ -72,7 +72,12 @@ class SchemaWriter final : public Fields {
     return schema;
   }
 
-  void part(std::string_view selector, PartSlot& slot, std::string_view doc) override {
+  void renamed(std::string_view old_name, std::string_view name) override {
+    open_.back().shape["properties"][old_name] = {
+        {"deprecated", true}, {"description", fmt::format("the old name of '{}'", name)}};
+  }
+
+  void component(std::string_view selector, ComponentSlot& slot, std::string_view doc) override {
     const std::vector<std::string_view> names = slot.names();
     Json choice = {{"type", "string"}, {"description", doc}};
     if (library_key_.empty()) choice = {{"enum", names}, {"description", doc}};
@@ -84,7 +89,8 @@ class SchemaWriter final : public Fields {
     open_.back().shape["properties"][selector] = std::move(choice);
 
     std::map<std::string_view, Level> levels;
-    Json all_keys = Json::object();  // of all parts; true: what it looks like depends on the part
+    // of all components; true: what it looks like depends on the component
+    Json all_keys = Json::object();
     for (const std::string_view name : names) {
       open_.push_back({.shape = object_schema("")});
       slot.make(name)->fields(*this);
@@ -203,29 +209,30 @@ class SchemaWriter final : public Fields {
     }
   }
 
-  /// What holds where `selector` is `name`: that part's keys, none of the other parts', its needs.
-  void add_branch(const PartSlot& slot, std::string_view selector, std::string_view name,
-                  const Level& part, const Json& all_keys) {
+  /// What holds where `selector` is `name`: that component's keys, none of the other components',
+  /// its needs.
+  void add_branch(const ComponentSlot& slot, std::string_view selector, std::string_view name,
+                  const Level& component, const Json& all_keys) {
     const Json condition = {{"properties", {{selector, {{"const", name}}}}},
                             {"required", {selector}}};
-    Json keys = part.shape["properties"];
+    Json keys = component.shape["properties"];
     for (const auto& [key, schema] : all_keys.items()) {
       if (!keys.contains(key)) keys[key] = false;
     }
     Json then = {{"properties", std::move(keys)}};
-    if (part.shape.contains("allOf")) then["allOf"] = part.shape["allOf"];
+    if (component.shape.contains("allOf")) then["allOf"] = component.shape["allOf"];
     Level& here = open_.back();
     if (name == slot.selected()) {
       const Json left_out = {{"not", {{"required", {selector}}}}};
       here.needs["allOf"].push_back({{"if", left_out}, {"then", then}});
     }
     here.shape["allOf"].push_back({{"if", condition}, {"then", std::move(then)}});
-    if (!part.needs.empty()) {
-      here.needs["allOf"].push_back({{"if", condition}, {"then", part.needs}});
+    if (!component.needs.empty()) {
+      here.needs["allOf"].push_back({{"if", condition}, {"then", component.needs}});
     }
   }
 
-  std::string_view library_key_;       // empty: there is none, or its parts are known
+  std::string_view library_key_;       // empty: there is none, or its components are known
   std::vector<Level> open_;            // whose fields are being visited, the innermost last
   std::vector<std::string> required_;  // keys of the top sections, as in "model.name"
 };

@@ -1,6 +1,6 @@
 #include "framework/recipe/key_list.h"
 
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::recipe {
 namespace {
@@ -9,10 +9,12 @@ class KeyList final : public Fields {
  public:
   std::set<std::string, std::less<>> keys;
 
-  void part(std::string_view selector, PartSlot& slot, std::string_view) override {
+  void component(std::string_view selector, ComponentSlot& slot, std::string_view) override {
     add(selector);
     for (const std::string_view name : slot.names()) slot.make(name)->fields(*this);
   }
+
+  void renamed(std::string_view old_name, std::string_view) override { add(old_name); }
 
  protected:
   void visit(const Field& field, bool&) override { add(field.name); }

@@ -9,7 +9,7 @@
 namespace brim::recipe {
 
 /// Keys and sections as dotted paths ("width", "stem", "stem.width"). Where `config` itself holds a
-/// part, the keys of every part that could stand there.
+/// component, the keys of every component that could stand there.
 std::set<std::string, std::less<>> key_list(Config& config);
 
 }  // namespace brim::recipe

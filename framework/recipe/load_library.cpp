@@ -73,7 +73,7 @@ Function symbol(void* library, const char* name, const std::string& file) {
   if (found != nullptr) return reinterpret_cast<Function>(found);
   throw Error(
       Exit::kRecipe,
-      "{}: expected a library of parts for Brim, found one without {}(); begin its function "
+      "{}: expected a library of components for Brim, found one without {}(); begin its function "
       "that registers them with BRIM_LIBRARY (framework/recipe/library.h)",
       file, name);
 }

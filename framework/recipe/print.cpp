@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "framework/recipe/part.h"
 #include "framework/recipe/read.h"
+#include "framework/recipe/registry.h"
 #include "framework/recipe/text.h"
 
 namespace brim::recipe {
@@ -22,10 +22,10 @@ class Printer final : public Fields {
     return result;
   }
 
-  void part(std::string_view selector, PartSlot& slot, std::string_view) override {
-    Part* part = slot.part();
+  void component(std::string_view selector, ComponentSlot& slot, std::string_view) override {
+    Config* component = slot.component();
     line(selector, toml_string(slot.selected()));
-    if (part != nullptr) part->fields(*this);
+    if (component != nullptr) component->fields(*this);
   }
 
  protected:

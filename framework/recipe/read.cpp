@@ -4,13 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "framework/base/log.h"
 #include "framework/base/nearest.h"
 #include "framework/recipe/key_list.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 #include "framework/recipe/text.h"
 
 namespace brim::recipe {
@@ -29,8 +30,9 @@ std::string found_text(const Value& value) {
 
 class Reader final : public Fields {
  public:
-  explicit Reader(const Value& document) {
-    frames_.push_back({"", std::get_if<Table>(&document.data), document.location, false, {}, {}});
+  Reader(const Value& document, Config& config) : config_(config) {
+    frames_.push_back(
+        {"", std::get_if<Table>(&document.data), document.location, false, {}, {}, {}});
     if (frames_.back().table == nullptr) frames_.back().table = &kNoTable;
   }
 
@@ -39,7 +41,27 @@ class Reader final : public Fields {
     return std::move(problems_);
   }
 
-  void part(std::string_view selector, PartSlot& slot, std::string_view doc) override;
+  void component(std::string_view selector, ComponentSlot& slot, std::string_view doc) override;
+
+  void renamed(std::string_view old_name, std::string_view name) override {
+    Frame& frame = frames_.back();
+    frame.known.emplace(old_name);
+    const auto& entries = frame.table->entries;
+    const auto old_entry = entries.find(old_name), entry = entries.find(name);
+    if (old_entry == entries.end()) return;
+    const Value& value = old_entry->second;
+    if (entry != entries.end() && entry->second.layer == value.layer) {
+      problem(value.key_location, fmt::format("'{}' {} is the deprecated name of '{}', which is "
+                                              "given too; remove it",
+                                              old_name, place(), name));
+    } else {
+      log::warning("{}: '{}' {} is deprecated; use '{}'", value.key_location.text(), old_name,
+                   place(), name);
+    }
+    if (entry == entries.end() || entry->second.layer < value.layer) {
+      frame.renamed.emplace(name, &value);
+    }
+  }
 
  protected:
   void visit(const Field& field, bool& v) override {
@@ -110,11 +132,11 @@ class Reader final : public Fields {
   }
 
  private:
-  /// A part that was chosen in a table, for what other parts leave behind there.
+  /// A component that was chosen in a table, for what other components leave behind there.
   struct Chosen {
     std::string selector;
-    PartSlot* slot;
-    const Value* value;  // of the selector; null where the default part was taken
+    ComponentSlot* slot;
+    const Value* value;  // of the selector; null where the default component was taken
   };
   /// A table whose fields are being visited.
   struct Frame {
@@ -123,7 +145,8 @@ class Reader final : public Fields {
     Location location;
     bool muted;  // the section is already reported as wrong, so nothing is missing in it
     std::set<std::string, std::less<>> known;
-    std::vector<Chosen> parts;
+    std::vector<Chosen> components;
+    std::map<std::string, const Value*, std::less<>> renamed;  // given by a deprecated name
   };
 
   void problem(const Location& location, std::string message) {
@@ -142,6 +165,8 @@ class Reader final : public Fields {
   const Value* find(const Field& field) {
     Frame& frame = frames_.back();
     frame.known.emplace(field.name);
+    const auto renamed = frame.renamed.find(field.name);
+    if (renamed != frame.renamed.end()) return renamed->second;
     const auto found = frame.table->entries.find(field.name);
     if (found != frame.table->entries.end()) return &found->second;
     if (field.need == Need::kRequired && !frame.muted) {
@@ -224,12 +249,15 @@ class Reader final : public Fields {
 
   /// Parts that weren't chosen and would have taken a stray key.
   struct Owner {
-    std::string parts;  // "idx" or "tokens", quoted
+    std::string components;  // "idx" or "tokens", quoted
     const Chosen* instead;
   };
   std::optional<Owner> owner(const std::string& name) const;
+  /// The one key of this name in the whole recipe, as "optimizer.learning_rate", or "".
+  std::string key_elsewhere(const std::string& name) const;
   void report_unknown();
 
+  Config& config_;  // whose keys are asked for where one stands in the wrong section
   std::vector<Frame> frames_;
   std::vector<Problem> problems_;
 };
@@ -241,6 +269,7 @@ bool Reader::begin_section(const Field& field) {
               &kNoTable,
               outer.location,
               outer.muted,
+              {},
               {},
               {}};
   const auto found = outer.table->entries.find(field.name);
@@ -258,7 +287,7 @@ bool Reader::begin_section(const Field& field) {
   return true;
 }
 
-void Reader::part(std::string_view selector, PartSlot& slot, std::string_view doc) {
+void Reader::component(std::string_view selector, ComponentSlot& slot, std::string_view doc) {
   const bool has_default = !slot.selected().empty();
   const Field field{selector, doc, {}, has_default ? Need::kOptional : Need::kRequired};
   const std::vector<std::string_view> names = slot.names();
@@ -270,11 +299,11 @@ void Reader::part(std::string_view selector, PartSlot& slot, std::string_view do
     chosen = index.has_value();
   }
   if (chosen) {
-    frames_.back().parts.push_back({std::string(selector), &slot, value});
-    slot.part()->fields(*this);
+    frames_.back().components.push_back({std::string(selector), &slot, value});
+    slot.component()->fields(*this);
     return;
   }
-  // The part isn't known, so any part's keys may be right.
+  // The component isn't known, so any component's keys may be right.
   for (const std::string_view name : names) {
     for (const std::string& key : key_list(*slot.make(name))) {
       frames_.back().known.insert(key.substr(0, key.find('.')));
@@ -285,19 +314,30 @@ void Reader::part(std::string_view selector, PartSlot& slot, std::string_view do
 std::optional<Reader::Owner> Reader::owner(const std::string& name) const {
   std::string path = name;  // relative to the frame looked at
   for (auto frame = frames_.rbegin(); frame != frames_.rend(); ++frame) {
-    for (const Chosen& chosen : frame->parts) {
-      std::vector<std::string> parts;
+    for (const Chosen& chosen : frame->components) {
+      std::vector<std::string> components;
       for (const std::string_view other : chosen.slot->names()) {
         if (other == chosen.slot->selected()) continue;
         if (key_list(*chosen.slot->make(other)).contains(path)) {
-          parts.push_back(toml_string(other));
+          components.push_back(toml_string(other));
         }
       }
-      if (!parts.empty()) return Owner{fmt::format("{}", fmt::join(parts, " or ")), &chosen};
+      if (!components.empty())
+        return Owner{fmt::format("{}", fmt::join(components, " or ")), &chosen};
     }
     path = frame->path.substr(frame->path.rfind('.') + 1) + "." + path;
   }
   return std::nullopt;
+}
+
+std::string Reader::key_elsewhere(const std::string& name) const {
+  std::string found;
+  for (const std::string& path : key_list(config_)) {
+    if (!path.ends_with("." + name)) continue;
+    if (!found.empty()) return "";
+    found = path;
+  }
+  return found;
 }
 
 void Reader::report_unknown() {
@@ -311,15 +351,18 @@ void Reader::report_unknown() {
       const std::string where = by == nullptr ? "the default" : by->location.text();
       if (by != nullptr && value.layer < by->layer) {
         log::info("{}: {} '{}' {} is dropped: it belongs to {} = {}, and {} chose {}",
-                  value.key_location.text(), kind, name, place(), selector, other->parts, where,
-                  toml_string(slot->selected()));
+                  value.key_location.text(), kind, name, place(), selector, other->components,
+                  where, toml_string(slot->selected()));
         continue;
       }
-      hint = fmt::format("; it belongs to {} = {}, here it is {} ({})", selector, other->parts,
+      hint = fmt::format("; it belongs to {} = {}, here it is {} ({})", selector, other->components,
                          toml_string(slot->selected()), where);
     }
-    const std::string near = nearest(name, {frame.known.begin(), frame.known.end()});
-    if (hint.empty() && !near.empty()) hint = fmt::format("; did you mean '{}'?", near);
+    if (hint.empty()) {
+      std::string near = nearest(name, {frame.known.begin(), frame.known.end()});
+      if (near.empty()) near = key_elsewhere(name);
+      if (!near.empty()) hint = fmt::format("; did you mean '{}'?", near);
+    }
     problem(value.key_location, fmt::format("unknown {} '{}' {}{}", kind, name, place(), hint));
   }
 }
@@ -327,7 +370,7 @@ void Reader::report_unknown() {
 }  // namespace
 
 void read(const Value& document, Config& config) {
-  Reader reader(document);
+  Reader reader(document, config);
   config.fields(reader);
   std::vector<Problem> problems = reader.finish();
   if (!problems.empty()) throw_problems(std::move(problems));

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
-#include "framework/recipe/part.h"
 #include "framework/recipe/read.h"
+#include "framework/recipe/registry.h"
 #include "framework/recipe/text.h"
 
 namespace brim::recipe {
 namespace {
 
-/// A table for each section, a part's tables right behind those of the section that holds it.
+/// A table for each section, a component's tables right behind those of the section that holds it.
 class ReferencePage final : public Fields {
  public:
   std::string text() const {
@@ -24,7 +24,7 @@ class ReferencePage final : public Fields {
     return result;
   }
 
-  void part(std::string_view selector, PartSlot& slot, std::string_view doc) override {
+  void component(std::string_view selector, ComponentSlot& slot, std::string_view doc) override {
     const std::vector<std::string_view> names = slot.names();
     const std::string_view selected = slot.selected();
     row({selector, doc}, words_text(names),
@@ -84,7 +84,7 @@ class ReferencePage final : public Fields {
   static constexpr const char* kOpening =
       "# Keys of a recipe\n\n"
       "Made by `trainer recipe reference`; a test compares the two. A file may also begin with\n"
-      "`extends = \"other.toml\"`: that file is read first, and this one goes on top of it. It is\n"
+      "`extends = \"other.toml\"`: that file is read first, and this one overrides it. It is\n"
       "looked up beside the file that names it, then as `--recipe` is: `\"resnet50\"` will do.\n";
 
   static std::string code(const std::string& text) { return "`" + text + "`"; }
@@ -122,7 +122,7 @@ class ReferencePage final : public Fields {
   std::vector<Block> blocks_ = {{"## Top level", "", ""}};
   std::vector<size_t> open_ = {0};  // blocks whose fields are being visited, the innermost last
   std::string path_;
-  std::string condition_;  // " with name = "sgd"" inside a part
+  std::string condition_;  // " with name = "sgd"" inside a component
   std::vector<std::string> outer_paths_;
 };
 

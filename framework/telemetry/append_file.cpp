@@ -40,7 +40,7 @@ void AppendFile::append(std::string_view record) {
   if (buffer_.size() >= kBufferBytes || now_s() - flushed_s_ >= kFlushEvery_s) flush();
 }
 
-/// What is written to a file that has lost its name reaches nobody.
+/// What is written to a file that has lost its name reaches no one.
 void AppendFile::require_named() {
   struct stat ours {};
   struct stat named {};

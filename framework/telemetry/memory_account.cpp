@@ -78,7 +78,7 @@ nlohmann::json to_json(const MemoryAccount& account) {
 
 std::optional<MemoryAccount> read_memory_account(const nlohmann::json& json) {
   MemoryAccount account;
-  const std::pair<const char*, int64_t*> figures[] = {
+  const std::pair<const char*, int64_t*> metrics[] = {
       {"parameters_bytes", &account.parameters_bytes},
       {"gradients_bytes", &account.gradients_bytes},
       {"optimizer_bytes", &account.optimizer_bytes},
@@ -94,7 +94,7 @@ std::optional<MemoryAccount> read_memory_account(const nlohmann::json& json) {
     return bytes >= 0 && bytes <= int64_t{1} << 50;  // no machine has a pebibyte
   };
   if (!json.is_object()) return std::nullopt;
-  for (const auto& [name, bytes] : figures) {
+  for (const auto& [name, bytes] : metrics) {
     if (!bytes_in(json, name, *bytes)) return std::nullopt;
   }
   const auto modules = json.find("modules");

@@ -1,4 +1,4 @@
-// metrics.jsonl: a run's figures, one JSON object a line, for scripts and for later reports.
+// metrics.jsonl: a run's metrics, one JSON object a line, for scripts and for later reports.
 // What the keys mean is decided by those who append; "step" alone is known here.
 #pragma once
 

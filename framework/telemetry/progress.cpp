@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/base/log.h"
+#include "framework/base/units.h"
 
 namespace brim::telemetry {
 namespace {
@@ -23,7 +24,7 @@ constexpr std::string_view kGap = "  ";
 // How much a part is wanted where not all fit; the smallest goes first.
 enum Wanted { kRate, kStepTime, kEpoch, kBar, kSpeed, kTimeLeft, kLoss, kStep };
 
-struct Part {
+struct ProgressField {
   Wanted wanted;
   std::string text;
 };
@@ -39,14 +40,9 @@ std::string format_speed(double per_s, std::string_view samples) {
   return fmt::format("{} {}/s", format_count(std::llround(per_s)), samples);
 }
 
-std::string format_rate(double rate) {
-  return rate == 0.0 || (rate >= 1e-3 && rate < 1e3) ? fmt::format("{:.4g}", rate)
-                                                     : fmt::format("{:.2e}", rate);
-}
-
 /// In the order in which they are read.
-std::vector<Part> parts_of(const ProgressState& state) {
-  std::vector<Part> parts;
+std::vector<ProgressField> parts_of(const ProgressState& state) {
+  std::vector<ProgressField> parts;
   if (state.epoch > 0) {
     parts.push_back({kEpoch, state.epochs > 0
                                  ? fmt::format("epoch {}/{}", state.epoch, state.epochs)
@@ -62,7 +58,7 @@ std::vector<Part> parts_of(const ProgressState& state) {
     parts.push_back(
         {kLoss, std::isnan(*state.loss) ? "loss nan" : fmt::format("loss {:.4f}", *state.loss)});
   }
-  parts.push_back({kRate, fmt::format("lr {}", format_rate(state.learning_rate))});
+  parts.push_back({kRate, fmt::format("lr {}", format_number(state.learning_rate))});
   if (state.steps > state.step && state.step_s > 0.0) {
     const double left_s = static_cast<double>(state.steps - state.step) * state.step_s;
     parts.push_back({kTimeLeft, fmt::format("ETA {}", format_duration(left_s))});
@@ -70,15 +66,15 @@ std::vector<Part> parts_of(const ProgressState& state) {
   return parts;
 }
 
-int joined_width(const std::vector<Part>& parts) {
+int joined_width(const std::vector<ProgressField>& parts) {
   size_t width = parts.empty() ? 0 : kGap.size() * (parts.size() - 1);
-  for (const Part& part : parts) width += part.text.size();
+  for (const ProgressField& part : parts) width += part.text.size();
   return static_cast<int>(width);
 }
 
-std::string join(const std::vector<Part>& parts) {
+std::string join(const std::vector<ProgressField>& parts) {
   std::string line;
-  for (const Part& part : parts) {
+  for (const ProgressField& part : parts) {
     if (!line.empty()) line += kGap;
     line += part.text;
   }
@@ -99,15 +95,17 @@ std::string bar(double done, int width) {
 }  // namespace
 
 std::string format_progress(const ProgressState& state, int width) {
-  std::vector<Part> parts = parts_of(state);
+  std::vector<ProgressField> parts = parts_of(state);
   const double done = static_cast<double>(state.step) / static_cast<double>(state.steps);
   if (state.steps > 0) {
-    parts.insert(std::ranges::find(parts, kStep, &Part::wanted), {kBar, bar(done, kShortestBar)});
+    parts.insert(std::ranges::find(parts, kStep, &ProgressField::wanted),
+                 {kBar, bar(done, kShortestBar)});
   }
   while (parts.size() > 1 && joined_width(parts) > width) {
-    parts.erase(std::ranges::min_element(parts, {}, &Part::wanted));
+    parts.erase(std::ranges::min_element(parts, {}, &ProgressField::wanted));
   }
-  if (const auto found = std::ranges::find(parts, kBar, &Part::wanted); found != parts.end()) {
+  if (const auto found = std::ranges::find(parts, kBar, &ProgressField::wanted);
+      found != parts.end()) {
     const int room = width - joined_width(parts);
     found->text = bar(done, std::min(kShortestBar + room, kLongestBar));
   }

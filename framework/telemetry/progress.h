@@ -1,5 +1,5 @@
 // How a run shows itself to a person: a live line on a terminal, plain lines now and then
-// elsewhere. Both go through base/log.h. Figures for machines are MetricsFile's.
+// elsewhere. Both go through base/log.h. Metrics for machines are MetricsFile's.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ProgressState {
 /// learning rate, step time, epoch, bar, speed, time left, loss; the step stays.
 std::string format_progress(const ProgressState& state, int width);
 
-/// The same figures without bar and without limit, for lines that are kept.
+/// The same metrics without bar and without limit, for lines that are kept.
 std::string format_progress_line(const ProgressState& state);
 
 /// Columns of the terminal behind stderr; 80 where it doesn't say.
@@ -42,7 +42,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// To be called after every step with that step's own figures; time and speed are shown averaged
+  /// To be called after every step with that step's own metrics; time and speed are shown averaged
   /// over the last ten or so. On a terminal the line changes at most ten times a second; elsewhere
   /// the first and last step and one about every five seconds are written.
   void update(const ProgressState& state, double now_s = brim::now_s());

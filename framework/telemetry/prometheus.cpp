@@ -16,7 +16,7 @@ namespace brim::telemetry {
 namespace {
 
 constexpr std::string_view kFile = "file:";
-constexpr int kMostPort = 65535;
+constexpr int kMaxPort = 65535;
 constexpr std::chrono::seconds kFileEvery(5);
 
 [[noreturn]] void refuse(const std::string& text, std::string_view why) {
@@ -44,7 +44,7 @@ std::optional<PrometheusTarget> read_prometheus_target(const std::string& text) 
   PrometheusTarget target{.host = text.substr(0, colon), .port = -1, .file = {}};
   const char* end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data() + colon + 1, end, target.port);
-  if (code != std::errc() || stop != end || target.port < 0 || target.port > kMostPort) {
+  if (code != std::errc() || stop != end || target.port < 0 || target.port > kMaxPort) {
     refuse(text, "the port is not a number from 0 to 65535");
   }
   std::string& host = target.host;
@@ -59,23 +59,23 @@ std::optional<PrometheusTarget> read_prometheus_target(const std::string& text) 
 }
 
 Prometheus::Prometheus(PrometheusTarget target, const Labels& about)
-    : target_(std::move(target)), figures_(about) {
+    : target_(std::move(target)), metrics_(about) {
   if (!target_.file.empty()) {
     writer_ = std::jthread([this](const std::stop_token& stop) { write_files(stop); });
     return;
   }
   try {
     endpoint_ = std::make_unique<TextEndpoint>(target_.host, target_.port, "/metrics",
-                                               kPrometheusType, [this] { return figures_.text(); });
+                                               kPrometheusType, [this] { return metrics_.text(); });
   } catch (const Error& error) {
     log::warning(
-        "no figures for Prometheus: {}; training goes on without them. Choose another "
+        "no metrics for Prometheus: {}; training continues without them. Choose another "
         "telemetry.prometheus for each run of a machine",
         error.what());
     return;
   }
   const bool is_ipv6 = target_.host.find(':') != std::string::npos;
-  log::info("figures for Prometheus: http://{}{}{}:{}/metrics", is_ipv6 ? "[" : "", target_.host,
+  log::info("metrics for Prometheus: http://{}{}{}:{}/metrics", is_ipv6 ? "[" : "", target_.host,
             is_ipv6 ? "]" : "", endpoint_->port());
 }
 
@@ -87,14 +87,14 @@ Prometheus::~Prometheus() {
   std::filesystem::remove(target_.file, ignored);
 }
 
-void Prometheus::take(const nlohmann::json& line) { figures_.take(line, now_s()); }
+void Prometheus::take(const nlohmann::json& line) { metrics_.take(line, now_s()); }
 
 void Prometheus::write_files(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     try {
-      write_file(target_.file, figures_.text());
+      write_file(target_.file, metrics_.text());
     } catch (const Error& error) {
-      log::warning("no figures for Prometheus from here on: {}", error.what());
+      log::warning("no metrics for Prometheus from here on: {}", error.what());
       return;
     }
     std::unique_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// telemetry.prometheus: where a run shows its newest figures to Prometheus while it trains.
+// telemetry.prometheus: where a run shows its newest metrics to Prometheus while it trains.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "framework/telemetry/run_figures.h"
+#include "framework/telemetry/run_metrics.h"
 #include "framework/telemetry/text_endpoint.h"
 
 namespace brim::telemetry {
@@ -27,10 +27,10 @@ std::optional<PrometheusTarget> read_prometheus_target(const std::string& text);
 
 class Prometheus {
  public:
-  /// A port that is in use, or a file that can't be written, is a warning: training goes on,
+  /// A port that is in use, or a file that can't be written, is a warning: training continues,
   /// unseen.
   Prometheus(PrometheusTarget target, const Labels& about);
-  /// The file goes, as the endpoint does: a run that has ended has no current figures.
+  /// The file goes, as the endpoint does: a run that has ended has no current metrics.
   ~Prometheus();
   Prometheus(const Prometheus&) = delete;
   Prometheus& operator=(const Prometheus&) = delete;
@@ -42,7 +42,7 @@ class Prometheus {
   void write_files(const std::stop_token& stop);
 
   const PrometheusTarget target_;
-  RunFigures figures_;
+  RunMetrics metrics_;
   std::unique_ptr<TextEndpoint> endpoint_;
   std::mutex mutex_;
   std::condition_variable_any wakes_;

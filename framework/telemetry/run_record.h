@@ -14,7 +14,7 @@ namespace brim::telemetry {
 /// Bytes of a run.json or recipe.toml, at most: a run's own are far smaller.
 inline constexpr int64_t kLongestRunFile = 16 << 20;
 
-/// Brim's version ("0.1.0") and the commit it was built from ("unknown" outside a checkout).
+/// Brim's version ("0.2.0") and the commit it was built from ("unknown" outside a checkout).
 std::string brim_version();
 std::string brim_commit();
 
@@ -26,7 +26,7 @@ nlohmann::json machine_record();
 struct RunRecord {
   std::vector<std::string> command;              // argv
   std::map<std::string, std::string> libraries;  // versions of LibTorch and what it uses, by name
-  std::string device;                            // "cpu", "cuda:0 (NVIDIA H200)"
+  std::string device;                            // "cpu", "cuda:0"
   int64_t seed = 0;
   int64_t ranks = 1;
   std::string launch = "";  // names the launch; a restarted one finds its run by it

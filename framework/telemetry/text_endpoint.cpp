@@ -25,10 +25,10 @@
 namespace brim::telemetry {
 namespace {
 
-constexpr size_t kMostConnections = 16;
-constexpr int kMostASecond = 50;
+constexpr size_t kMaxConnections = 16;
+constexpr int kMaxPerSecond = 50;
 constexpr double kLimitS = 5;  // of one connection
-constexpr size_t kMostThrownAway = 1 << 16;
+constexpr size_t kMaxDiscarded = 1 << 16;
 constexpr int kQueue = 16;  // in the kernel
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -114,8 +114,8 @@ TextEndpoint::TextEndpoint(const std::string& host, int port, std::string path,
   thread_ = std::thread([this] {
     try {
       serve();
-    } catch (const std::exception& error) {  // training goes on
-      log::warning("port {} serves no figures from here on: {}", port_, error.what());
+    } catch (const std::exception& error) {  // training continues
+      log::warning("port {} serves no metrics from here on: {}", port_, error.what());
     }
   });
 }
@@ -136,7 +136,7 @@ void TextEndpoint::serve() {
       second_s_ = now;
       accepted_ = 0;
     }
-    const bool has_room = connections_.size() < kMostConnections && accepted_ < kMostASecond;
+    const bool has_room = connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond;
     std::vector<pollfd> polled = {
         {.fd = wake_, .events = POLLIN, .revents = 0},
         {.fd = has_room ? listener_ : -1, .events = POLLIN, .revents = 0}};
@@ -165,18 +165,18 @@ void TextEndpoint::serve() {
 
 /// Until the first connection runs out of time or new ones may come again; -1: for ever.
 int TextEndpoint::wait_ms(double now) const {
-  double ends_s = accepted_ >= kMostASecond ? second_s_ + 1 : INFINITY;
+  double ends_s = accepted_ >= kMaxPerSecond ? second_s_ + 1 : INFINITY;
   for (const Connection& connection : connections_) ends_s = std::min(ends_s, connection.ends_s);
   if (std::isinf(ends_s)) return -1;
   return static_cast<int>(std::ceil(1000 * std::max(0.0, ends_s - now)));
 }
 
 void TextEndpoint::accept_clients(double now) {
-  while (connections_.size() < kMostConnections && accepted_ < kMostASecond) {
+  while (connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       // Out of descriptors, the listener stays readable: ask again in a second.
-      if (!is_later(fd) && errno != ECONNABORTED) accepted_ = kMostASecond;
+      if (!is_later(fd) && errno != ECONNABORTED) accepted_ = kMaxPerSecond;
       return;
     }
     ++accepted_;
@@ -202,7 +202,7 @@ bool TextEndpoint::read_some(Connection& connection) {
   if (got <= 0) return is_later(got);
   if (connection.is_closing) {
     connection.thrown_away += static_cast<size_t>(got);
-    return connection.thrown_away < kMostThrownAway;
+    return connection.thrown_away < kMaxDiscarded;
   }
   connection.in.append(block.data(), static_cast<size_t>(got));
   connection.out = answer(connection.in);

@@ -8,7 +8,7 @@ namespace brim::text {
 namespace {
 
 constexpr size_t kLongestKnown = 64;  // bytes of a word that is worth remembering
-constexpr size_t kMostKnown = 65'536;
+constexpr size_t kMaxKnown = 65'536;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ void Gpt2Encoder::encode_word(std::string_view word, std::vector<int32_t>& ids) 
 }
 
 void Gpt2Encoder::remember(std::string_view word, const std::vector<int32_t>& ids, size_t first) {
-  if (known_.size() == kMostKnown) {
+  if (known_.size() == kMaxKnown) {
     known_.clear();
     known_ids_.clear();
   }
@@ -65,7 +65,7 @@ void Gpt2Encoder::merge(std::string_view word, std::vector<int32_t>& ids) {
 
 /// Puts the pair that begins at `at` into the heap where it is in the table.
 void Gpt2Encoder::consider(int32_t at) {
-  const Part& left = parts_[static_cast<size_t>(at)];
+  const Symbol& left = parts_[static_cast<size_t>(at)];
   if (left.next < 0) return;
   const int32_t right = parts_[static_cast<size_t>(left.next)].id;
   const PairTable::Result result = tables_.pairs.find(left.id, right);
@@ -76,9 +76,9 @@ void Gpt2Encoder::consider(int32_t at) {
 
 /// Merges a pair, unless one of its parts has been merged with another since.
 void Gpt2Encoder::join(const Candidate& pair) {
-  Part& left = parts_[static_cast<size_t>(pair.at)];
+  Symbol& left = parts_[static_cast<size_t>(pair.at)];
   if (left.id != pair.left || left.next < 0) return;
-  Part& right = parts_[static_cast<size_t>(left.next)];
+  Symbol& right = parts_[static_cast<size_t>(left.next)];
   if (right.id != pair.right) return;
   left.id = pair.merged;
   left.next = right.next;

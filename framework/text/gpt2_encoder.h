@@ -18,7 +18,7 @@ class Gpt2Encoder final : public Encoder {
 
  private:
   /// A token of the word that is being merged; a list through the array.
-  struct Part {
+  struct Symbol {
     int32_t id;  // -1: merged into the one before
     int32_t previous;
     int32_t next;
@@ -50,7 +50,7 @@ class Gpt2Encoder final : public Encoder {
   void remember(std::string_view word, const std::vector<int32_t>& ids, size_t first);
 
   const MergeTables& tables_;
-  std::vector<Part> parts_;
+  std::vector<Symbol> parts_;
   std::vector<Candidate> heap_;
   std::unordered_map<std::string, Slice, Hash, std::equal_to<>> known_;
   std::vector<int32_t> known_ids_;

@@ -13,7 +13,7 @@ namespace brim::text {
 /// where `text` ends.
 size_t first_word(std::string_view text);
 
-/// The last place, not the end, where text that goes on can be cut into two parts that are split
+/// The last place, not the end, where text that continues can be cut into two parts that are split
 /// by themselves as the whole would be; 0 where there is none. Such places lie between characters
 /// of two classes, but not behind white space, nor between a sign and a letter.
 size_t last_cut_between_words(std::string_view text);

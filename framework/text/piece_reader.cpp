@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kRead = size_t{256} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
-constexpr size_t kMostText = size_t{16} << 20;
-constexpr size_t kMostLine = size_t{64} << 20;
+constexpr size_t kMaxText = size_t{16} << 20;
+constexpr size_t kMaxLine = size_t{64} << 20;
 
 /// "text" of the JSON object on a line.
 std::string document_of(std::string_view line, const std::string& where) {
@@ -83,17 +83,17 @@ void PieceReader::check_utf8() {
               static_cast<uint8_t>(buffer_[checked_]), offset_ + static_cast<int64_t>(checked_));
 }
 
-/// Where the buffer, which goes on in the file, is cut; 0: more has to be read first.
+/// Where the buffer, which continues in the file, is cut; 0: more has to be read first.
 size_t PieceReader::find_cut() {
   if (is_lines_) {
     const size_t newline = buffer_.rfind('\n');
     if (newline != std::string::npos) return newline + 1;
-    if (buffer_.size() < kMostLine) return 0;
+    if (buffer_.size() < kMaxLine) return 0;
     throw Error(Exit::kData, "{}:{}: expected lines of at most {} bytes, found a longer one", path_,
-                line_, kMostLine);
+                line_, kMaxLine);
   }
   const size_t cut = safe_cut_(buffer_);
-  return cut > 0 || buffer_.size() < kMostText ? cut : checked_;
+  return cut > 0 || buffer_.size() < kMaxText ? cut : checked_;
 }
 
 /// Where the text for evaluation begins, if that is in the first `before` bytes of the buffer.

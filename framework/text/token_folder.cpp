@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "framework/base/error.h"
+#include "framework/base/temporaries.h"
 
 namespace brim::text {
 namespace fs = std::filesystem;
@@ -29,9 +30,14 @@ TokenFolder::TokenFolder(fs::path path) : path_(std::move(path)) {
     throw Error(Exit::kRecipe, "{}: is already there; remove it or choose another output",
                 path_.string());
   }
+  remove_temporaries(path_);
   temporary_ = path_;
-  temporary_ += fmt::format(".tmp.{}", ::getpid());
+  temporary_ += fmt::format("{}{}", kTemporaryMark, ::getpid());
   make_folder(temporary_);
+  lock_.emplace(temporary_ / kFolderLock,
+                fmt::format("{}: another process writes this folder; wait for it or choose another "
+                            "output",
+                            path_.string()));
 }
 
 TokenFolder::~TokenFolder() {
@@ -46,6 +52,7 @@ void TokenFolder::publish() {
     throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(), code.message());
   }
   temporary_.clear();
+  fs::remove(path_ / kFolderLock, code);  // not before: without it no one would remove it
   sync_folder(path_.parent_path());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "framework/base/files.h"
@@ -30,7 +31,8 @@ class TokenWriter {
 
 class TokenFolder {
  public:
-  /// Throws Error(kRecipe) where `path` is there and not an empty folder.
+  /// Removes what killed processes left of writing it. Throws Error(kRecipe) where `path` is there
+  /// and not an empty folder.
   explicit TokenFolder(std::filesystem::path path);
   ~TokenFolder();
   TokenFolder(const TokenFolder&) = delete;
@@ -43,6 +45,7 @@ class TokenFolder {
  private:
   std::filesystem::path path_;
   std::filesystem::path temporary_;
+  std::optional<FileLock> lock_;  // of the temporary folder
 };
 
 }  // namespace brim::text

@@ -159,7 +159,7 @@ std::unique_ptr<Tokenizer> place_tokenizer(const TokenizeOptions& options, const
   auto tokenizer = load_tokenizer(files);
   const auto copy = [&](const fs::path& from, std::string_view name) {
     if (!from.empty()) {
-      write_file(folder / name, read_file(from, Exit::kData, kMostVocabularyBytes));
+      write_file(folder / name, read_file(from, Exit::kData, kMaxVocabularyBytes));
     }
   };
   copy(files.vocabulary, kVocabularyName);

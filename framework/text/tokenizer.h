@@ -35,8 +35,8 @@ class Tokenizer {
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   /// The bytes that an id stands for. Throws Error(kData) for an id outside the vocabulary.
   virtual std::string_view bytes(int32_t id) const = 0;
-  /// Where text that goes on may be cut: bytes that can be encoded by themselves, whatever follows,
-  /// with the same ids in the end; 0 where there is no such place.
+  /// Where text that continues may be cut: bytes that can be encoded by themselves, whatever
+  /// follows, with the same ids in the end; 0 where there is no such place.
   virtual size_t safe_cut(std::string_view text) const = 0;
 
   /// encode() with an encoder of its own.

@@ -14,10 +14,10 @@ namespace brim::text {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kMostDescriptionBytes = int64_t{1} << 20;
+constexpr int64_t kMaxDescriptionBytes = int64_t{1} << 20;
 
 std::string read_vocabulary(const fs::path& path) {
-  return read_file(path, Exit::kData, kMostVocabularyBytes);
+  return read_file(path, Exit::kData, kMaxVocabularyBytes);
 }
 
 void expect_file(const fs::path& path, std::string_view what, bool is_expected) {
@@ -49,7 +49,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
   const fs::path path = folder / kDescriptionName;
   try {
     const auto description = checkpoint::parse_json(
-        read_file(path, Exit::kData, kMostDescriptionBytes), path.string(), {.depth = 8});
+        read_file(path, Exit::kData, kMaxDescriptionBytes), path.string(), {.depth = 8});
     const auto name = description.is_object() ? description.value("tokenizer", nlohmann::json())
                                               : nlohmann::json();
     if (!name.is_string()) {

@@ -37,8 +37,8 @@ class EntryReader final : public nlohmann::json_sax<json> {
   }
   bool number_unsigned(uint64_t id) override {
     if (!is_open_) refuse("a number");
-    if (entries_.size() == kMostTokens) {
-      throw Error(Exit::kData, "{}: expected at most {} tokens, found more", where_, kMostTokens);
+    if (entries_.size() == kMaxTokens) {
+      throw Error(Exit::kData, "{}: expected at most {} tokens, found more", where_, kMaxTokens);
     }
     entries_.push_back({std::move(token_), id});
     return true;
@@ -120,7 +120,7 @@ std::vector<Merge> parse_merges(std::string_view text, const std::string& where)
     const size_t space = line.find(' ');
     const bool is_pair = space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
                          line.find(' ', space + 1) == std::string_view::npos;
-    if (!is_pair || merges.size() == kMostTokens) {
+    if (!is_pair || merges.size() == kMaxTokens) {
       throw Error(Exit::kData, "{}:{}: expected two tokens with a space between, found {}", where,
                   number, is_pair ? "too many lines" : in_quotes(line));
     }

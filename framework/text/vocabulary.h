@@ -9,8 +9,8 @@
 namespace brim::text {
 
 /// The largest file that is read, and the most tokens that it may hold.
-inline constexpr int64_t kMostVocabularyBytes = int64_t{64} << 20;
-inline constexpr size_t kMostTokens = size_t{1} << 22;
+inline constexpr int64_t kMaxVocabularyBytes = int64_t{64} << 20;
+inline constexpr size_t kMaxTokens = size_t{1} << 22;
 
 /// The tokens in the order of their ids, as they are written in the file: one JSON object whose
 /// values are 0 … n - 1, each once. Throws Error(kData), naming `where`.

@@ -15,7 +15,7 @@ namespace brim::train {
 Balancer::Balancer(std::shared_ptr<distributed::Group> group, int64_t lead)
     : group_(std::move(group)),
       lead_(lead),
-      shares_(std::make_shared<data::Shares>(group_->world())),
+      shares_(std::make_shared<data::RankPartition>(group_->world())),
       weights_(static_cast<size_t>(group_->world()), 1.0) {}
 
 void Balancer::step(int64_t finished_steps, int64_t samples, double busy_s) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "framework/data/shares.h"
+#include "framework/data/rank_partition.h"
 #include "framework/distributed/group.h"
 
 namespace brim::train {
@@ -15,7 +15,7 @@ class Balancer {
   /// New shares begin `lead` steps after they are chosen, beyond what any loader has read ahead.
   Balancer(std::shared_ptr<distributed::Group> group, int64_t lead);
 
-  const std::shared_ptr<data::Shares>& shares() const { return shares_; }
+  const std::shared_ptr<data::RankPartition>& shares() const { return shares_; }
 
   /// After every step, with this rank's samples in it and the seconds that it was busy with some,
   /// waits for other ranks left out. Every kEverySteps all ranks compare, and log what changes.
@@ -26,7 +26,7 @@ class Balancer {
 
   std::shared_ptr<distributed::Group> group_;
   const int64_t lead_;
-  std::shared_ptr<data::Shares> shares_;
+  std::shared_ptr<data::RankPartition> shares_;
   std::vector<double> weights_;
   double samples_ = 0;
   double busy_s_ = 0;

@@ -6,7 +6,7 @@
 namespace brim::train {
 
 void DeviceValues::push(int64_t step, const at::Tensor& values, distributed::Pending sum) {
-  while (in_flight_.size() > kMostInFlight) pop(/*wait=*/true);
+  while (in_flight_.size() > kMaxInFlight) pop(/*wait=*/true);
   if (values.device().is_cpu()) {
     in_flight_.push_back({step, values, std::nullopt, std::move(sum)});
     return;
@@ -23,10 +23,10 @@ void DeviceValues::push(int64_t step, const at::Tensor& values, distributed::Pen
 std::optional<ArrivedValues> DeviceValues::pop(bool wait) {
   if (in_flight_.empty()) return std::nullopt;
   InFlight& oldest = in_flight_.front();
-  if (!oldest.sum.is_done() && !wait && in_flight_.size() <= kMostInFlight) return std::nullopt;
+  if (!oldest.sum.is_done() && !wait && in_flight_.size() <= kMaxInFlight) return std::nullopt;
   oldest.sum.wait();
   if (oldest.copied && !oldest.copied->query()) {
-    if (!wait && in_flight_.size() <= kMostInFlight) return std::nullopt;
+    if (!wait && in_flight_.size() <= kMaxInFlight) return std::nullopt;
     oldest.copied->synchronize();
   }
   const float* start = oldest.host.const_data_ptr<float>();

@@ -1,4 +1,4 @@
-// Scalars on their way from the device to the host. The step pushes them and goes on; they are
+// Scalars on their way from the device to the host. The step pushes them and continues; they are
 // taken once they have arrived, so that logging a loss never stalls the device.
 #pragma once
 
@@ -24,14 +24,14 @@ class DeviceValues {
  public:
   /// Starts the copy of `values`, float32 [K], to the host. Values on the CPU have arrived when
   /// `sum`, a collective that works on them, has ended; those of a GPU are copied after it. Waits
-  /// for the oldest and drops them where nobody takes them.
+  /// for the oldest and drops them where no one takes them.
   void push(int64_t step, const at::Tensor& values, distributed::Pending sum);
 
-  /// The oldest values if they have arrived, or if `wait` or more than kMostInFlight are under way.
+  /// The oldest values if they have arrived, or if `wait` or more than kMaxInFlight are under way.
   std::optional<ArrivedValues> pop(bool wait);
 
  private:
-  static constexpr size_t kMostInFlight = 16;
+  static constexpr size_t kMaxInFlight = 16;
   struct InFlight {
     int64_t step;
     at::Tensor host;  // pinned where the device is not the CPU

@@ -16,66 +16,69 @@ namespace brim::train {
 namespace {
 
 /// Throws c10::OutOfMemoryError, in whatever mode the model then is.
-at::Tensor sums_in_passes(Parts& parts, const Inputs& all_inputs, int64_t batch, int64_t pass) {
+at::Tensor sums_in_passes(TrainingComponents& components, const Inputs& all_inputs, int64_t batch,
+                          int64_t pass) {
   const at::NoGradGuard no_grad;
   std::optional<optim::Ema::Swap> averaged;
-  if (parts.ema) averaged.emplace(*parts.ema);
-  parts.model->eval();
+  if (components.ema) averaged.emplace(*components.ema);
+  components.model->eval();
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
   const auto inputs = all_inputs.evaluation(batch, pass, timeline);
   at::Tensor sums;
   try {
     while (const auto* batch = stop_requested() ? nullptr : inputs->next()) {
-      const amp::Autocast autocast(parts.device.type(), parts.precision);
-      const at::Tensor part = parts.task->evaluation_sums(*parts.model, batch->tensors);
+      const amp::Autocast autocast(components.device.type(), components.precision);
+      const at::Tensor part = components.task->evaluation_sums(*components.model, batch->tensors);
       inputs->prefetch();
       sums = sums.defined() ? sums + part : part;
     }
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped) throw;
   }
-  parts.model->train();
+  components.model->train();
   return sums;
 }
 
 /// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
-std::optional<at::Tensor> try_in_passes(Parts& parts, const Inputs& inputs, int64_t batch,
-                                        int64_t pass, std::string& shortage) {
+std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& inputs,
+                                        int64_t batch, int64_t pass, std::string& shortage) {
   try {
-    return sums_in_passes(parts, inputs, batch, pass);
+    return sums_in_passes(components, inputs, batch, pass);
   } catch (const c10::OutOfMemoryError& error) {
     shortage = error.what_without_backtrace();
   }
-  parts.model->train();
+  components.model->train();
   return std::nullopt;
 }
 
 }  // namespace
 
-at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro) {
+at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro) {
   const int64_t batch = inputs.evaluation_batch(micro);
-  const int64_t world = parts.group->world();
-  const int64_t share = (parts.eval_data->size() + world - 1) / world;  // the largest of all ranks
+  const int64_t world = components.group->world();
+  // the largest of all ranks
+  const int64_t share = (components.eval_data->size() + world - 1) / world;
   int64_t pass = std::clamp<int64_t>(share, 1, batch);
   std::string shortage;
   for (;;) {
-    if (const auto sums = try_in_passes(parts, inputs, batch, pass, shortage)) return *sums;
+    if (const auto sums = try_in_passes(components, inputs, batch, pass, shortage)) return *sums;
     if (pass == 1) {
       throw Error(Exit::kResource,
-                  "out of memory in the evaluation, with one sample a pass: {}. Choose a smaller "
+                  "out of memory in the evaluation with batch size 1: {}. Choose a smaller "
                   "model or smaller samples, or give the job more memory (device.memory_gib)",
                   shortage);
     }
-    log::warning("evaluation with {} samples a pass: {}. It is done again with {}", pass, shortage,
-                 (pass + 1) / 2);
+    log::warning("out of memory in the evaluation with batch size {}; retrying with {} ({})", pass,
+                 (pass + 1) / 2, shortage);
     pass = (pass + 1) / 2;
   }
 }
 
-std::optional<at::Tensor> try_evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro) {
+std::optional<at::Tensor> try_evaluation_sums(TrainingComponents& components, const Inputs& inputs,
+                                              int64_t micro) {
   std::string shortage;
   const int64_t batch = inputs.evaluation_batch(micro);
-  return try_in_passes(parts, inputs, batch, batch, shortage);
+  return try_in_passes(components, inputs, batch, batch, shortage);
 }
 
 }  // namespace brim::train

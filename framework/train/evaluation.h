@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "framework/train/components.h"
 #include "framework/train/inputs.h"
-#include "framework/train/parts.h"
 
 namespace brim::train {
 
@@ -16,9 +16,10 @@ namespace brim::train {
 /// runs out, the data are gone over again in passes half as large. Where a stop is asked for, of a
 /// part of the data, or undefined. The model is in training mode afterwards. Throws
 /// Error(kResource) where a single sample is too much.
-at::Tensor evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
+at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro);
 
 /// The same, but nullopt where memory runs out.
-std::optional<at::Tensor> try_evaluation_sums(Parts& parts, const Inputs& inputs, int64_t micro);
+std::optional<at::Tensor> try_evaluation_sums(TrainingComponents& components, const Inputs& inputs,
+                                              int64_t micro);
 
 }  // namespace brim::train

@@ -20,7 +20,7 @@ std::optional<size_t> GraphPlan::find(const PassShape& shape, std::optional<size
   for (size_t i = 0; i < kinds_.size(); ++i) {
     if (kinds_[i].shape == shape && kinds_[i].adds_to == adds_to) return i;
   }
-  if (kinds_.size() == kMostGraphs) return std::nullopt;
+  if (kinds_.size() == kMaxGraphs) return std::nullopt;
   kinds_.push_back({.shape = shape, .adds_to = adds_to});
   return kinds_.size() - 1;
 }

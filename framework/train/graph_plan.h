@@ -19,12 +19,12 @@ class GraphPlan {
   static constexpr int kWarmUps = 3;
   /// Kinds that are recorded; more, as where each batch has a size of its own, are left as they
   /// are, since each recording takes memory.
-  static constexpr size_t kMostGraphs = 4;
+  static constexpr size_t kMaxGraphs = 4;
 
   enum class Mode { kRun, kRecord, kReplay };
   struct Choice {
     Mode mode = Mode::kRun;
-    size_t graph = 0;  // of what to record or replay: its place, at most kMostGraphs
+    size_t graph = 0;  // of what to record or replay: its place, at most kMaxGraphs
   };
 
   /// For each pass. A step's first one makes its gradients; later ones add to them, and so belong

@@ -41,7 +41,7 @@ void select_synthetic(const nn::ModelShape& shape, int64_t samples, int64_t eval
                       recipe::Slot<data::SourceConfig>& source) {
   if (shape.kind() == nn::InputKind::kImages) {
     source.select("synthetic");
-    auto& made = dynamic_cast<data::SyntheticConfig&>(*source.part());
+    auto& made = dynamic_cast<data::SyntheticConfig&>(*source.component());
     made.samples = samples;
     made.eval_samples = eval_samples;
     made.classes = shape.classes;
@@ -51,7 +51,7 @@ void select_synthetic(const nn::ModelShape& shape, int64_t samples, int64_t eval
     return;
   }
   source.select("synthetic_tokens");
-  auto& made = dynamic_cast<data::SyntheticTokensConfig&>(*source.part());
+  auto& made = dynamic_cast<data::SyntheticTokensConfig&>(*source.component());
   made.samples = samples;
   made.eval_samples = eval_samples;
   made.vocabulary = shape.vocabulary;

@@ -23,7 +23,7 @@ data::InputOptions input_options(const JobConfig& job, const data::Dataset& data
       .mix = job.data.augment.mix};
 }
 
-int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro) {
+int64_t prefetch_buffer_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro) {
   return (job.data.prefetch + 2) * micro * sample_bytes;
 }
 
@@ -35,15 +35,15 @@ void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory
               format_bytes(cache_bytes), format_bytes(memory.limit_bytes()));
 }
 
-Inputs::Inputs(const JobConfig& job, const Parts& parts)
+Inputs::Inputs(const JobConfig& job, const TrainingComponents& components)
     : job_(job),
-      parts_(parts),
-      options_(input_options(job, *parts.train_data, parts.device, parts.channels_last,
-                             parts.precision.parameters())) {}
+      components_(components),
+      options_(input_options(job, *components.train_data, components.device,
+                             components.channels_last, components.precision.parameters())) {}
 
 /// This rank's part of what the recipe says of loading.
 data::LoaderOptions Inputs::share(data::LoaderOptions options) const {
-  const distributed::Ranks& ranks = parts_.group->ranks();
+  const distributed::Ranks& ranks = components_.group->ranks();
   options.rank = ranks.rank;
   options.world = ranks.world;
   if (options.adapt_workers) {
@@ -52,18 +52,18 @@ data::LoaderOptions Inputs::share(data::LoaderOptions options) const {
   return options;
 }
 
-std::unique_ptr<data::DevicePrefetcher> Inputs::training(int64_t finished_steps, int64_t micro,
-                                                         std::shared_ptr<data::Shares> shares,
-                                                         Timeline& timeline) const {
+std::unique_ptr<data::DevicePrefetcher> Inputs::training(
+    int64_t finished_steps, int64_t micro, std::shared_ptr<data::RankPartition> shares,
+    Timeline& timeline) const {
   data::LoaderOptions options = share(job_.data.train_options());
   options.global_batch = *job_.batch.global;
   options.micro_batch = micro;
   options.seed = static_cast<uint64_t>(job_.run.seed);
-  options.order = parts_.order;
+  options.order = components_.order;
   options.shares = std::move(shares);
-  return std::make_unique<data::DevicePrefetcher>(*parts_.train_data, options, options_, timeline,
-                                                  finished_steps / parts_.steps_per_epoch,
-                                                  finished_steps % parts_.steps_per_epoch);
+  return std::make_unique<data::DevicePrefetcher>(
+      *components_.train_data, options, options_, timeline,
+      finished_steps / components_.steps_per_epoch, finished_steps % components_.steps_per_epoch);
 }
 
 std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t batch, int64_t pass,
@@ -71,7 +71,8 @@ std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t batch, int64_
   data::LoaderOptions options = share(job_.data.eval_options());
   options.micro_batch = pass;
   options.global_batch = batch * options.world;
-  return std::make_unique<data::DevicePrefetcher>(*parts_.eval_data, options, options_, timeline);
+  return std::make_unique<data::DevicePrefetcher>(*components_.eval_data, options, options_,
+                                                  timeline);
 }
 
 }  // namespace brim::train

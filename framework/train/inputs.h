@@ -7,10 +7,10 @@
 
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
-#include "framework/data/shares.h"
+#include "framework/data/rank_partition.h"
 #include "framework/device/memory.h"
+#include "framework/train/components.h"
 #include "framework/train/job.h"
-#include "framework/train/parts.h"
 
 namespace brim::train {
 
@@ -19,20 +19,20 @@ data::InputOptions input_options(const JobConfig& job, const data::Dataset& data
                                  at::Device device, bool channels_last, at::ScalarType dtype);
 
 /// What batches under way take beside tensors, at most: `micro` samples each.
-int64_t ring_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro);
+int64_t prefetch_buffer_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro);
 
 /// Throws Error(kResource) where data.cache, which may take that much, leaves the job nothing.
 void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory);
 
-/// Belongs to one trainer; job and parts outlive it.
+/// Belongs to one trainer; job and components outlive it.
 class Inputs {
  public:
-  Inputs(const JobConfig& job, const Parts& parts);
+  Inputs(const JobConfig& job, const TrainingComponents& components);
 
   /// From the step after `finished_steps` on, in passes of at most `micro` samples. `shares`, where
   /// there are some, say how much of each batch is whose.
   std::unique_ptr<data::DevicePrefetcher> training(int64_t finished_steps, int64_t micro,
-                                                   std::shared_ptr<data::Shares> shares,
+                                                   std::shared_ptr<data::RankPartition> shares,
                                                    Timeline& timeline) const;
   /// All evaluation samples, once, `batch` a rank at a time, in passes of at most `pass`. Which of
   /// them are this rank's follows from `batch` alone.
@@ -45,7 +45,7 @@ class Inputs {
   data::LoaderOptions share(data::LoaderOptions options) const;
 
   const JobConfig& job_;
-  const Parts& parts_;
+  const TrainingComponents& components_;
   data::InputOptions options_;
 };
 

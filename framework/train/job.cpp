@@ -1,11 +1,13 @@
 #include "framework/train/job.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "framework/base/printable.h"
+#include "framework/data/plan.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
@@ -31,11 +33,13 @@ void RunConfig::fields(recipe::Fields& f) {
 void ModelSection::fields(recipe::Fields& f) {
   std::filesystem::path library = recipe::loaded_library();  // read_job() has seen to it
   f.value("library", library,
-          "shared library with parts of your own, loaded before their names are looked up; it is a "
+          "shared library with components of your own, loaded before their names are looked up; it "
+          "is a "
           "program: name only one that you trust");
-  f.part("name", model, "which model to train");
+  f.component("name", model, "which model to train");
   f.value("pretrained", pretrained,
-          "safetensors file of weights to start from; a last layer for other classes starts anew");
+          "safetensors file of weights to start from; a last layer for other classes is "
+          "re-initialised");
   f.value("strict", strict,
           "whether names and shapes in that file must all agree with the model's");
   f.value("freeze", freeze, "names of parameters, or patterns, that are not trained");
@@ -57,7 +61,7 @@ void BatchConfig::fields(recipe::Fields& f) {
 
 void PrecisionConfig::fields(recipe::Fields& f) {
   f.choice("mode", mode, amp::kPrecisionWords,
-           "number format of forward and backward; auto picks what the device does well");
+           "dtype of forward and backward; auto picks what the device does well");
   f.value("channels_last", channels_last, "keep image tensors in NHWC memory order");
   f.value("fused", fused,
           "use operations that do the work of several in one go, such as batch norm with ReLU; "
@@ -66,7 +70,7 @@ void PrecisionConfig::fields(recipe::Fields& f) {
 }
 
 void OptimizerSection::fields(recipe::Fields& f) {
-  f.part("name", optimizer, "which optimizer to use");
+  f.component("name", optimizer, "which optimizer to use");
   f.value("learning_rate", learning_rate, "peak learning rate, before the schedule",
           between(0, kMaxFloat));
   static constexpr std::array<std::string_view, 3> kRules = {"none", "linear", "sqrt"};
@@ -86,13 +90,13 @@ void ScheduleSection::fields(recipe::Fields& f) {
   f.auto_or("steps", steps,
             "laid out for a run of at least this many steps, of which this may be the first part",
             at_least(1));
-  f.part("name", schedule, "how the learning rate changes over the run");
+  f.component("name", schedule, "how the learning rate changes over the run");
 }
 
 void TrainConfig::fields(recipe::Fields& f) {
   f.value("epochs", epochs, "passes over the training data", at_least(1));
   f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
-  f.part("task", task, "what is learned");
+  f.component("task", task, "what is learned");
   f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",
           between(0, kMaxFloat));
   f.value("label_smoothing", label_smoothing, "share of the target spread over all classes",
@@ -134,7 +138,7 @@ void TelemetryConfig::fields(recipe::Fields& f) {
           "steps between histograms of each parameter's gradients in the event file; 0: none",
           at_least(0));
   f.value("prometheus", prometheus,
-          "where Prometheus finds the newest figures: \"127.0.0.1:9400\" or \":9400\" (from this "
+          "where Prometheus finds the newest metrics: \"127.0.0.1:9400\" or \":9400\" (from this "
           "machine alone), \"0.0.0.0:9400\", \"file:/PATH.prom\"; empty: nowhere");
 }
 
@@ -149,7 +153,7 @@ void JobConfig::fields(recipe::Fields& f) {
   f.section("train", train, "length and regularisation of the training");
   f.section("eval", eval, "evaluation on held-out data");
   f.section("checkpoint", checkpoint, "when to save");
-  f.section("device", device, "where to train");
+  f.section("device", device, "the device to train on");
   f.section("distributed", distributed, "how several ranks train together");
   f.section("telemetry", telemetry, "what is recorded while training");
 }
@@ -167,6 +171,24 @@ double peak_learning_rate(const JobConfig& job) {
       return section.learning_rate * std::sqrt(times);
   }
   return section.learning_rate;
+}
+
+optim::RunLength run_length(const JobConfig& job, int64_t samples) {
+  const int64_t steps_per_epoch =
+      data::steps_per_epoch(samples, *job.batch.global, job.data.drop_last);
+  if (steps_per_epoch == 0) {
+    throw Error(Exit::kRecipe,
+                "[data] drop_last = true leaves no step: {} training samples, [batch] global = {}",
+                samples, *job.batch.global);
+  }
+  return {.steps = job.train.steps.value_or(job.train.epochs * steps_per_epoch),
+          .steps_per_epoch = steps_per_epoch};
+}
+
+std::unique_ptr<optim::Schedule> build_schedule(const JobConfig& job, const optim::RunLength& run) {
+  return job.schedule.schedule->build(peak_learning_rate(job),
+                                      {.steps = std::max(run.steps, job.schedule.steps.value_or(0)),
+                                       .steps_per_epoch = run.steps_per_epoch});
 }
 
 std::string no_plateau(const JobConfig& job, bool has_eval_data) {
@@ -196,16 +218,18 @@ size_t count_parts() {
          recipe::registry<optim::ScheduleConfig>().names().size();
 }
 
-void load_own_parts(const recipe::Value& document) {
+void load_own_components(const recipe::Value& document) {
   recipe::require_trust(document, "model", "torchscript");
   const size_t before = count_parts();
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
   throw Error(
       Exit::kRecipe,
-      "[model] library: expected a library that adds a part under a new name, found one that "
+      "[model] library: expected a library that registers a component under a new name, found one "
+      "that "
       "adds none: its names are taken (a program that has them inside needs no library: --set "
-      "'model.library=\"\"'), or it was compiled with -fvisibility=hidden, which puts its parts "
-      "where nobody looks");
+      "'model.library=\"\"'), or it was compiled with -fvisibility=hidden, which puts its "
+      "components "
+      "where no one looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
@@ -263,7 +287,7 @@ void check_run_name(const std::string& name) {
 }  // namespace
 
 JobConfig read_job(const recipe::Value& document) {
-  load_own_parts(document);
+  load_own_components(document);
   JobConfig job;
   recipe::read(with_model_name(document), job);
   job.data.check();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/optim/schedule.h"
 #include "framework/recipe/document.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 #include "framework/train/tasks/task.h"
 #include "framework/tune/batch_search.h"
 
@@ -135,6 +136,13 @@ struct JobConfig final : recipe::Config {
 
 /// The learning rate before the schedule, by the rule for the job's global batch.
 double peak_learning_rate(const JobConfig& job);
+
+/// How long the run is with so many training samples and the job's global batch. Throws
+/// Error(kRecipe) where data.drop_last leaves no step.
+optim::RunLength run_length(const JobConfig& job, int64_t samples);
+
+/// The recipe's schedule over that length. Throws Error(kRecipe) for a warm-up that is longer.
+std::unique_ptr<optim::Schedule> build_schedule(const JobConfig& job, const optim::RunLength& run);
 
 /// Why the learning rate of a schedule that waits for evaluations never falls; "" where it may.
 std::string no_plateau(const JobConfig& job, bool has_eval_data);

@@ -22,20 +22,20 @@ bool has_matrix_units(c10::Device device) {
 
 }  // namespace
 
-nlohmann::json job_record(const JobConfig& job, const Parts& parts) {
+nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components) {
   int64_t parameters = 0;
   bool has_convolutions = false;
-  for (const auto& parameter : parts.model->parameters()) {
+  for (const auto& parameter : components.model->parameters()) {
     parameters += parameter.numel();
     has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
   }
-  return {{"precision", precision_name(parts.precision)},
-          {"matrix_units", has_matrix_units(parts.device)},
-          {"channels_last", parts.channels_last},
+  return {{"precision", precision_name(components.precision)},
+          {"matrix_units", has_matrix_units(components.device)},
+          {"channels_last", components.channels_last},
           {"convolutions", has_convolutions},
           {"parameters", parameters},
           {"micro_batch", job.batch.micro_or_all()},
-          {"batch_statistics", has_statistics(*parts.model)}};
+          {"batch_statistics", has_statistics(*components.model)}};
 }
 
 }  // namespace brim::train

@@ -4,14 +4,14 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "framework/train/components.h"
 #include "framework/train/job.h"
-#include "framework/train/parts.h"
 
 namespace brim::train {
 
 /// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies formats
 /// below fp32 in hardware), "channels_last", "convolutions" (whether the model has some),
 /// "parameters", "micro_batch".
-nlohmann::json job_record(const JobConfig& job, const Parts& parts);
+nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components);
 
 }  // namespace brim::train

@@ -1,5 +1,5 @@
-// How many samples a forward and backward pass takes while a run goes on: halved where memory runs
-// out, and doubled again after a while, since what took the memory may have gone.
+// How many samples a forward and backward pass takes while a run continues: halved where memory
+// runs out, and doubled again after a while, since what took the memory may have gone.
 #pragma once
 
 #include <cstdint>

@@ -4,13 +4,18 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/base/temporaries.h"
 #include "framework/checkpoint/folder.h"
 #include "framework/telemetry/run_record.h"
 
@@ -131,7 +136,7 @@ RunFolder resume_from(const RunFolderOptions& options) {
   if (!options.output.empty() && holds_run(options.output) &&
       fs::canonical(options.output) != run) {
     throw Error(Exit::kRecipe,
-                "--output {}: holds another run already; choose a new folder to go on from {}",
+                "--output {}: holds another run already; choose a new folder to resume from {}",
                 options.output.string(), from.string());
   }
   RunFolder folder = locked(options.output.empty() ? run : fs::path(options.output), options);
@@ -155,7 +160,7 @@ RunFolder choose_run_folder(const RunFolderOptions& options) {
   }
   if (holds_run(options.output)) {
     throw Error(Exit::kRecipe,
-                "--output {}: holds a run already; pass --resume auto to go on with it, or choose "
+                "--output {}: holds a run already; pass --resume auto to resume it, or choose "
                 "another folder",
                 options.output.string());
   }
@@ -168,6 +173,13 @@ SavedRun find_saved(const fs::path& path) {
                 path.string());
   }
   const fs::path folder = fs::canonical(path);
+  for (const auto& [name, find] : {std::pair{"latest", &checkpoint::latest_checkpoint},
+                                   std::pair{"best", &checkpoint::best_checkpoint}}) {
+    if (folder.filename() != name || !fs::is_regular_file(folder)) continue;
+    if (const auto named = find(folder.parent_path())) {
+      return {*named, folder.parent_path().parent_path() / "recipe.toml"};
+    }
+  }
   if (is_checkpoint(folder)) return {folder, folder.parent_path().parent_path() / "recipe.toml"};
   const RunFolder run{folder};
   std::optional<fs::path> checkpoint = checkpoint::best_checkpoint(run.checkpoints());
@@ -226,6 +238,39 @@ std::string describe_last_good(const RunFolder& folder) {
   return "every checkpoint is from after the loss rose";
 }
 
+namespace {
+
+/// "optimizer.learning_rate" → "0.1" of a resolved recipe's text.
+std::map<std::string, std::string> lines_by_key(const std::string& recipe) {
+  std::map<std::string, std::string> values;
+  std::string section;
+  std::istringstream lines(recipe);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find(" = ");
+    if (line.starts_with('[') && line.ends_with(']')) {
+      section = line.substr(1, line.size() - 2) + ".";
+    } else if (equals != std::string::npos) {
+      values[section + line.substr(0, equals)] = line.substr(equals + 3);
+    }
+  }
+  return values;
+}
+
+/// Who resumes with another recipe than the run's should know it.
+void report_changes(const fs::path& saved, const std::string& resolved_recipe) {
+  constexpr int64_t kLargestRecipe = 1 << 20;
+  std::error_code ignored;
+  if (!fs::is_regular_file(saved, ignored)) return;
+  const auto before = lines_by_key(read_file(saved, Exit::kRecipe, kLargestRecipe));
+  for (const auto& [key, value] : lines_by_key(resolved_recipe)) {
+    const auto found = before.find(key);
+    if (found == before.end() || found->second == value) continue;
+    log::info("resuming with {} = {}; the run had {}", key, value, found->second);
+  }
+}
+
+}  // namespace
+
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record) {
   if (!folder.numbered.empty()) folder.path = claim(folder.numbered);
@@ -233,10 +278,11 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
     make_folder(folder.path);
     folder.lock = take_lock(folder.path);
     if (holds_run(folder.path)) {
-      throw Error(Exit::kRecipe,
-                  "--output {}: another run has begun here meanwhile; pass --resume auto to go on "
-                  "with it, or choose another folder",
-                  folder.path.string());
+      throw Error(
+          Exit::kRecipe,
+          "--output {}: another run has begun here meanwhile; pass --resume auto to continue "
+          "with it, or choose another folder",
+          folder.path.string());
     }
   }
   for (const fs::path& file : {folder.recipe(), folder.record(), folder.metrics()}) {
@@ -244,6 +290,7 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
   }
   make_folder(folder.checkpoints());
   add_earlier(read_record(folder), record);
+  if (folder.checkpoint) report_changes(folder.recipe(), resolved_recipe);
   write_file(folder.recipe(), resolved_recipe);
   write_file(folder.record(), record.dump(2) + "\n");
   return folder;

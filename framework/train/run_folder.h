@@ -14,7 +14,7 @@ namespace brim::train {
 
 struct RunFolder {
   std::filesystem::path path;
-  /// The checkpoint to go on from; none for a fresh start.
+  /// The checkpoint to resume from; none for a fresh start.
   std::optional<std::filesystem::path> checkpoint = {};
   /// The run's name where the path is the first free runs/<name>…; another run may take it first.
   std::string numbered = {};
@@ -36,7 +36,7 @@ struct RunFolderOptions {
   bool is_dry_run = false;       // takes no lock
 };
 
-/// Decides where the run lives and what it goes on from. A folder that is there is locked before
+/// Decides where the run lives and what it resumes from. A folder that is there is locked before
 /// anything in it is read, and Error(kResource) where another process trains in it; nothing else
 /// on disk is touched.
 ///   restarted: as with auto, in the folder that the same launch made; afresh where it made none
@@ -55,7 +55,7 @@ struct SavedRun {
 };
 
 /// Of a run's folder the best checkpoint, or the newest where none is best; or the checkpoint that
-/// `path` is. Throws Error(kCheckpoint) where there is none.
+/// `path` is, or that checkpoints/latest or checkpoints/best names. Throws Error(kCheckpoint) where there is none.
 SavedRun find_saved(const std::filesystem::path& path);
 
 /// For a run whose loss is not finite: names the newest checkpoint from before the loss rose by
@@ -64,10 +64,10 @@ std::string describe_last_good(const RunFolder& folder);
 
 /// Makes the folder where it isn't there, locks it, writes recipe.toml and run.json, and returns
 /// it: the next free one where another run has taken a numbered folder in the meantime. Throws
-/// Error(kRecipe) where one has taken the --output meanwhile. Where the run goes on, run.json keeps
-/// what it said of the earlier parts under "earlier": of the first one and the newest, and how many
-/// were left out between them ("earlier_dropped"). Throws Error(kResource) where it can't be
-/// written.
+/// Error(kRecipe) where one has taken the --output meanwhile. Where the run continues, run.json
+/// keeps what it said of the earlier parts under "earlier": of the first one and the newest, and
+/// how many were left out between them ("earlier_dropped"). Throws Error(kResource) where it can't
+/// be written.
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record);
 

@@ -13,13 +13,13 @@ class SaveTimes {
   explicit SaveTimes(const CheckpointConfig& rules) : rules_(rules), at_s_(now_s()) {}
 
   /// By the clock, which each rank reads for itself.
-  bool is_wished() const {
+  bool is_requested() const {
     return rules_.every_minutes > 0 && (now_s() - at_s_) / 60 >= rules_.every_minutes;
   }
-  /// After `step`, where a rank has wished it or the rules name the step.
-  bool falls_due(int64_t step, bool is_wished) const {
+  /// After `step`, where a rank has requested it or the rules name the step.
+  bool falls_due(int64_t step, bool is_requested) const {
     if (!rules_.enabled || step == step_) return false;
-    return is_wished || (rules_.every_steps > 0 && step % rules_.every_steps == 0);
+    return is_requested || (rules_.every_steps > 0 && step % rules_.every_steps == 0);
   }
   /// Nothing has changed since.
   bool is_saved(int64_t step, bool evaluation_due) const {

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,26 +35,55 @@ std::string of_rank(const std::string& name, int64_t rank) {
 }
 
 /// Every rank's generators, by of_rank(): each draws its own dropout.
-TensorMap random_state(const Parts& parts) {
+TensorMap random_state(const TrainingComponents& components) {
   TensorMap states;
-  for (const auto& [name, generator] : nn::generators(parts.device)) {
+  for (const auto& [name, generator] : nn::generators(components.device)) {
     const at::Tensor own = generator.get_state();
-    for (int64_t rank = 0; rank < parts.group->world(); ++rank) {
-      const at::Tensor state = rank == parts.group->rank() ? own.clone() : at::empty_like(own);
-      parts.group->broadcast(state, "the random states of all ranks", rank);
+    for (int64_t rank = 0; rank < components.group->world(); ++rank) {
+      const at::Tensor state = rank == components.group->rank() ? own.clone() : at::empty_like(own);
+      components.group->broadcast(state, "the random states of all ranks", rank);
       states[of_rank(name, rank)] = state;
     }
   }
   return states;
 }
 
+/// The optimizer's state of all ranks and the scaler's, row by row into a file.
+class StreamedState final : public optim::StateWriter {
+ public:
+  StreamedState(checkpoint::Store& store, TensorMap scaler)
+      : store_(store), scaler_(std::move(scaler)) {}
+
+  void begin(const optim::State& layout) override {
+    TensorMap all = layout;
+    all.insert(scaler_.begin(), scaler_.end());
+    file_ = store_.stream("optimizer", all);
+    for (const auto& [name, tensor] : scaler_) write(name, 0, tensor.cpu().contiguous());
+  }
+
+  void write(const std::string& name, int64_t first_row, const at::Tensor& rows) override {
+    const std::span<const std::byte> bytes = checkpoint::bytes_of(rows);
+    const int64_t row_bytes = rows.dim() == 0 || rows.size(0) == 0
+                                  ? 0
+                                  : static_cast<int64_t>(bytes.size()) / rows.size(0);
+    file_->write(name, first_row * row_bytes, bytes);
+  }
+
+  const std::shared_ptr<checkpoint::SafetensorsWriter>& file() const { return file_; }
+
+ private:
+  checkpoint::Store& store_;
+  TensorMap scaler_;
+  std::shared_ptr<checkpoint::SafetensorsWriter> file_;
+};
+
 /// What must be the same for a step number to mean the same samples.
-nlohmann::json order(const JobConfig& job, const Parts& parts) {
+nlohmann::json order(const JobConfig& job, const TrainingComponents& components) {
   return {{"run.seed", job.run.seed},
           {"batch.global", *job.batch.global},
           {"data.drop_last", job.data.drop_last},
-          {"data.sampler", parts.order->text()},
-          {"training samples", parts.train_data->size()}};
+          {"data.sampler", components.order->text()},
+          {"training samples", components.train_data->size()}};
 }
 
 void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
@@ -71,20 +103,28 @@ void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
 
 }  // namespace
 
-checkpoint::Snapshot snapshot(const JobConfig& job, const Parts& parts, const TrainState& state) {
+checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& components,
+                              const TrainState& state, checkpoint::Store* store) {
   checkpoint::Snapshot result;
   result.step = state.step;
-  result.tensors["model"] = nn::named_tensors(*parts.model);
-  TensorMap optimizer = parts.optimizer->whole_state();
-  optimizer.merge(parts.scaler->state());
-  result.tensors["optimizer"] = std::move(optimizer);
-  if (parts.ema) result.tensors["ema"] = parts.ema->state();
-  result.tensors["random"] = random_state(parts);
+  result.tensors["model"] = nn::named_tensors(*components.model);
+  if (components.optimizer->is_sharded()) {
+    std::optional<StreamedState> stream;
+    if (store != nullptr) stream.emplace(*store, components.scaler->state());
+    components.optimizer->gather_state(stream ? &*stream : nullptr);
+    if (stream) result.streamed["optimizer"] = stream->file();
+  } else {
+    TensorMap optimizer = components.optimizer->state();
+    optimizer.merge(components.scaler->state());
+    result.tensors["optimizer"] = std::move(optimizer);
+  }
+  if (components.ema) result.tensors["ema"] = components.ema->state();
+  result.tensors["random"] = random_state(components);
   result.state = {{"format", kFormat},
                   {"step", state.step},
                   {"evaluation_due", state.evaluation_due},
-                  {"order", order(job, parts)},
-                  {"schedule", parts.schedule->state()},
+                  {"order", order(job, components)},
+                  {"schedule", components.schedule->state()},
                   {"buckets", state.buckets}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
@@ -98,17 +138,17 @@ bool is_of_scaler(const TensorMap::value_type& entry) {
 
 /// A rank takes its part, whatever ranks there were when it was saved.
 void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem::path& path,
-                       Parts& parts) {
+                       TrainingComponents& components) {
   const auto found = saved.tensors.find("optimizer");
   TensorMap whole = found == saved.tensors.end() ? TensorMap{} : found->second;
-  const TensorMap scaler = parts.scaler->state();
+  const TensorMap scaler = components.scaler->state();
   TensorMap scales;
   const bool was_scaled = std::any_of(whole.begin(), whole.end(), is_of_scaler);
   std::erase_if(whole, [&](const auto& entry) {
     if (is_of_scaler(entry)) scales.insert(entry);
     return is_of_scaler(entry);
   });
-  TensorMap from = parts.optimizer->own_part(whole), into = parts.optimizer->state();
+  TensorMap from = components.optimizer->local_shard(whole), into = components.optimizer->state();
   // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
   if (was_scaled && !scaler.empty()) {
     from.merge(scales);
@@ -121,7 +161,8 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
 
 }  // namespace
 
-TrainState restore(const std::filesystem::path& path, const JobConfig& job, Parts& parts) {
+TrainState restore(const std::filesystem::path& path, const JobConfig& job,
+                   TrainingComponents& components) {
   const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
   const auto copy = [&](const std::string& file, TensorMap into) {
     const auto found = saved.tensors.find(file);
@@ -134,16 +175,16 @@ TrainState restore(const std::filesystem::path& path, const JobConfig& job, Part
       throw Error(Exit::kCheckpoint, "{}: expected format {}, found {}", path.string(), kFormat,
                   state.at("format").dump());
     }
-    require_same_order(state.at("order"), order(job, parts), path);
-    copy("model", nn::named_tensors(*parts.model));
-    restore_optimizer(saved, path, parts);
-    if (parts.ema) copy("ema", parts.ema->state());
-    for (auto& [name, generator] : nn::generators(parts.device)) {
+    require_same_order(state.at("order"), order(job, components), path);
+    copy("model", nn::named_tensors(*components.model));
+    restore_optimizer(saved, path, components);
+    if (components.ema) copy("ema", components.ema->state());
+    for (auto& [name, generator] : nn::generators(components.device)) {
       const TensorMap& random = saved.tensors.at("random");
-      const auto own = random.find(of_rank(name, parts.group->rank()));
+      const auto own = random.find(of_rank(name, components.group->rank()));
       if (own != random.end()) generator.set_state(own->second);
     }
-    parts.schedule->load(state.at("schedule"));
+    components.schedule->load(state.at("schedule"));
 
     TrainState result;
     result.step = saved.step;

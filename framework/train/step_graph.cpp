@@ -70,7 +70,7 @@ StepGraph::StepGraph(std::unique_ptr<device::GraphRecorder> recorder,
       parameters_(std::move(parameters)),
       share_options_(share),
       forward_(std::move(forward)),
-      graphs_(recorder_ ? GraphPlan::kMostGraphs : 0) {
+      graphs_(recorder_ ? GraphPlan::kMaxGraphs : 0) {
   if (recorder_) share_ = at::ones({}, share_options_);
 }
 
@@ -162,7 +162,7 @@ void StepGraph::reset() {
 }
 
 void StepGraph::give_up(const std::string& reason) {
-  log::warning("train.cuda_graph is given up, and training goes on without it: {}",
+  log::warning("train.cuda_graph is disabled; training continues without it: {}",
                reason.substr(0, reason.find('\n')));
   recorder_.reset();
   release();

@@ -4,7 +4,7 @@
 //
 // What is recorded is one micro-batch's pass, in two recordings, so that the timeline still tells
 // forward from backward. The rest of a step stays outside: clipping, the optimizer and the moving
-// average are a few launches of fused kernels whose learning rate the host chooses anew each step,
+// average are a few launches of fused kernels whose learning rate the host chooses again each step,
 // the loader's copies run on a stream of their own, and how many micro-batches a step has may
 // change. The gradient scaler's scale is a tensor on the device, which the recorded pass reads.
 //

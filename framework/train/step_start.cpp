@@ -4,8 +4,8 @@
 
 namespace brim::train {
 
-StepStart::StepStart(const Parts& parts) : device_(parts.device) {
-  for (const at::Tensor& buffer : parts.model->buffers()) {
+StepStart::StepStart(const TrainingComponents& components) : device_(components.device) {
+  for (const at::Tensor& buffer : components.model->buffers()) {
     buffers_[buffer.scalar_type()].live.push_back(buffer);
     buffers_[buffer.scalar_type()].saved.push_back(at::empty_like(buffer));
   }

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "framework/nn/random_state.h"
-#include "framework/train/parts.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 
 class StepStart {
  public:
-  explicit StepStart(const Parts& parts);
+  explicit StepStart(const TrainingComponents& components);
 
   /// Doesn't wait for the device.
   void remember();

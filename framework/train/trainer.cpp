@@ -11,29 +11,30 @@
 
 namespace brim::train {
 
-Trainer::Trainer(const JobConfig& job, Parts parts, const TrainState& state,
+Trainer::Trainer(const JobConfig& job, TrainingComponents components, const TrainState& state,
                  const RunFolder& folder, device::Memory& memory)
     : job_(job),
-      parts_(std::move(parts)),
-      group_(*parts_.group),
+      components_(std::move(components)),
+      group_(*components_.group),
       folder_(folder),
       progress_(state),
-      votes_(parts_.group),
+      control_(components_.group),
       memory_(memory),
-      step_(job, parts_, state.step, state.buckets, memory),
-      profiler_(step_.timeline(), parts_.device),
+      step_(job, components_, state.step, state.buckets, memory),
+      profiler_(step_.timeline(), components_.device),
       save_times_(job.checkpoint) {
-  if (!group_.is_first()) return;
+  if (!group_.is_main()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
-  recorder_.emplace(job_, folder_, parts_.device, step_.timeline(), progress_.step,
-                    parts_.total_steps, parts_.steps_per_epoch);
+  recorder_.emplace(job_, folder_, components_.device, step_.timeline(), progress_.step,
+                    components_.total_steps, components_.steps_per_epoch);
   step_.record_with(*recorder_);
-  if (parts_.input.kind() == nn::InputKind::kTokens) recorder_->count_tokens(parts_.input.length);
-  if (parts_.eval_data != nullptr) sample_text_.emplace(job);
+  if (components_.input.kind() == nn::InputKind::kTokens)
+    recorder_->count_tokens(components_.input.length);
+  if (components_.eval_data != nullptr) sample_text_.emplace(job);
 }
 
 void Trainer::profile(ProfileSteps steps) {
-  const std::string rank = group_.is_alone() ? "" : fmt::format(".rank-{}", group_.rank());
+  const std::string rank = group_.is_single_rank() ? "" : fmt::format(".rank-{}", group_.rank());
   const std::string name =
       fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
   profiler_.record(steps, folder_.path / name, memory_);
@@ -50,28 +51,28 @@ bool Trainer::train_step() {
 }
 
 Exit Trainer::run() {
-  if (progress_.step >= parts_.total_steps && !progress_.evaluation_due) {
+  if (progress_.step >= components_.total_steps && !progress_.evaluation_due) {
     log::info("{}: finished already at step {}", folder_.path.string(), progress_.step);
     profiler_.finish(progress_.step);
     return Exit::kDone;
   }
-  log::info("{} in {}", progress_.step == 0 ? "starting" : "going on", folder_.path.string());
+  log::info("{} in {}", progress_.step == 0 ? "starting" : "resuming", folder_.path.string());
 
-  wishes_.stop = group_.is_alone() && stop_requested();
+  requests_.stop = group_.is_single_rank() && stop_requested();
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
-    if (progress_.step == parts_.total_steps || wishes_.stop) break;
+    if (progress_.step == components_.total_steps || requests_.stop) break;
     profiler_.before(progress_.step + 1);
     if (!train_step()) break;
     profiler_.after(progress_.step);
-    exchange_wishes();
+    exchange_requests();
     progress_.evaluation_due = evaluation_falls_due();
     if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
   }
 
-  const bool complete = progress_.step == parts_.total_steps && !progress_.evaluation_due;
+  const bool complete = progress_.step == components_.total_steps && !progress_.evaluation_due;
   if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
-  votes_.finish();
+  control_.finish();
   take_arrived_values(/*wait=*/true);
   if (store_) store_->wait();
   profiler_.finish(progress_.step);
@@ -80,10 +81,10 @@ Exit Trainer::run() {
   return complete ? Exit::kDone : Exit::kStopped;
 }
 
-void Trainer::exchange_wishes() {
-  wishes_ =
-      votes_.exchange({.stop = stop_requested(), .checkpoint = save_times_.is_wished()}, own_work_);
-  if (recorder_) recorder_->works(votes_.works());
+void Trainer::exchange_requests() {
+  requests_ = control_.exchange(
+      {.stop = stop_requested(), .checkpoint = save_times_.is_requested()}, own_work_);
+  if (recorder_) recorder_->works(control_.works());
 }
 
 void Trainer::take_arrived_values(bool wait) {
@@ -103,10 +104,11 @@ void Trainer::take_arrived_values(bool wait) {
 }
 
 bool Trainer::evaluation_falls_due() const {
-  if (parts_.eval_data == nullptr) return false;
-  if (progress_.step == parts_.total_steps) return true;
-  if (progress_.step % parts_.steps_per_epoch != 0 || job_.eval.every_epochs == 0) return false;
-  return progress_.step / parts_.steps_per_epoch % job_.eval.every_epochs == 0;
+  if (components_.eval_data == nullptr) return false;
+  if (progress_.step == components_.total_steps) return true;
+  if (progress_.step % components_.steps_per_epoch != 0 || job_.eval.every_epochs == 0)
+    return false;
+  return progress_.step / components_.steps_per_epoch % job_.eval.every_epochs == 0;
 }
 
 bool Trainer::evaluate() {
@@ -116,58 +118,58 @@ bool Trainer::evaluate() {
   if (!metrics) return false;
   step_.timeline().enter(Phase::kOther);
 
-  const int64_t epoch = (progress_.step - 1) / parts_.steps_per_epoch;
+  const int64_t epoch = (progress_.step - 1) / components_.steps_per_epoch;
   if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
-  const BestBy best_by = parts_.task->best_by();
-  double figure = 0.0, accuracy = 0.0;
+  const BestBy best_by = components_.task->best_by();
+  double metric = 0.0, accuracy = 0.0;
   for (const auto& [name, value] : *metrics) {
-    if (name == best_by.figure) figure = value;
+    if (name == best_by.metric) metric = value;
     if (name == "top1") accuracy = value;
   }
   if (sample_text_) {
-    const std::string text = sample_text_->write(parts_);
+    const std::string text = sample_text_->write(components_);
     if (!text.empty()) recorder_->sample(progress_.step, text);
   }
-  parts_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
-  const bool is_best = !progress_.best || best_by.is_better(figure, *progress_.best);
-  if (is_best) progress_.best = figure;
+  components_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
+  const bool is_best = !progress_.best || best_by.is_better(metric, *progress_.best);
+  if (is_best) progress_.best = metric;
   progress_.evaluation_due = false;
   if (is_best || falls_due_to_save()) save(is_best);
   return true;
 }
 
 bool Trainer::is_stopped_anywhere() {
-  wishes_.stop = group_.any(stop_requested(), "the vote on a stop");
-  return wishes_.stop;
+  requests_.stop = group_.any(stop_requested(), "the stop request");
+  return requests_.stop;
 }
 
 std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
-  parts_.optimizer->finish_step();
-  distributed::broadcast_buffers(group_, *parts_.model);
+  components_.optimizer->finish_step();
+  distributed::broadcast_buffers(group_, *components_.model);
   const at::Tensor sums = step_.evaluation_sums();
   if (is_stopped_anywhere()) return std::nullopt;
   group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
-  return parts_.task->metrics(sums.cpu());
+  return components_.task->metrics(sums.cpu());
 }
 
 bool Trainer::falls_due_to_save() const {
-  return save_times_.falls_due(progress_.step, wishes_.checkpoint);
+  return save_times_.falls_due(progress_.step, requests_.checkpoint);
 }
 
 void Trainer::save(bool is_best) {
   if (!job_.checkpoint.enabled) return;
   step_.timeline().enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
-  parts_.optimizer->finish_step();
-  distributed::broadcast_buffers(group_, *parts_.model);
-  require_finite_weights(*parts_.model, folder_);
+  components_.optimizer->finish_step();
+  distributed::broadcast_buffers(group_, *components_.model);
+  require_finite_weights(*components_.model, folder_);
   progress_.buckets = step_.buckets();
-  checkpoint::Snapshot state = snapshot(job_, parts_, progress_);
+  checkpoint::Snapshot state = snapshot(job_, components_, progress_, store_ ? &*store_ : nullptr);
   if (recorder_) recorder_->flush();
   if (store_) store_->save(std::move(state), is_best);
   save_times_.saved(progress_.step, progress_.evaluation_due);
-  wishes_.checkpoint = false;
+  requests_.checkpoint = false;
   step_.timeline().enter(Phase::kOther);
 }
 
@@ -181,30 +183,31 @@ void Trainer::report_end(bool complete) {
     }
   }
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
-    log::warning("{} training sample{} could not be read and {} replaced by {}",
-                 format_count(skipped), skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were",
+    log::warning("{} could not be read and {} replaced by {}",
+                 format_plural(skipped, "training sample"), skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
   const MemoryAccount memory = step_.account();
   if (recorder_) recorder_->memory(memory);
-  log::info("memory: tensors took {} at most{}, of {} that it may take",
-            format_bytes(memory.peak_bytes),
-            parts_.device.is_cpu()
-                ? fmt::format(", the rest of the job {}", format_bytes(memory.outside_bytes))
+  log::info("peak memory: tensors {}{}; the cap is {}", format_bytes(memory.peak_bytes),
+            components_.device.is_cpu()
+                ? fmt::format(", the rest of the process {}", format_bytes(memory.outside_bytes))
                 : std::string(),
             format_bytes(memory.limit_bytes));
   if (complete) {
-    log::info("done: {} steps{}; everything is in {}", progress_.step,
-              progress_.best
-                  ? fmt::format(", best {} {:.4g}", parts_.task->best_by().figure, *progress_.best)
-                  : std::string(),
+    log::info("done: {}{}; everything is in {}", format_plural(progress_.step, "step"),
+              progress_.best ? fmt::format(", best {} {}", components_.task->best_by().metric,
+                                           format_number(*progress_.best))
+                             : std::string(),
               folder_.path.string());
   } else if (!job_.checkpoint.enabled) {
-    log::info("stopped at step {}; nothing was saved, as checkpoint.enabled = false asks",
+    log::info("stopped at step {}; nothing was saved because checkpoint.enabled = false",
               progress_.step);
   } else {
-    log::info("stopped at step {}, state saved; go on with --resume auto --output {}",
-              progress_.step, folder_.path.string());
+    log::info(
+        "stopped at step {}, state saved; resume with: trainer train {} --resume auto "
+        "--output {}",
+        progress_.step, folder_.recipe().string(), folder_.path.string());
   }
 }
 

@@ -8,25 +8,25 @@
 #include "framework/checkpoint/store.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/group.h"
+#include "framework/train/components.h"
+#include "framework/train/control_all_reduce.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/profiler.h"
 #include "framework/train/observe/recorder.h"
-#include "framework/train/parts.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/save_times.h"
 #include "framework/train/state.h"
 #include "framework/train/tasks/sample_text.h"
 #include "framework/train/training_step.h"
-#include "framework/train/votes.h"
 
 namespace brim::train {
 
 class Trainer {
  public:
-  /// Goes on from `state`, which `parts` are in. The folder exists (create_run_folder); its records
-  /// are cut back to the state's step.
-  Trainer(const JobConfig& job, Parts parts, const TrainState& state, const RunFolder& folder,
-          device::Memory& memory);
+  /// Resumes from `state`, which `components` are in. The folder exists (create_run_folder); its
+  /// records are cut back to the state's step.
+  Trainer(const JobConfig& job, TrainingComponents components, const TrainState& state,
+          const RunFolder& folder, device::Memory& memory);
 
   /// As TrainingStep's, before run().
   void leave_room_for_checkpoint() { step_.leave_room_for_checkpoint(); }
@@ -44,7 +44,7 @@ class Trainer {
 
  private:
   void take_arrived_values(bool wait);
-  void exchange_wishes();
+  void exchange_requests();
   bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
@@ -55,12 +55,12 @@ class Trainer {
   void report_end(bool complete);
 
   const JobConfig& job_;
-  Parts parts_;
+  TrainingComponents components_;
   distributed::Group& group_;
   RunFolder folder_;
   TrainState progress_;
-  Votes votes_;
-  Wishes wishes_;                 // what any rank asked for
+  ControlAllReduce control_;
+  ControlRequests requests_;      // what any rank asked for
   telemetry::RankWork own_work_;  // of the last step
   device::Memory& memory_;
   TrainingStep step_;

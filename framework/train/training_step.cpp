@@ -21,35 +21,37 @@ constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held be
 
 }  // namespace
 
-TrainingStep::TrainingStep(const JobConfig& job, Parts& parts, int64_t finished_steps,
-                           const distributed::BucketLayout& buckets, device::Memory& memory)
+TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
+                           int64_t finished_steps, const distributed::BucketLayout& buckets,
+                           device::Memory& memory)
     : job_(job),
-      parts_(parts),
-      group_(*parts.group),
+      components_(components),
+      group_(*components.group),
       finished_steps_(finished_steps),
       memory_(memory),
-      data_parallel_(parts.group, *parts.model, job.distributed.gradients, buckets),
-      host_syncs_(parts.device),
-      histograms_(*parts.model, job.telemetry.histograms_every_steps),
-      all_inputs_(job, parts),
+      data_parallel_(components.group, *components.model, job.distributed.gradients, buckets),
+      host_syncs_(components.device),
+      histograms_(*components.model, job.telemetry.histograms_every_steps),
+      all_inputs_(job, components),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
-      step_start_(parts),
+      step_start_(components),
       shortage_(kElsewhere) {
-  for (const auto& parameter : parts.model->parameters()) {
+  for (const auto& parameter : components.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
-  const bool records = job.train.cuda_graph && no_cuda_graph(job, parts).empty();
+  const bool records = job.train.cuda_graph && no_cuda_graph(job, components).empty();
   passes_.emplace(
-      records ? device::cuda().backend->make_graph_recorder(std::max<int>(0, parts.device.index()))
-              : nullptr,
-      parameters_, at::device(parts.device).dtype(parts.precision.parameters()),
+      records
+          ? device::cuda().backend->make_graph_recorder(std::max<int>(0, components.device.index()))
+          : nullptr,
+      parameters_, at::device(components.device).dtype(components.precision.parameters()),
       [this](const auto& batch, const at::Tensor& share) { return forward(batch, share); });
-  parts.model->train();
+  components.model->train();
 }
 
 std::optional<TakenStep> TrainingStep::take() {
   if (micro_batch_.grow(finished_steps_)) {
-    log::info("trying micro-batches of {} again", micro_batch_.size());
+    log::info("trying micro-batch {} again", micro_batch_.size());
     if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
     inputs_.reset();
     passes_->reset();
@@ -60,7 +62,7 @@ std::optional<TakenStep> TrainingStep::take() {
       return step;
     }
     undo();
-    if (group_.any(stop_requested(), "the vote on a stop")) return std::nullopt;
+    if (group_.any(stop_requested(), "the stop request")) return std::nullopt;
     make_room();
   }
 }
@@ -79,7 +81,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
   if (leaves_checkpoint_room_) {
     checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
   }
-  const ModuleMemory watch(*parts_.model, parts_.device);
+  const ModuleMemory watch(*components_.model, components_.device);
   try {
     auto gradients = accumulate();
     modules_ = watch.largest(kLargestModules);
@@ -96,10 +98,11 @@ std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
   try {
     return knows_modules_ ? accumulate() : watch_modules();
   } catch (const c10::OutOfMemoryError& error) {
-    if (parts_.norms_wait) throw;  // there is no way on for the ranks that wait for this one
+    // training cannot continue for the ranks that wait for this one
+    if (components_.has_sync_batch_norm) throw;
     shortage_ = error.what_without_backtrace();
   } catch (const Error& error) {
-    if (error.status() != Exit::kStopped || parts_.norms_wait) throw;
+    if (error.status() != Exit::kStopped || components_.has_sync_batch_norm) throw;
   }
   data_parallel_.give_up();  // here the pass has let go of its memory
   return std::nullopt;
@@ -119,15 +122,15 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     data_parallel_.before_forward(sums);
 
     timeline_.enter(Phase::kForward);
-    parts_.optimizer->begin_forward();
+    components_.optimizer->begin_forward();
     const double share =
         batch->weight < batch->step_weight
             ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
             : 1.0;
     const StepGraph::Pass pass =
         passes_->forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
-    parts_.optimizer->finish_step();
-    timeline_.move(Phase::kForward, Phase::kCommunication, parts_.optimizer->waited_s());
+    components_.optimizer->finish_step();
+    timeline_.move(Phase::kForward, Phase::kCommunication, components_.optimizer->waited_s());
 
     timeline_.enter(Phase::kBackward);
     if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_->backward(pass); })) {
@@ -145,35 +148,36 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
 StepGraph::Pass TrainingStep::forward(const data::DeviceBatch& batch, const at::Tensor& share) {
   at::Tensor loss;
   {
-    const amp::Autocast autocast(parts_.device.type(), parts_.precision);
-    loss = parts_.task->loss(*parts_.model, batch);
+    const amp::Autocast autocast(components_.device.type(), components_.precision);
+    loss = components_.task->loss(*components_.model, batch);
   }
   if (share.defined()) loss = loss * share;
-  return {loss.detach(), parts_.scaler->scale(loss)};
+  return {loss.detach(), components_.scaler->scale(loss)};
 }
 
 double TrainingStep::update(const Gradients& step) {
-  const double learning_rate = parts_.schedule->learning_rate(finished_steps_);
+  const double learning_rate = components_.schedule->learning_rate(finished_steps_);
   timeline_.enter(Phase::kOptimizer);
   const std::vector<at::Tensor> gradients = defined_gradients();
   if (recorder_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
-    histograms_.count(finished_steps_ + 1, parts_.scaler->scale_of_loss());
+    histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
   }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {
-    parts_.scaler->unscale(gradients);
+    components_.scaler->unscale(gradients);
     gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm);
   } else {
-    parts_.scaler->check(gradients);
+    components_.scaler->check(gradients);
   }
-  parts_.optimizer->step(learning_rate, {parts_.scaler->grad_scale(), parts_.scaler->found_inf()});
-  if (parts_.ema) {
-    parts_.optimizer->finish_step();
-    parts_.ema->update(parts_.scaler->found_inf());
+  components_.optimizer->step(learning_rate,
+                              {components_.scaler->grad_scale(), components_.scaler->found_inf()});
+  if (components_.ema) {
+    components_.optimizer->finish_step();
+    components_.ema->update(components_.scaler->found_inf());
   }
   push_values(step.loss, gradient_norm);
-  parts_.scaler->update();
-  parts_.optimizer->zero_grad();
+  components_.scaler->update();
+  components_.optimizer->zero_grad();
   timeline_.enter(Phase::kOther);
   return learning_rate;
 }
@@ -181,11 +185,11 @@ double TrainingStep::update(const Gradients& step) {
 TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate) {
   finished_steps_ += 1;
   TakenStep step = {.record = {.step = finished_steps_,
-                               .epoch = (finished_steps_ - 1) / parts_.steps_per_epoch,
+                               .epoch = (finished_steps_ - 1) / components_.steps_per_epoch,
                                .samples = gradients.samples,
                                .learning_rate = learning_rate,
                                .phase_s = timeline_.take(),
-                               .hidden = inputs_->take_hidden(),
+                               .overlapped = inputs_->take_overlapped(),
                                .host_syncs = host_syncs_.take(),
                                .memory = memory_.stats()},
                     .own_work = {.samples = gradients.own_samples}};
@@ -198,7 +202,7 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
 }
 
 MemoryAccount TrainingStep::account() const {
-  MemoryAccount result = memory_account(job_, parts_, memory_);
+  MemoryAccount result = memory_account(job_, components_, memory_);
   result.modules = modules_;
   return result;
 }
@@ -212,7 +216,7 @@ int64_t TrainingStep::rank_share() const {
 void TrainingStep::undo() {
   timeline_.enter(Phase::kOther);
   step_start_.restore();
-  parts_.optimizer->zero_grad();
+  components_.optimizer->zero_grad();
   passes_->reset();
   checkpoint_room_.reset();
   data_parallel_.reset();
@@ -225,23 +229,26 @@ void TrainingStep::make_room() {
   memory_.release_cached();
   if (!micro_batch_.halve(finished_steps_, size)) {
     throw Error(Exit::kResource,
-                "out of memory at step {}, with micro-batches of {}: {}. Name blocks in "
+                "out of memory at step {} with micro-batch {}: {}. Name blocks in "
                 "train.recompute, choose a smaller model or smaller samples, or give the job more "
                 "memory (device.memory_gib)",
                 finished_steps_ + 1, size, account().text());
   }
-  log::warning("step {} with {} samples a pass: {}. It is taken again from its start with {}; {}",
-               finished_steps_ + 1, size, std::exchange(shortage_, kElsewhere), micro_batch_.size(),
-               has_statistics(*parts_.model)
-                   ? "batch norms now see fewer samples at a time, which changes what is learned"
-                   : "what is learned stays the same");
+  log::warning(
+      "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "
+      "({})",
+      size, finished_steps_ + 1, micro_batch_.size(),
+      has_statistics(*components_.model)
+          ? "where batch norms see fewer samples, which changes the result"
+          : "which gives the same result",
+      std::exchange(shortage_, kElsewhere));
   if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
 }
 
 void TrainingStep::start_inputs() {
-  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_alone() &&
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_single_rank() &&
       !balancer_) {
-    balancer_.emplace(parts_.group, job_.data.prefetch + 4);
+    balancer_.emplace(components_.group, job_.data.prefetch + 4);
   }
   inputs_ = all_inputs_.training(finished_steps_, micro_batch_.size(),
                                  balancer_ ? balancer_->shares() : nullptr, timeline_);
@@ -262,9 +269,10 @@ void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradien
   std::array<at::Tensor, kStepValueCount> values;
   values[kLoss] = as_float(loss);
   values[kGradientNorm] = gradient_norm.defined() ? as_float(gradient_norm) : zero;
-  values[kFoundInf] = parts_.scaler->found_inf().value_or(zero);
-  values[kScale] =
-      parts_.scaler->enabled() ? parts_.scaler->state().at("grad_scaler.scale") : zero + 1;
+  values[kFoundInf] = components_.scaler->found_inf().value_or(zero);
+  values[kScale] = components_.scaler->enabled()
+                       ? components_.scaler->state().at("grad_scaler.scale")
+                       : zero + 1;
   const at::Tensor all = at::stack(values);
   // Every rank has its part of the loss; the rest they have in common.
   distributed::Pending sum = group_.start_all_reduce(
@@ -274,12 +282,12 @@ void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradien
 
 at::Tensor TrainingStep::evaluation_sums() {
   passes_->release();  // an evaluation may need that memory
-  return train::evaluation_sums(parts_, all_inputs_, micro_batch_.size());
+  return train::evaluation_sums(components_, all_inputs_, micro_batch_.size());
 }
 
 std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {
   passes_->release();
-  return train::try_evaluation_sums(parts_, all_inputs_, micro_batch_.size());
+  return train::try_evaluation_sums(components_, all_inputs_, micro_batch_.size());
 }
 
 int64_t TrainingStep::skipped_samples() const {

@@ -14,8 +14,9 @@
 #include "framework/data/prefetcher.h"
 #include "framework/device/memory.h"
 #include "framework/distributed/data_parallel.h"
-#include "framework/telemetry/rank_figures.h"
+#include "framework/telemetry/rank_metrics.h"
 #include "framework/train/balancer.h"
+#include "framework/train/components.h"
 #include "framework/train/device_values.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
@@ -25,7 +26,6 @@
 #include "framework/train/observe/memory_account.h"
 #include "framework/train/observe/module_memory.h"
 #include "framework/train/observe/recorder.h"
-#include "framework/train/parts.h"
 #include "framework/train/step_graph.h"
 #include "framework/train/step_start.h"
 
@@ -39,9 +39,9 @@ struct TakenStep {
 
 class TrainingStep {
  public:
-  /// The next step is the one after `finished_steps`, which `parts` are in the state of; sums of
-  /// gradients begin with `buckets`, where there are some. Job and parts outlive it.
-  TrainingStep(const JobConfig& job, Parts& parts, int64_t finished_steps,
+  /// The next step is the one after `finished_steps`, which `components` are in the state of; sums
+  /// of gradients begin with `buckets`, where there are some. Job and components outlive it.
+  TrainingStep(const JobConfig& job, TrainingComponents& components, int64_t finished_steps,
                const distributed::BucketLayout& buckets, device::Memory& memory);
 
   /// From now on what only the step can see goes there: where the first one's memory went, since
@@ -97,11 +97,11 @@ class TrainingStep {
 
   void start_inputs();
   std::vector<at::Tensor> defined_gradients() const;
-  /// Sends the step's figures on their way to the host, without waiting for the device.
+  /// Sends the step's metrics on their way to the host, without waiting for the device.
   void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
 
   const JobConfig& job_;
-  Parts& parts_;
+  TrainingComponents& components_;
   distributed::Group& group_;
   int64_t finished_steps_;
   device::Memory& memory_;

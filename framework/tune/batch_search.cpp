@@ -24,7 +24,7 @@ class Search {
       : options_(options), run_probe_(run_probe) {}
 
   SearchResult run() {
-    for (int64_t i = 0; i < options_.most_probes; ++i) {
+    for (int64_t i = 0; i < options_.max_probes; ++i) {
       const std::optional<int64_t> size = next();
       if (!size) break;
       take(*size);

@@ -30,7 +30,7 @@ struct SearchOptions {
   double margin = 0.04;  // of the cap, left free: some of it lies in pieces that nothing fits in
   double enough = 0.94;  // of the cap: a size that fills this much is the result
   double enough_once_failed = 0.925;  // where a larger one has failed: there is little left to win
-  int64_t most_probes = 16;
+  int64_t max_probes = 16;
 };
 
 struct SearchResult {
@@ -49,8 +49,8 @@ SearchResult search_batch(const SearchOptions& options, const RunProbe& run_prob
 /// fits with the margin, or is over the largest.
 SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe);
 
-/// Goes on from a search: times the powers of two that it has left out below its size, and returns
-/// the smallest size whose samples a second are within `tolerance` of the best.
+/// Continues from a search: times the powers of two that it has left out below its size, and
+/// returns the smallest size whose samples a second are within `tolerance` of the best.
 int64_t smallest_fast_size(SearchResult& found, const SearchOptions& options,
                            const RunProbe& run_probe, double tolerance = 0.01);
 

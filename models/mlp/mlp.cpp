@@ -53,12 +53,12 @@ void MlpConfig::fields(recipe::Fields& f) {
 
 std::shared_ptr<nn::Model> MlpConfig::build(const nn::ModelShape& shape) const {
   nn::require_shape("mlp", shape, 1);
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   int64_t inputs = 0;
   if (__builtin_mul_overflow(shape.channels, shape.height, &inputs) ||
-      __builtin_mul_overflow(inputs, shape.width, &inputs) || inputs > kMost) {
+      __builtin_mul_overflow(inputs, shape.width, &inputs) || inputs > kMax) {
     throw Error(Exit::kRecipe, "model mlp takes at most {} values per image; the data has {}x{}x{}",
-                kMost, shape.channels, shape.height, shape.width);
+                kMax, shape.channels, shape.height, shape.width);
   }
   return std::make_shared<Mlp>(*this, inputs, shape.classes);
 }

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   config.growth_factor = std::stod(argv[1]);
   config.backoff_factor = std::stod(argv[2]);
   config.growth_interval = std::stoll(argv[3]);
-  config.minimum_scale = std::stod(argv[4]);
+  config.min_scale = std::stod(argv[4]);
   const bool unscales = std::string(argv[5]) == "unscale";
 
   for (std::string pattern; std::getline(std::cin, pattern);) {

@@ -56,7 +56,7 @@ TEST(GradScaler, CountsAnewAfterItGrew) {
 }
 
 TEST(GradScaler, DoesNotGrowPastFloat32) {
-  GradScaler scaler(at::kCPU, {.initial_scale = 0x1p127, .growth_interval = 1}, true);
+  GradScaler scaler(at::kCPU, {.init_scale = 0x1p127, .growth_interval = 1}, true);
   good_step(scaler);
   EXPECT_EQ(scaler.read_scale(), 0x1p127);
 }
@@ -86,7 +86,7 @@ TEST(GradScaler, BackingOffResetsTheCountOfGoodSteps) {
 }
 
 TEST(GradScaler, NeverFallsUnderTheMinimum) {
-  GradScaler scaler(at::kCPU, {.initial_scale = 10.0, .minimum_scale = 4.0}, true);
+  GradScaler scaler(at::kCPU, {.init_scale = 10.0, .min_scale = 4.0}, true);
   bad_step(scaler);
   EXPECT_EQ(scaler.read_scale(), 5.0);
   bad_step(scaler);
@@ -96,8 +96,7 @@ TEST(GradScaler, NeverFallsUnderTheMinimum) {
 }
 
 TEST(GradScaler, GrowsAgainFromTheMinimum) {
-  GradScaler scaler(at::kCPU, {.initial_scale = 4.0, .growth_interval = 1, .minimum_scale = 4.0},
-                    true);
+  GradScaler scaler(at::kCPU, {.init_scale = 4.0, .growth_interval = 1, .min_scale = 4.0}, true);
   bad_step(scaler);
   good_step(scaler);
   EXPECT_EQ(scaler.read_scale(), 8.0);
@@ -105,7 +104,7 @@ TEST(GradScaler, GrowsAgainFromTheMinimum) {
 
 TEST(GradScaler, RefusesAnInitialScaleUnderTheMinimum) {
   try {
-    GradScaler(at::kCPU, {.initial_scale = 1.0, .minimum_scale = 2.0}, true);
+    GradScaler(at::kCPU, {.init_scale = 1.0, .min_scale = 2.0}, true);
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Exit::kRecipe);
@@ -113,7 +112,7 @@ TEST(GradScaler, RefusesAnInitialScaleUnderTheMinimum) {
 }
 
 TEST(GradScaler, UnscaleDividesTheGradientsAndLeavesNothingToTheOptimizer) {
-  GradScaler scaler(at::kCPU, {.initial_scale = 8.0}, true);
+  GradScaler scaler(at::kCPU, {.init_scale = 8.0}, true);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     auto gradient = at::full({5}, 16.0, at::TensorOptions().dtype(dtype));
     scaler.unscale({gradient});
@@ -125,7 +124,7 @@ TEST(GradScaler, UnscaleDividesTheGradientsAndLeavesNothingToTheOptimizer) {
 }
 
 TEST(GradScaler, CheckLeavesTheDivisionToTheOptimizer) {
-  GradScaler scaler(at::kCPU, {.initial_scale = 8.0}, true);
+  GradScaler scaler(at::kCPU, {.init_scale = 8.0}, true);
   auto gradient = at::full({5}, 16.0);
   scaler.check({gradient});
   EXPECT_TRUE(gradient.eq(16.0).all().item<bool>());

@@ -69,7 +69,7 @@ TEST(Timeline, AnObserverIsToldOfEachPhaseThatBeginsOnce) {
   Timeline timeline;
   timeline.enter(Phase::kCopy);
   timeline.observe(listener);
-  timeline.enter(Phase::kCopy);  // goes on
+  timeline.enter(Phase::kCopy);  // continues
   timeline.enter(Phase::kForward);
   timeline.move(Phase::kForward, Phase::kCommunication, 0);
   timeline.take();

@@ -1,4 +1,4 @@
-// Figures as people read them, at the edges of each unit.
+// Numbers as people read them, at the edges of each unit.
 #include "framework/base/units.h"
 
 #include <gmock/gmock.h>
@@ -41,6 +41,27 @@ TEST(Units, Counts) {
   EXPECT_EQ(format_count(1234567), "1,234,567");
   EXPECT_EQ(format_count(-1234), "-1,234");
   EXPECT_EQ(format_count(std::numeric_limits<int64_t>::min()), "-9,223,372,036,854,775,808");
+}
+
+TEST(Units, Plurals) {
+  EXPECT_EQ(format_plural(0, "step"), "0 steps");
+  EXPECT_EQ(format_plural(1, "step"), "1 step");
+  EXPECT_EQ(format_plural(1234, "step"), "1,234 steps");
+  EXPECT_EQ(format_plural(1, "batch", "batches"), "1 batch");
+  EXPECT_EQ(format_plural(2, "batch", "batches"), "2 batches");
+}
+
+TEST(Units, NumbersHaveFourDigitsAndNoExponent) {
+  EXPECT_EQ(format_number(0.0), "0");
+  EXPECT_EQ(format_number(1.0), "1");
+  EXPECT_EQ(format_number(98.6111), "98.61");
+  EXPECT_EQ(format_number(-0.0123456), "-0.01235");
+  EXPECT_EQ(format_number(3e-5), "0.00003");
+  EXPECT_EQ(format_number(9999.4), "9999");
+  EXPECT_EQ(format_number(9999.6), "10,000");
+  EXPECT_EQ(format_number(101220.4), "101,220");
+  EXPECT_EQ(format_number(-std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(format_number(std::numeric_limits<double>::infinity()), "inf");
 }
 
 TEST(Units, ClocksGoForward) {

@@ -90,8 +90,8 @@ TEST(Safetensors, RefusesToWriteWhatNoFileHolds) {
   const TestFolder folder;
   const std::string values = "12345678";
   const auto bytes = std::as_bytes(std::span(values));
-  const auto status_of = [&](std::vector<TensorBytes> tensors) {
-    return error_of([&] { write_safetensors(folder / "f", std::move(tensors)); }).first;
+  const auto status_of = [&](const std::vector<TensorBytes>& tensors) {
+    return error_of([&] { write_safetensors(folder / "f", tensors); }).first;
   };
   EXPECT_EQ(status_of({{"a", DType::kF32, {3}, bytes}}), Exit::kBug);
   EXPECT_EQ(status_of({{"a", DType::kF32, {-2}, bytes}}), Exit::kBug);

@@ -1,10 +1,12 @@
 // A run's checkpoints as the trainer sees them: saved behind the step, loaded whole or refused.
 #include "framework/checkpoint/store.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <sys/resource.h>
 
 #include <csignal>
+#include <fstream>
 #include <limits>
 
 #include "tests/checkpoint/support.h"
@@ -53,6 +55,50 @@ TEST(Store, CopiesBeforeItReturns) {
   live.tensors.at("model").at("weight").fill_(-5);
   store.wait();
   EXPECT_EQ(weight_of(store.load(*store.latest())), 7);
+}
+
+TEST(Store, StreamsAFileRowByRow) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  const at::Tensor rows = at::arange(12, at::kFloat).reshape({4, 3});
+  for (const int64_t step : {1, 2}) {
+    const auto file = store.stream("optimizer", {{"momentum", rows}, {"step", at::full({}, 7.0)}});
+    file->write("momentum", 24, bytes_of(rows.slice(0, 2)));
+    file->write("momentum", 0, bytes_of(rows.slice(0, 0, 2)));
+    file->write("step", 0, bytes_of(at::full({}, 7.0)));
+    Snapshot snapshot = snapshot_of(step);
+    snapshot.tensors.erase("optimizer");
+    snapshot.streamed["optimizer"] = file;
+    store.save(std::move(snapshot), false);
+  }
+  store.wait();
+  const Snapshot loaded = store.load(*store.latest());
+  EXPECT_TRUE(loaded.tensors.at("optimizer").at("momentum").equal(rows));
+  EXPECT_EQ(loaded.tensors.at("optimizer").at("step").item<float>(), 7);
+  EXPECT_FALSE(fs::exists(spool_path(run.path(), "optimizer.safetensors")));
+}
+
+TEST(Store, RefusesAStreamedFileWithHoles) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  Snapshot snapshot = snapshot_of(1);
+  snapshot.streamed["more"] = store.stream("more", {{"a", at::full({2}, 1.0)}});
+  snapshot.streamed["more"]->write("a", 0, bytes_of(at::full({1}, 1.0)));
+  store.save(std::move(snapshot), false);
+  const auto [status, message] = error_of([&] { store.wait(); });
+  EXPECT_EQ(status, Exit::kBug);
+  EXPECT_THAT(message, HasSubstr("4 bytes of values are missing"));
+  EXPECT_EQ(store.latest(), std::nullopt);
+}
+
+TEST(Store, RemovesWhatAKilledWriterHasStreamed) {
+  const TestFolder run;
+  std::ofstream(spool_path(run.path(), "optimizer.safetensors.tmp.12345")) << "half";
+  std::ofstream(spool_path(run.path(), "optimizer.safetensors")) << "whole";
+  const Store store(run.path(), 1);
+  for (const auto& entry : fs::directory_iterator(run.path())) {
+    EXPECT_EQ(entry.path().filename(), "lock");
+  }
 }
 
 TEST(Store, FinishesWritingBeforeItGoes) {

@@ -36,7 +36,7 @@ RECIPES = {
     "micro over global": (VALID.encode() + b"[batch]\nglobal = 4\nmicro = 8\n", "micro"),
     "measured shares in a deterministic run": (
         VALID.encode() + b'[run]\ndeterministic = true\n[distributed]\nbalance = "throughput"\n', "throughput"),
-    "a scale beyond float32": (VALID.encode() + b'[precision]\nmode = "fp16"\nscaler.initial_scale = 1e39\n', "1e+38"),
+    "a scale beyond float32": (VALID.encode() + b'[precision]\nmode = "fp16"\nscaler.init_scale = 1e39\n', "1e+38"),
     "a norm beyond float32": (VALID.replace("steps = 2", "steps = 2\nclip_norm = 1e39").encode(), "1e+38"),
     "a decay beyond float32": (VALID.replace('"sgd"', '"lamb"\nweight_decay = 1e39').encode(), "1e+38"),
     "a name with NUL": (VALID.encode() + b'[run]\nname = "\\u0000x"\n', "control characters"),
@@ -101,7 +101,7 @@ def test_extends_loop(tmp_path):
 
 
 @pytest.mark.parametrize("args, words", [
-    ([], "--recipe"),
+    (["train"], "no recipe given"),
     (["--recipe", "nowhere.toml"], "nowhere.toml"),
     (["--recipe", SOURCE], ""),
     (["--recipe", DIGITS, "--set"], "set"),
@@ -372,5 +372,5 @@ def test_exhausted_memory_is_said_in_words(tmp_path):
                          capture_output=True, timeout=600,
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
     assert run.returncode == 5, run.stderr
-    assert "error[resource]: out of memory at step 1, with micro-batches of 1: parameters" in run.stderr
+    assert "error[resource]: out of memory at step 1 with micro-batch 1: parameters" in run.stderr
     assert "device.memory_gib" in run.stderr

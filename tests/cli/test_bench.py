@@ -48,10 +48,10 @@ def test_the_file_holds_what_was_measured(bench):
             assert run["samples_per_s"] == pytest.approx(run["samples_per_step"] / mean, rel=1e-6)
             assert run["peak_bytes"] > 0 and run["resident_peak_bytes"] > 2**20
             assert run["first_step_s"] > 0 and "others_cores" in run["conditions"]
-        figures = sorted(run["samples_per_s"] for run in variant["runs"])
+        metrics = sorted(run["samples_per_s"] for run in variant["runs"])
         summary = variant["summary"]
-        assert summary["samples_per_s"] == pytest.approx(sum(figures) / 2)
-        assert [summary["interval"]["low"], summary["interval"]["high"]] == pytest.approx(figures)
+        assert summary["samples_per_s"] == pytest.approx(sum(metrics) / 2)
+        assert [summary["interval"]["low"], summary["interval"]["high"]] == pytest.approx(metrics)
         assert summary["interval"]["confidence"] == 0.5  # of two runs
         assert 0 < summary["step_p50_s"] <= summary["step_p95_s"]
     environment_ = file["environment"]
@@ -168,8 +168,8 @@ def test_results_are_compared(bench, tmp_path):
     _, _, file = bench
 
     def write(name, factor, runs=6):
-        figures = [factor * (1000 + i) for i in range(runs)]
-        one = {**file["variants"][0], "runs": [{"samples_per_s": figure} for figure in figures]}
+        metrics = [factor * (1000 + i) for i in range(runs)]
+        one = {**file["variants"][0], "runs": [{"samples_per_s": metric} for metric in metrics]}
         machine = {**file["environment"], "machine": {"cpu": name}}
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps({**file, "variants": [one], "environment": machine}))

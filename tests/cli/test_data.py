@@ -1,7 +1,9 @@
 """trainer data: folders become shards that the webdataset package reads and the trainer learns from."""
+import http.server
 import io
 import json
 import signal
+import threading
 import time
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import webdataset
 from PIL import Image
 
-from trainer import assert_same_tensors, evaluations, latest_checkpoint, metrics, start, trainer
+from trainer import assert_same_tensors, evaluations, latest_checkpoint, metrics, sets, start, trainer
 
 
 def image_folder(root, classes=3, images=8, size=(40, 30)):
@@ -21,6 +23,10 @@ def image_folder(root, classes=3, images=8, size=(40, 30)):
             pixels = random.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{i}.{'png' if i % 4 == 3 else 'jpg'}")
     return root
+
+
+def cache(folder):
+    return sets(data__shard_cache=str(folder / "cache"))
 
 
 def packed_by(*args):
@@ -70,6 +76,92 @@ def test_top5_needs_more_than_five_classes(tmp_path, classes):
     assert ("eval_top5" in evaluations(tmp_path / "run")[-1]) == (classes == 6)
     said = trainer("eval", tmp_path / "run")
     assert ("  top5 " in said.stdout) == (classes == 6), said.stdout
+
+
+RECIPE = ('[model]\nname = "mlp"\n[data]\nkind = "{kind}"\nimage_size = 16\nresize = 16\n[data.train]\n'
+          'path = "{path}"\n[batch]\nglobal = 4\n[optimizer]\nname = "sgd"\n[train]\nsteps = 1\n')
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_dry_run_names_an_empty_image(tmp_path, packed):
+    folder = image_folder(tmp_path / "images", size=(16, 16))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(kind="image_folder", path=folder))
+    (folder / "class 1" / "0.jpg").write_bytes(b"")
+    name = f"{folder}/class 1/0.jpg"
+    if packed:
+        with webdataset.TarWriter(str(tmp_path / "s.tar")) as shard:
+            shard.write({"__key__": "a", "jpg": b"x", "cls": b"0"})
+            shard.write({"__key__": "b", "jpg": b"", "cls": b"1"})
+        recipe.write_text(RECIPE.format(kind="webdataset", path=tmp_path / "s.tar"))
+        name = f"{tmp_path}/s.tar: b.jpg"
+    done = trainer("--recipe", recipe, "--dry-run")
+    assert done.returncode == 3, done.stderr
+    assert f"error[data]: {name}: expected an image, found an empty file. " in done.stderr
+    done = trainer("--recipe", recipe, "--dry-run", "--set", "data.on_error=skip")
+    assert done.returncode == 0 and f"warning: {name}: expected an image, found an empty" in done.stderr
+
+
+@pytest.fixture
+def served(tmp_path):
+    """tmp_path at an address, the requests for each file of it, and bodies that end only there."""
+    requests, endless = [], set()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=tmp_path)
+
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            requests.append(self.path.rpartition("/")[2])
+            if requests[-1] not in endless:
+                return super().do_GET()
+            self.send_response(200)
+            self.end_headers()
+            try:
+                for _ in range(4096):
+                    self.wfile.write(bytes(1 << 20))
+            except OSError:
+                pass
+            return None
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", requests, endless
+    server.shutdown()
+    server.server_close()
+
+
+def test_predictions_name_the_classes_of_shards_on_the_web(tmp_path, served):
+    address, _, _ = served
+    folder = image_folder(tmp_path / "images", size=(16, 16))
+    packed_by("--from", folder, "--to", tmp_path / "shards", "--samples", 10)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(kind="webdataset", path=address + "/shards/shard-{000000..000002}.tar"))
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run", *cache(tmp_path))
+    assert done.returncode == 0, done.stderr
+    done = trainer("predict", tmp_path / "run", folder / "class 1" / "0.jpg", "--json")
+    assert done.returncode == 0, done.stderr
+    names = {guess["name"] for guess in json.loads(done.stdout)["classes"]}
+    assert names == {"class 0", "class 1", "class 2"}
+
+
+def test_a_shard_without_end_is_fetched_once(tmp_path, served):
+    """Its samples are skipped one after the other; each would fetch it again."""
+    address, requests, endless = served
+    folder = image_folder(tmp_path / "images", size=(16, 16))
+    packed_by("--from", folder, "--to", tmp_path / "shards", "--samples", 12)
+    endless.add("shard-000001.tar")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(kind="webdataset", path=address + "/shards/shard-{000000..000001}.tar"))
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run", *cache(tmp_path),
+                   *sets(data__shard_cache_gib=1, data__on_error="skip", train__steps=12))
+    assert done.returncode == 0, done.stderr
+    assert "shard-000001.tar: expected at most 1.0 GiB, found more, of undeclared length" in done.stderr
+    assert requests.count("shard-000001.tar") == 1
+    assert not list((tmp_path / "cache").glob("*shard-000001.tar*.part"))
 
 
 def test_resized_images_are_close_to_pillows(tmp_path):
@@ -143,8 +235,8 @@ def test_shards_are_inspected_too(tmp_path):
 @pytest.mark.parametrize(
     "words,message",
     [
-        ([], "expected pack, inspect, bench or tokenize"),
-        (["pak"], "expected pack, inspect, bench or tokenize, found 'pak'"),
+        ([], "expected inspect, pack, tokenize or bench, found ''"),
+        (["pak"], "expected inspect, pack, tokenize or bench, found 'pak'"),
         (["pack"], "--from is missing"),
         (["pack", "--from", "x"], "--to is missing"),
         (["pack", "--from", "x", "--to", "y", "--samples", "0"], "--samples: expected a number from 1"),
@@ -156,7 +248,7 @@ def test_shards_are_inspected_too(tmp_path):
 def test_bad_usage(tmp_path, words, message):
     done = trainer("data", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("error[recipe]: ") and message in done.stderr
+    assert done.stderr.startswith("error[usage]: ") and message in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -21,7 +21,7 @@ def devices(*args, **env):
 
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
-    monkeypatch.setenv("BRIM_CLAIM_FOLDER", str(tmp_path / "claims"))
+    monkeypatch.setenv("BRIM_GPU_LOCK_FOLDER", str(tmp_path / "claims"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return Gpus(tmp_path, 2)
 
@@ -82,7 +82,7 @@ def test_watch_sees_a_gpu_vanish_and_ends_on_request(gpus):
 def test_an_interval_that_makes_no_sense(every):
     refused = devices("--watch", "--every", every)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("error[recipe]: ")
+    assert refused.stderr.startswith("error[usage]: ")
 
 
 @pytest.mark.parametrize("args, more, visible", [
@@ -145,7 +145,7 @@ def taking(gpus, folder):
     """What a run says that chooses a GPU whose lock files are there."""
     shown = subprocess.run([TRAINER, "devices", "--devices", "auto"], text=True, capture_output=True,
                            stdin=subprocess.DEVNULL, timeout=60,
-                           env={**environment(), **gpus.environment(BRIM_CLAIM_FOLDER=str(folder))})
+                           env={**environment(), **gpus.environment(BRIM_GPU_LOCK_FOLDER=str(folder))})
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
 

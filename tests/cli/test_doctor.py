@@ -49,7 +49,7 @@ def test_a_lost_gpu_fails(gpus):
 
 
 def test_warnings_say_what_to_do(gpus):
-    gpus.set(g0_persistence=0, g1_pcie_width=4, g1_most_pcie_width=16)
+    gpus.set(g0_persistence=0, g1_pcie_width=4, g1_max_pcie_width=16)
     found = checks(doctor("--json", **gpus.environment(CUDA_VISIBLE_DEVICES="1,5")))
     for name, words in {"persistence mode": "nvidia-smi -pm 1", "pcie": "reseat",
                         "visible devices": "correct the list"}.items():

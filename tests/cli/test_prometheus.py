@@ -1,4 +1,4 @@
-"""telemetry.prometheus on a real run: figures while it trains, nothing left after it."""
+"""telemetry.prometheus on a real run: metrics while it trains, nothing left after it."""
 import re
 import socket
 import time
@@ -16,7 +16,7 @@ def fetch(port):
                 for sample in family.samples}
 
 
-def test_a_run_shows_its_figures_while_it_trains(tmp_path):
+def test_a_run_shows_its_metrics_while_it_trains(tmp_path):
     run = start("--recipe", DIGITS, "--output", tmp_path / "run",
                 *sets(train__steps=10**6, eval__every_epochs=0, telemetry__prometheus=":0",
                       telemetry__every_steps=1, telemetry__tensorboard=False))
@@ -25,17 +25,17 @@ def test_a_run_shows_its_figures_while_it_trains(tmp_path):
         while port is None:
             line = run.stderr.readline()
             assert line, "it ended without a word of Prometheus"
-            found = re.search(r"figures for Prometheus: http://127\.0\.0\.1:(\d+)/metrics", line)
+            found = re.search(r"metrics for Prometheus: http://127\.0\.0\.1:(\d+)/metrics", line)
             port = found and int(found[1])
         end = time.monotonic() + LIMIT_S
-        while (figures := fetch(port)).get("brim_step", (0, {}))[0] < 3:
+        while (metrics := fetch(port)).get("brim_step", (0, {}))[0] < 3:
             assert time.monotonic() < end
             time.sleep(0.02)
-        assert figures["brim_run_info"][1]["run"] == "digits"
-        assert figures["brim_run_info"][1]["device"] == "cpu"
-        assert figures["brim_loss"][0] > 0 and figures["brim_step_seconds"][0] > 0
-        assert figures["brim_phase_seconds"][1]["phase"]
-        assert fetch(port)["brim_step"][0] >= figures["brim_step"][0]
+        assert metrics["brim_run_info"][1]["run"] == "digits"
+        assert metrics["brim_run_info"][1]["device"] == "cpu"
+        assert metrics["brim_loss"][0] > 0 and metrics["brim_step_seconds"][0] > 0
+        assert metrics["brim_phase_seconds"][1]["phase"]
+        assert fetch(port)["brim_step"][0] >= metrics["brim_step"][0]
     finally:
         run.terminate()
         run.communicate(timeout=LIMIT_S)

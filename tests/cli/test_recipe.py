@@ -204,10 +204,3 @@ def test_version_names_what_it_is_made_of():
     assert version["libtorch"] == "2.11.0"
     if not os.path.exists("/proc/driver/nvidia/version"):
         assert version["cuda"].startswith("not loaded: ")
-
-
-@pytest.mark.parametrize("args", [["--help"], ["recipe", "--help"], ["version", "--help"]])
-def test_help(args):
-    result = trainer(*args)
-    assert result.returncode == 0
-    assert "usage" in result.stdout.lower()

@@ -87,6 +87,17 @@ def test_a_run_is_never_overwritten(reference):
     assert "holds a run already; pass --resume auto" in result.stderr
 
 
+def test_keys_that_differ_from_the_runs_are_named(tmp_path):
+    run = tmp_path / "run"
+    assert trainer("--recipe", DIGITS, "--output", run, *sets(train__epochs=1)).returncode == 0
+    again = trainer("--recipe", DIGITS, "--output", run, "--resume", "auto",
+                    *sets(train__epochs=2, optimizer__learning_rate=0.01))
+    assert again.returncode == 0, again.stderr
+    assert "resuming with optimizer.learning_rate = 0.01; the run had 0.05\n" in again.stderr
+    assert "resuming with train.epochs = 2; the run had 1\n" in again.stderr
+    assert again.stderr.count("resuming with ") == 2
+
+
 def test_default_folders_are_numbered(tmp_path):
     for name in ("digits", "digits-2"):
         result = trainer("--recipe", DIGITS, *sets(train__steps=1), cwd=tmp_path)

@@ -26,7 +26,7 @@ def test_a_slow_loader_is_named_at_the_end_and_kept(slow_run):
     lines = said.splitlines()
     ends = [i for i, line in enumerate(lines) if "done: 40 steps" in line]
     verdict = [line for line in lines[ends[0]:] if line.startswith("brim: verdict: ")]
-    assert any("the device waits for data" in line and "images/s, gets" in line and "change: data." in line
+    assert any("data-bound: " in line and " images/s, the device could take " in line and "change: data." in line
                for line in verdict), said
     assert len(verdict) <= 3
     record = json.loads((run / "run.json").read_text())
@@ -39,7 +39,7 @@ def test_the_doctor_says_the_same_of_the_run(slow_run):
     run, _ = slow_run
     done = trainer("doctor", run)
     assert done.returncode == 0, done.stderr
-    assert "severe   the device waits for data" in done.stdout
+    assert "severe   data-bound" in done.stdout
     report = json.loads(trainer("doctor", run, "--json").stdout)
     found = {finding["rule"]: finding for finding in report["findings"]}
     assert found["loader_bound"]["severity"] == "severe"
@@ -81,7 +81,7 @@ def test_memory_is_recorded_and_shown(slow_run, tmp_path):
     done = trainer("report", run, "--output", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
-    assert "<h3>Memory</h3>" in page and "What to change" in page and "waits for data" in page
+    assert "<h3>Memory</h3>" in page and "What to change" in page and "data-bound" in page
 
 
 def test_a_report_goes_into_the_first_run(tmp_path):

@@ -71,7 +71,7 @@ def test_bytes_and_the_dataset(tmp_path):
     subprocess.run([DATA_TOOL, "tokens", tmp_path / "out" / "train.bin", "uint16", "257", "64", "stream", rows],
                    check=True, timeout=LIMIT_S, stdout=subprocess.DEVNULL)
     found = np.fromfile(rows, dtype="<i4").reshape(-1, 65)
-    assert (found[:, :64].ravel() == ids["train"][:len(found) * 64]).all() and len(found) > 100
+    assert (found[:, :64].ravel() == ids["train"][:len(found) * 64]).all() and len(found) > 50
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt.gz", "out", "rows"]
 
 

@@ -43,17 +43,17 @@ def test_phases_of_every_line_sum_to_its_wall_time(digits):
 
 
 def test_work_on_data_beside_the_phases_is_shown(digits, tmp_path):
-    def hidden(run):
-        lines = [line["hidden_s"] for line in metrics(run) if "loss" in line]
+    def overlapped(run):
+        lines = [line["overlapped_s"] for line in metrics(run) if "loss" in line]
         assert lines and all(set(line) == {"decode", "copy"} for line in lines)
         assert all(line["copy"] == 0 for line in lines)  # the CPU copies nothing ahead
         return [line["decode"] for line in lines]
 
     run, _ = digits
-    assert sum(hidden(run)) > 0
+    assert sum(overlapped(run)) > 0
     result = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(data__workers=0, train__steps=20))
     assert result.returncode == 0, result.stderr
-    assert set(hidden(tmp_path / "run")) == {0}
+    assert set(overlapped(tmp_path / "run")) == {0}
 
 
 def test_tensorboard_reads_the_event_file(digits):
@@ -128,7 +128,7 @@ def test_workers_do_not_change_what_is_learned(tmp_path):
 
 
 def test_deterministic_runs_share_every_bit(tmp_path):
-    # Run c ends after two steps at first, and goes on.
+    # Run c ends after two steps at first, and continues.
     for run, steps, workers in (("a", 6, 0), ("b", 6, 3), ("c", 2, 1), ("c", 6, 2)):
         result = trainer("--recipe", DIGITS, "--output", tmp_path / run, "--resume", "auto",
                          *sets(run__deterministic=True, model__name="small_cnn", train__steps=steps,

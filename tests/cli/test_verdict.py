@@ -19,7 +19,7 @@ HEALTHY = {
     "step_s": 0.1,
     "shares": {"data_wait": 0.01, "copy": 0.004, "augment": 0.006, "forward": 0.32, "backward": 0.55, "communication": 0.02,
                "optimizer": 0.06, "other": 0.03},
-    "figures": {"memory": {"peak_bytes": 68e9, "cap_bytes": 80e9},
+    "metrics": {"memory": {"peak_bytes": 68e9, "cap_bytes": 80e9},
                 "device": {"busy_percent": 93, "slowed": 0, "host_syncs": 0},
                 "ranks": {"slowest": 2, "slowest_ratio": 1.01, "largest_share_ratio": 1.0},
                 "process": {"swapped_bytes": 0, "major_faults_per_s": 0.1},
@@ -36,9 +36,9 @@ def share(phase):
     return change
 
 
-def figure(section, key, scale=1.0):
+def metric(section, key, scale=1.0):
     def change(run, value):
-        run["figures"][section][key] = value * scale
+        run["metrics"][section][key] = value * scale
     return change
 
 
@@ -63,7 +63,7 @@ def short_steps(run, _):
 
 
 def full_memory(run, _):
-    run["figures"]["memory"]["peak_bytes"] = 78e9
+    run["metrics"]["memory"]["peak_bytes"] = 78e9
 
 
 def some_wait(run, _):
@@ -72,21 +72,21 @@ def some_wait(run, _):
 
 STAGE = {
     "slow loader": share("data_wait"),
-    "slow disk": all_of(some_wait, figure("machine", "io_stalled_percent")),
+    "slow disk": all_of(some_wait, metric("machine", "io_stalled_percent")),
     "exposed communication": share("communication"),
-    "straggler": figure("ranks", "slowest_ratio"),
-    "uneven shards": figure("ranks", "largest_share_ratio"),
+    "straggler": metric("ranks", "slowest_ratio"),
+    "uneven shards": metric("ranks", "largest_share_ratio"),
     "fp32 on matrix units": job("precision", "fp32"),
     "images in NCHW order": job("channels_last", False),
-    "bound by launches": all_of(short_steps, figure("device", "busy_percent")),
-    "host syncs": figure("device", "host_syncs"),
-    "swinging utilisation": lambda run, swing: run["figures"]["device"].update(busy_percent=[99, 99 - swing]),
-    "memory full, compute idle": all_of(full_memory, figure("device", "busy_percent")),
-    "memory mostly empty": figure("memory", "peak_bytes", 80e9 / 100),
-    "throttling": figure("device", "slowed", 1 / 100),
-    "swapped out": figure("process", "swapped_bytes", 1e6),
-    "read back from disk": figure("process", "major_faults_per_s"),
-    "CPU oversubscribed": figure("machine", "load", 16),
+    "bound by launches": all_of(short_steps, metric("device", "busy_percent")),
+    "host syncs": metric("device", "host_syncs"),
+    "swinging utilisation": lambda run, swing: run["metrics"]["device"].update(busy_percent=[99, 99 - swing]),
+    "memory full, compute idle": all_of(full_memory, metric("device", "busy_percent")),
+    "memory mostly empty": metric("memory", "peak_bytes", 80e9 / 100),
+    "throttling": metric("device", "slowed", 1 / 100),
+    "swapped out": metric("process", "swapped_bytes", 1e6),
+    "read back from disk": metric("process", "major_faults_per_s"),
+    "CPU oversubscribed": metric("machine", "load", 16),
 }
 
 
@@ -111,7 +111,7 @@ def write(run, folder):
     for i in range(40):
         line = {"step": 10 * (i + 1), "step_s": run["step_s"], "samples_per_s": 256 / run["step_s"],
                 "phases_s": {phase: part * run["step_s"] for phase, part in run["shares"].items()}}
-        for section, keys in run["figures"].items():
+        for section, keys in run["metrics"].items():
             line[section] = {key: value[i % 2] if isinstance(value, list) else value for key, value in keys.items()}
         lines.append(json.dumps(line) + "\n")
     (folder / "metrics.jsonl").write_text("".join(lines))

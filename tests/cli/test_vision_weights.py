@@ -222,7 +222,7 @@ def test_both_of_inceptions_heads_start_anew_for_other_classes(tmp_path):
         model__pretrained=str(file), data__height=299, data__width=299, data__eval_samples=1))
     assert done.returncode == 0, done.stderr
     for head in ("fc", "AuxLogits.fc"):
-        assert f"model.pretrained: {head} is for 7 classes there and 10 here, and starts anew" in done.stderr
+        assert f"model.pretrained: {head} has 7 classes in the file and 10 in the model; it is re-initialised" in done.stderr
 
 
 LAYERED = {"optimizer__learning_rate": 0.1, "train__steps": 1}

@@ -78,7 +78,7 @@ def test_a_run_needs_the_file_no_more_once_it_has_begun(resnet, tmp_path):
         done = trainer(*words)
         assert done.returncode == 0, done.stderr
     assert latest_checkpoint(tmp_path / "run").name == "step-00000004"
-    again = trainer("--recipe", recipe, "--output", tmp_path / "anew", *sets(model__pretrained=str(file)))
+    again = trainer("--recipe", recipe, "--output", tmp_path / "again", *sets(model__pretrained=str(file)))
     assert again.returncode == 4 and "there is no such file" in again.stderr
 
 
@@ -98,7 +98,7 @@ def test_a_last_layer_for_other_classes_starts_anew(resnet, tmp_path):
     run = trainer("--recipe", recipe, "--output", tmp_path / "run", *sets(
         model__pretrained=str(file), model__freeze=["conv1.*", "bn1.*", "layer*"]))
     assert run.returncode == 0, run.stderr
-    assert "fc is for 10 classes there and 5 here, and starts anew" in run.stderr
+    assert "fc has 10 classes in the file and 5 in the model; it is re-initialised" in run.stderr
     after = weights(tmp_path / "run")
     assert after["fc.weight"].shape == (5, 512)
     for name, tensor in model.state_dict().items():
@@ -149,7 +149,7 @@ def test_a_network_of_five_digits_learns_the_others_with_a_frozen_backbone(tmp_p
         model__pretrained=str(file), model__freeze=[name for name in backbone if "running" not in name
                                                     and "tracked" not in name], train__epochs=6))
     assert run.returncode == 0, run.stderr
-    assert "is for 5 classes there and 10 here, and starts anew" in run.stderr
+    assert "has 5 classes in the file and 10 in the model; it is re-initialised" in run.stderr
     after = weights(tmp_path / "second")
     for name in backbone:  # the running statistics of its batch norms too
         assert torch.equal(after[name], before[name]), name
@@ -166,6 +166,9 @@ def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["step"] == best["step"] and found["top1"] == pytest.approx(best["eval_top1"])
+    for name, step in (("best", best["step"]), ("latest", lines[-1]["step"])):
+        done = trainer("eval", tmp_path / "run/checkpoints" / name, "--json")
+        assert json.loads(done.stdout)["step"] == step, done.stderr
     assert found["loss"] == pytest.approx(best["eval_loss"], rel=1e-6)
     # The exported weights are the averaged ones: evaluated alone, they give the same.
     assert trainer("export", tmp_path / "run", "--output", tmp_path / "w.safetensors").returncode == 0
@@ -173,7 +176,7 @@ def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
     assert json.loads(alone.stdout)["loss"] == pytest.approx(found["loss"], rel=1e-6)
 
 
-def test_eval_that_is_stopped_gives_no_figures(tmp_path):
+def test_eval_that_is_stopped_gives_no_metrics(tmp_path):
     data = sets(data='{kind = "synthetic", height = 8, width = 8, channels = 1, classes = 10, samples = 640}')
     run = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *data, *sets(train__steps=1))
     assert run.returncode == 0, run.stderr

@@ -8,8 +8,8 @@
 
 #include "framework/base/random.h"
 #include "framework/data/loader.h"
+#include "framework/data/rank_partition.h"
 #include "framework/data/samplers/shuffled.h"
-#include "framework/data/shares.h"
 #include "tests/data/numbers.h"
 
 namespace brim::data {
@@ -33,7 +33,7 @@ Numbers texts(int64_t size) {
 double imbalance(const Order& order, const Numbers& dataset, int64_t step, int64_t world) {
   double most = 0, total = 0;
   for (int64_t rank = 0; rank < world; ++rank) {
-    const Part part = split(kBatch, world, rank);
+    const PositionRange part = split(kBatch, world, rank);
     double cost = 0;
     for (int64_t i = 0; i < part.count; ++i) {
       cost +=

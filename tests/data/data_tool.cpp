@@ -106,7 +106,7 @@ int body(int count, char** words) {
   const Box box = {std::atoi(words[4]), std::atoi(words[5]), std::atoi(words[6]),
                    std::atoi(words[7])};
   Image out = allocate_rgb(std::atoi(words[8]), std::atoi(words[9]), words[2]);
-  const Placement placement = {box, out.height, out.width, {0, 0, out.height, out.width}};
+  const CropPlan placement = {box, out.height, out.width, {0, 0, out.height, out.width}};
   if (command == "resize") {
     resize(view(image), placement, filter, out.pixels);
   } else {

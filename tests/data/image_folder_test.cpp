@@ -131,6 +131,53 @@ TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
   EXPECT_THAT(dataset->name(1), EndsWith("train/cat/there/b.jpg"));
 }
 
+std::string check_error(const Dataset& dataset) {
+  try {
+    dataset.check_files();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Exit::kData);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(ImageFolderTest, TheFirstEmptyFileIsNamedWithoutReadingSamples) {
+  put("train/cat/a.jpg", jpeg(20, 20));
+  put("train/dog/a.jpg", {1});  // no image, but not empty
+  put("train/dog/b.jpg", {1});
+  EXPECT_EQ(check_error(*config().open_train({})), "no error");
+  for (const char* name : {"train/dog/b.jpg", "train/cat/b.jpg"}) {
+    put(name, {});
+    EXPECT_EQ(check_error(*config().open_train({})),
+              (root_ / name).string() +
+                  ": expected an image, found an empty file. Replace or remove it, or set "
+                  "data.on_error = \"skip\"");
+  }
+  const auto dataset = config().open_train({});
+  fs::remove(root_ / "train/cat/a.jpg");
+  EXPECT_EQ(check_error(*dataset),
+            (root_ / "train/cat/a.jpg").string() + ": cannot read: No such file or directory");
+}
+
+TEST_F(ImageFolderTest, OfManyFilesSomeInAllPartsAndOneOfEachClassAreLookedAt) {
+  put("train/a/x.jpg", {1});
+  for (int i = 0; i < 3000; ++i) put(fmt::format("train/b/{:04}.jpg", i), {1});
+  put("train/c/y.jpg", {1});  // after index 3000 of 3002: not among those that are spread
+  const auto dataset = config().open_train({});
+  EXPECT_EQ(check_error(*dataset), "no error");
+  const auto empties_found = [&](const std::string& name) {
+    put(name, {});
+    const bool is_found = check_error(*dataset) != "no error";
+    put(name, {1});
+    return is_found;
+  };
+  EXPECT_TRUE(empties_found("train/c/y.jpg"));
+  EXPECT_TRUE(empties_found("train/b/0000.jpg"));
+  int64_t found = 0;
+  for (int i = 1000; i < 1030; ++i) found += empties_found(fmt::format("train/b/{:04}.jpg", i));
+  EXPECT_EQ(found, 10);  // one in three
+}
+
 TEST_F(ImageFolderTest, ABadFileIsNamedByTheLoader) {
   put("train/cat/a.jpg", jpeg(20, 20));
   put("train/cat/b.jpg", {});

@@ -28,7 +28,7 @@ std::string error_of(const Bytes& bytes) {
 /// The same for drawing the top left corner of the image.
 std::string error_of_drawing(const Bytes& bytes, bool fast_decode) {
   Bytes out(4 * 4 * 3);
-  const auto corner = [](int64_t height, int64_t width) -> Placement {
+  const auto corner = [](int64_t height, int64_t width) -> CropPlan {
     return {{0, 0, std::min<int64_t>(height, 8), std::min<int64_t>(width, 8)}, 4, 4, {0, 0, 4, 4}};
   };
   try {
@@ -43,7 +43,7 @@ std::string error_of_drawing(const Bytes& bytes, bool fast_decode) {
 /// Big-endian 16 bits at the frame header's height and width.
 Bytes with_jpeg_size(Bytes bytes, int height, int width) {
   for (size_t i = 0; i + 9 < bytes.size(); ++i) {
-    if (bytes[i] != 0xff || bytes[i + 1] != 0xc0) continue;
+    if (bytes[i] != 0xff || (bytes[i + 1] != 0xc0 && bytes[i + 1] != 0xc2)) continue;
     bytes[i + 5] = static_cast<uint8_t>(height >> 8);
     bytes[i + 6] = static_cast<uint8_t>(height);
     bytes[i + 7] = static_cast<uint8_t>(width >> 8);
@@ -147,6 +147,22 @@ TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
 TEST(ImageTest, ScansOfALargeImageAreBounded) {
   EXPECT_EQ(error_of(with_more_scans(jpeg(2500, 2500, true), 330)),
             "x: damaged or unsupported JPEG: more than 320 scans, of 2500 x 2500 pixels each");
+}
+
+TEST(ImageTest, CoefficientsOfSeveralScansAreBounded) {
+  const Bytes bytes = jpeg(8, 8, true, 4);
+  EXPECT_EQ(error_of(bytes), "no error");
+  // 4 components of 1188 x 1250 blocks of 64 coefficients of 2 bytes
+  const std::string expected =
+      "x: expected a JPEG whose scans take at most 640.0 MiB of memory, found 725.1 MiB for 4 "
+      "components of 10000 x 9500. Save it as one of a single scan (baseline)";
+  EXPECT_EQ(error_of(with_jpeg_size(bytes, 9500, 10'000)), expected);
+  EXPECT_EQ(error_of_drawing(with_jpeg_size(bytes, 9500, 10'000), true), expected);
+}
+
+TEST(ImageTest, ALargeImageOfOneScanKeepsNoCoefficients) {
+  EXPECT_THAT(error_of_drawing(with_jpeg_size(jpeg(8, 8), 10'000, 10'000), false),
+              HasSubstr("premature end of data segment"));
 }
 
 TEST(OrientationTest, MalformedBlocksMeanUpright) {

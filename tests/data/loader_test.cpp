@@ -321,19 +321,19 @@ TEST(LoaderTest, SaysHowLongItsThreadsWorkedWhileNobodyWaited) {
   const CountingDataset dataset(1000);
   Loader ahead(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 2});
   while (dataset.reads < 3 * 4) std::this_thread::yield();
-  EXPECT_GT(ahead.take_hidden_s(), 0);
+  EXPECT_GT(ahead.take_overlapped_s(), 0);
   Loader at_once(dataset, {.global_batch = 4, .micro_batch = 4});
   for (int i = 0; i < 3; ++i) ASSERT_NE(at_once.next(), nullptr);
-  EXPECT_EQ(at_once.take_hidden_s(), 0);
+  EXPECT_EQ(at_once.take_overlapped_s(), 0);
 }
 
 /// Whoever reads first waits for another reader, and both for a moment more.
-class MeetingDataset : public CountingDataset {
+class BarrierDataset : public CountingDataset {
  public:
-  MeetingDataset() : CountingDataset(2) {}
+  BarrierDataset() : CountingDataset(2) {}
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const override {
     if (std::this_thread::get_id() == caller_) in_next_s = now_s();
-    meeting_.arrive_and_wait();
+    barrier_.arrive_and_wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return CountingDataset::read(index, random, bytes);
   }
@@ -341,17 +341,17 @@ class MeetingDataset : public CountingDataset {
 
  private:
   const std::thread::id caller_ = std::this_thread::get_id();
-  mutable std::barrier<> meeting_{2};
+  mutable std::barrier<> barrier_{2};
 };
 
 TEST(LoaderTest, WorkThatSomebodyWaitsForIsNotHidden) {
-  const MeetingDataset dataset;
+  const BarrierDataset dataset;
   const double start_s = now_s();
   Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .workers = 1, .epochs = 1});
   ASSERT_NE(loader.next(), nullptr);
   const double returned_s = now_s();
-  const double hidden_s = loader.take_hidden_s();
-  EXPECT_LE(hidden_s, dataset.in_next_s - start_s + now_s() - returned_s);
+  const double overlapped_s = loader.take_overlapped_s();
+  EXPECT_LE(overlapped_s, dataset.in_next_s - start_s + now_s() - returned_s);
 }
 
 TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {

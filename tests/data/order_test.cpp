@@ -37,7 +37,7 @@ TEST(OrderTest, ShuffledIsTheKeyedPermutation) {
     for (const int64_t epoch : {0, 1, 7}) {
       const KeyedPermutation expected(5, static_cast<uint64_t>(epoch), size);
       for (int64_t i = 0; i < size; ++i) {
-        EXPECT_EQ(order->at(epoch, i), (Draw{expected(i), expected(i)}));
+        EXPECT_EQ(order->at(epoch, i), (SampleRef{expected(i), expected(i)}));
       }
     }
   }
@@ -173,7 +173,7 @@ TEST(OrderTest, EveryOrderIsTheSameForAnyWorkersAndRanksAndAfterAJump) {
     EXPECT_EQ(steps_of(dataset, options, 1, 4),
               (std::vector<Bytes>{expected.begin() + 9 + 4, expected.end()}));
   }
-  // Orders made anew say the same, whatever they are asked first.
+  // Orders rebuilt say the same, whatever they are asked first.
   const auto orders = every.make(12);
   const auto again = every.make(12);
   for (size_t i = 0; i < orders.size(); ++i) {

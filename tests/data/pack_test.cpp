@@ -1,5 +1,5 @@
 // Images to shards: every image once, in the same shards whatever the threads, and a pack that was
-// stopped goes on where it was.
+// stopped continues where it was.
 #include "framework/data/shards/pack.h"
 
 #include <gmock/gmock.h>
@@ -158,6 +158,17 @@ TEST_F(PackTest, WhatIsWholeIsKeptAndTheRestIsWritten) {
   EXPECT_EQ(images.reads, 0);
 }
 
+TEST_F(PackTest, WhatAKilledPackLeftIsRemovedByTheNext) {
+  const FakeImages images(20);
+  pack(images, folder, {.samples = 10});
+  fs::remove(folder / "shard-000001.tar");
+  write_file(folder / "shard-000001.tar.tmp.4194304", "half a shard");
+  write_file(folder / "mine.tmp.4194304", "");
+  EXPECT_EQ(pack(images, folder, {.samples = 10}).kept_shards, 1);
+  EXPECT_FALSE(fs::exists(folder / "shard-000001.tar.tmp.4194304"));
+  EXPECT_TRUE(fs::exists(folder / "mine.tmp.4194304"));
+}
+
 TEST_F(PackTest, ADamagedShardIsWrittenAnew) {
   const FakeImages images(10);
   pack(images, folder, {});
@@ -165,7 +176,7 @@ TEST_F(PackTest, ADamagedShardIsWrittenAnew) {
   fs::resize_file(folder / "shard-000000.tar", 1500);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(pack(images, folder, {}).kept_shards, 0);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("written anew"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("written again"));
   EXPECT_EQ(content("shard-000000.tar"), whole);
 }
 

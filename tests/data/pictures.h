@@ -26,8 +26,10 @@ inline Bytes picture(int height, int width) {
   return pixels;
 }
 
-inline Bytes jpeg(int height, int width, bool progressive = false) {
-  const Bytes pixels = picture(height, width);
+/// RGB or, with four components, CMYK.
+inline Bytes jpeg(int height, int width, bool progressive = false, int components = 3) {
+  Bytes pixels = picture(height, width);
+  pixels.resize(static_cast<size_t>(height * width * components));
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
   encoder.err = jpeg_std_error(&errors);
@@ -37,13 +39,13 @@ inline Bytes jpeg(int height, int width, bool progressive = false) {
   jpeg_mem_dest(&encoder, &data, &size);
   encoder.image_height = static_cast<JDIMENSION>(height);
   encoder.image_width = static_cast<JDIMENSION>(width);
-  encoder.input_components = 3;
-  encoder.in_color_space = JCS_RGB;
+  encoder.input_components = components;
+  encoder.in_color_space = components == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&encoder);
   if (progressive) jpeg_simple_progression(&encoder);
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
-    auto* row = const_cast<JSAMPROW>(pixels.data() + encoder.next_scanline * width * 3);
+    auto* row = const_cast<JSAMPROW>(pixels.data() + encoder.next_scanline * width * components);
     jpeg_write_scanlines(&encoder, &row, 1);
   }
   jpeg_finish_compress(&encoder);

@@ -140,7 +140,7 @@ TEST(PlanTest, PartsOfPairsDifferByAtMostTwo) {
     for (int64_t parts = 1; parts < 12; ++parts) {
       int64_t next = 0, least = count, most = 0;
       for (int64_t i = 0; i < parts; ++i) {
-        const Part part = split_pairs(count, parts, i);
+        const PositionRange part = split_pairs(count, parts, i);
         EXPECT_EQ(part.first, next);
         EXPECT_EQ(part.first % 2, 0);
         next += part.count;

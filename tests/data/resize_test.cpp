@@ -21,7 +21,7 @@ Image noise(int64_t height, int64_t width, int64_t channels) {
   return image;
 }
 
-std::vector<uint8_t> resized(const Image& image, const Placement& placement,
+std::vector<uint8_t> resized(const Image& image, const CropPlan& placement,
                              Filter filter = Filter::kBilinear) {
   std::vector<uint8_t> out(
       static_cast<size_t>(placement.window.height * placement.window.width * image.channels));
@@ -29,7 +29,7 @@ std::vector<uint8_t> resized(const Image& image, const Placement& placement,
   return out;
 }
 
-Placement whole(const Image& image, int64_t height, int64_t width) {
+CropPlan whole(const Image& image, int64_t height, int64_t width) {
   return {{0, 0, image.height, image.width}, height, width, {0, 0, height, width}};
 }
 

@@ -38,9 +38,9 @@ TEST(SamplerTest, RepeatsAreCloseByButNotNeighboursAndAugmentedDifferently) {
     for (int64_t epoch = 0; epoch < 6; ++epoch) {
       std::set<std::pair<int64_t, int64_t>> augmentations;
       for (int64_t i = 0; i < size; ++i) {
-        const Draw draw = order->at(epoch, i);
-        samples.push_back(draw.sample);
-        EXPECT_TRUE(augmentations.insert({draw.sample, draw.stream}).second);
+        const SampleRef ref = order->at(epoch, i);
+        samples.push_back(ref.sample);
+        EXPECT_TRUE(augmentations.insert({ref.sample, ref.stream}).second);
       }
     }
     for (int64_t pass = 0; pass < 2; ++pass) {  // three epochs each
@@ -144,7 +144,7 @@ std::shared_ptr<const Order> weighted(const testing::TemporaryFolder& folder,
   return config.order(Numbers(size), {.seed = 8});
 }
 
-// Setting up the draw leaves one number over that rounding has put just below its fair share (0 1 6
+// Setting up the ref leaves one number over that rounding has put just below its fair share (0 1 6
 // and 0 1 2 3), exactly there (1 1 1), or above it.
 TEST(SamplerTest, WeightedDrawsInProportion) {
   const testing::TemporaryFolder folder;
@@ -159,9 +159,9 @@ TEST(SamplerTest, WeightedDrawsInProportion) {
     constexpr int64_t kEpochs = 50'000;
     for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
       for (int64_t i = 0; i < size; ++i) {
-        const Draw draw = order->at(epoch, i);
-        ++counts[static_cast<size_t>(draw.sample)];
-        EXPECT_EQ(draw.stream, i);
+        const SampleRef ref = order->at(epoch, i);
+        ++counts[static_cast<size_t>(ref.sample)];
+        EXPECT_EQ(ref.stream, i);
       }
     }
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);

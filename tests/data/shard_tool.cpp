@@ -1,7 +1,10 @@
 // What data_core does with shards, for test_shards.py:
 //   shard_tool tar FILE                    "size digest name" of each regular file
 //   shard_tool write FILE                  a tar of what stdin lists: lines "name content"
-//   shard_tool list PATTERN CACHE BUDGET   "label digest name" of each sample, in order
+//   shard_tool list PATTERN CACHE BUDGET [FREE]   "label digest name" of each sample, in order; FREE
+//   bytes are free on a disk of twice as much, less what is in the folder CACHE
+//   shard_tool reopen URL CACHE BUDGET TIMES   what opening the shard says each time
+//   shard_tool classes PATTERN CACHE       the names of the classes
 //   shard_tool train FOLDER                "label digest" of each pixel image, through the recipe's
 //   source shard_tool download URL FILE TRIES     one file
 #include <fcntl.h>
@@ -9,9 +12,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "framework/base/files.h"
 #include "framework/data/shards/http.h"
@@ -47,8 +52,40 @@ void write_tar(const char* path) {
   file.commit();
 }
 
-void list_samples(const char* pattern, const char* cache, const char* budget) {
-  const auto images = open_shards(pattern, {}, {cache, std::atoll(budget)});
+CacheOptions small_disk(const std::string& folder, const char* budget, const char* free) {
+  CacheOptions options = {folder, std::atoll(budget)};
+  if (free == nullptr) return options;
+  options.http.disk = [folder, size = std::atoll(free)](int) {
+    int64_t left = size;
+    std::error_code gone;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const auto bytes = std::filesystem::file_size(entry.path(), gone);
+      if (!gone) left -= static_cast<int64_t>(bytes);
+    }
+    return DiskSpace{.free_bytes = left, .total_bytes = 2 * size};
+  };
+  return options;
+}
+
+void reopen(const char* url, const char* cache, const char* budget, const char* times) {
+  ShardCache shards({cache, std::atoll(budget)});
+  for (int i = 0; i < std::atoi(times); ++i) {
+    try {
+      fmt::print("{} bytes\n", shards.open(url)->size());
+    } catch (const Error& error) {
+      fmt::print("{}: {}\n", error.kind(), error.what());
+    }
+  }
+}
+
+void list_classes(const char* pattern, const char* cache) {
+  for (const std::string& name : open_shards(pattern, {}, {cache})->class_names()) {
+    fmt::print("{}\n", name);
+  }
+}
+
+void list_samples(const char* pattern, const CacheOptions& cache) {
+  const auto images = open_shards(pattern, {}, cache);
   std::vector<uint8_t> buffer;
   for (int64_t i = 0; i < images->size(); ++i) {
     fmt::print("{} {} {}\n", images->label(i), digest_of(images->bytes(i, buffer)),
@@ -80,7 +117,11 @@ int body(int count, char** words) {
   const std::string_view command = count > 2 ? words[1] : "";
   if (command == "tar") list_tar(words[2]);
   if (command == "write") write_tar(words[2]);
-  if (command == "list") list_samples(words[2], words[3], words[4]);
+  if (command == "list") {
+    list_samples(words[2], small_disk(words[3], words[4], count > 5 ? words[5] : nullptr));
+  }
+  if (command == "reopen") reopen(words[2], words[3], words[4], words[5]);
+  if (command == "classes") list_classes(words[2], words[3]);
   if (command == "pixels" && words[2] == std::string_view("image_folder")) {
     list_pixels<ImageFolderConfig>(words[3]);
   } else if (command == "pixels") {

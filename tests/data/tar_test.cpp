@@ -1,4 +1,4 @@
-// Tar archives as they come, and as they come from somebody who means harm.
+// Tar archives as they come, and as an attacker makes them.
 #include "framework/data/shards/tar.h"
 
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 
 import http.server
 import io
+import json
 import os
 import pathlib
 import socket
@@ -9,6 +10,7 @@ import ssl
 import subprocess
 import tarfile
 import threading
+import time
 
 import pytest
 
@@ -234,6 +236,88 @@ def test_a_body_without_end_keeps_to_the_budget(server, tmp_path):
         assert not list((tmp_path / "cache").iterdir())
 
 
+MIB = 1 << 20
+
+
+def test_a_body_without_end_keeps_to_half_of_the_disk(server, tmp_path):
+    """No cap is given, and the server declares no length."""
+    url = server.put("s.tar", LARGE)
+    server.plans["/s.tar"] = ["endless:200"] * 9
+    done = start("list", url, tmp_path / "cache", 0, 8 * MIB)
+    assert done.returncode == 5, (done.stdout, done.stderr)
+    assert f"error[resource]: {url}: expected at most 4.0 MiB of undeclared length, half of the free " in done.stderr
+    assert "data.shard_cache_gib" in done.stderr
+    assert server.asked("s.tar") == [None] and not server.read_to_the_end
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_bodies_without_end_are_refused_together(server, tmp_path):
+    for i in range(8):
+        server.plans[f"/s-{i}.tar"] = ["endless:200"] * 9
+    done = start("list", server.url + "/s-{0..7}.tar", tmp_path / "cache", 0, 20 * MIB)
+    assert done.returncode == 5, (done.stdout, done.stderr)  # one has its half, or all leave just the reserve
+    assert "error[resource]" in done.stderr and not server.read_to_the_end
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_an_index_without_end_leaves_the_reserve(server, tmp_path):
+    url = server.put("s.tar", LARGE)
+    server.plans["/s.tar.index"] = ["endless:200"] * 9
+    done = start("list", url, tmp_path / "cache", 0, 20 * MIB)
+    assert done.returncode == 5 and f"{url}.index: expected 2.0 MiB of the disk to stay free" in done.stderr
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_shard_that_does_not_fit_is_refused_before_it_is_fetched(server, tmp_path):
+    url = server.put("s.tar", LARGE)
+    done = start("list", url, tmp_path / "cache", 0, 2 * MIB)
+    assert done.returncode == 5
+    assert f"error[resource]: {url}: expected room for its 3.0 MiB and 204.8 KiB that stay free" in done.stderr
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_body_longer_than_declared_is_refused(server, tmp_path):
+    """It breaks off, and is then continued without end."""
+    url = server.put("s.tar", LARGE)
+    plain, served = server.answer, []
+
+    def answer(request):
+        if request.path != "/s.tar" or not server.asked("s.tar"):
+            server.plans["/s.tar"] = ["drop:100000"]
+            return plain(request)
+        served.append(request.headers["Range"])
+        request.send_response(206)
+        request.send_header("ETag", '"v1"')
+        request.send_header("Content-Range", f"bytes 100000-{len(LARGE) - 1}/{len(LARGE)}")
+        request.send_header("Connection", "close")
+        request.end_headers()
+        try:
+            for _ in range(64):
+                request.wfile.write(bytes(MIB))
+            server.read_to_the_end = True
+        except OSError:
+            pass
+        return None
+
+    server.answer = answer
+    done = start("list", url, tmp_path / "cache", 0)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert f"error[data]: {url}: expected the 3,145,728 bytes that the server declared, found more" in done.stderr
+    assert served == ["bytes=100000-"] and not server.read_to_the_end
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_shard_that_was_too_large_is_not_fetched_again(server, tmp_path):
+    """As data.on_error = "skip" would, for each of its samples."""
+    url = server.put("s.tar", LARGE)
+    server.plans["/s.tar"] = ["endless:200"] * 9
+    done = start("reopen", url, tmp_path / "cache", 2 * MIB, 3)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3 and len(set(lines)) == 1, done.stdout
+    assert lines[0].startswith(f"data: {url}: expected at most 2.0 MiB, found more")
+    assert server.asked("s.tar") == [None]
+
+
 def test_the_text_of_an_error_is_not_read_without_end(server, tmp_path):
     url = server.put("a.bin", LARGE)
     server.plans["/a.bin"] = ["endless:500", "endless:404"]
@@ -390,6 +474,79 @@ def test_what_a_killed_fetch_left_is_overwritten(server, tmp_path):
     with open(f"{kept}.part", "r+b") as part:
         part.truncate(1000)
     assert names(start("list", url, tmp_path, 0)) == expected(0, 10)
+
+
+def test_what_killed_processes_left_in_the_cache_is_removed(server, tmp_path):
+    """Of other shards, too; but not what a live process writes, nor what is not the cache's."""
+    url = server.put("a.tar", shard(0, 10))
+    server.put("b.tar", shard(10, 10))
+    server.plans["/b.tar"] = ["stall:5000"]
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    words = [TOOL, "list", server.url + "/b.tar", str(tmp_path), "0"]
+
+    def begun():
+        running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        for _ in range(3000):
+            parts = [part for part in tmp_path.glob("*-b.tar.part") if part.stat().st_size]
+            if parts:
+                return running, parts[0]
+            time.sleep(0.01)
+        raise AssertionError("no part of b.tar")
+
+    running, part = begun()
+    digest = part.name[:32]
+    for name in f"{digest}-b.tar.index.tmp.4194304", "mine.tmp.4194304", "mine.part":
+        (tmp_path / name).write_bytes(b"torn")
+    young = tmp_path / f"{digest}-c.tar.index.tmp.4194304"
+    young.write_bytes(b"torn")
+
+    def names_after_a_start():
+        for path in {*tmp_path.iterdir()} - {young}:
+            os.utime(path, (0, 0))
+        names(start("list", url, tmp_path, 0))
+        return {path.name for path in tmp_path.iterdir() if "-a.tar" not in path.name}
+
+    kept = {"mine.tmp.4194304", "mine.part", young.name}
+    left = {name for name in names_after_a_start() if "pack.json" not in name}
+    running.kill()
+    running.wait()
+    assert left == {*kept, part.name}
+    assert {name for name in names_after_a_start() if "pack.json" not in name} == kept
+
+
+def test_classes_have_the_names_that_the_pack_gave_them(server, tmp_path):
+    for i in range(2):
+        server.put(f"s-{i}.tar", shard(10 * i, 10))
+    server.put("pack.json", json.dumps({"classes": ["ant", "bee", "cat", "dog", "elk"]}).encode())
+    address = server.url + "/s-{0..1}.tar?token=1"
+    for _ in range(2):  # the second time all of it is here
+        done = start("classes", address, tmp_path)
+        assert done.stdout.split() == ["ant", "bee", "cat", "dog", "elk"], done.stderr
+        server.plans["/pack.json"] = ["500"] * 9
+    assert server.asked("pack.json") == [None]
+    names(start("list", address, tmp_path, len(server.files["/s-0.tar"])))
+    assert len(list(tmp_path.glob("*-pack.json"))) == 1  # no shard: it stays
+
+
+@pytest.mark.parametrize("answer", [b"<html>welcome</html>", b'{"classes": [1]}', b'{"classes": ["one"]}', None])
+def test_without_names_classes_have_numbers(server, tmp_path, answer):
+    url = server.put("s.tar", shard(0, 10))
+    if answer is not None:
+        server.put("pack.json", answer)
+    for _ in range(2):
+        done = start("classes", url, tmp_path)
+        assert done.stdout.split() == ["0", "1", "2", "3", "4"] and "warning" not in done.stderr
+    assert server.asked("pack.json") == [None]
+
+
+def test_names_that_cannot_be_had_end_no_run(server, tmp_path):
+    url = server.put("s.tar", shard(0, 10))
+    server.plans["/pack.json"] = ["500", "500"]
+    server.put("pack.json", json.dumps({"classes": list("abcde")}).encode())
+    done = start("classes", url, tmp_path)
+    assert done.stdout.split() == ["0", "1", "2", "3", "4"]
+    assert f"{server.url}/pack.json: the server answers with status 500 (2 tries); classes are " in done.stderr
+    assert start("classes", url, tmp_path).stdout.split() == list("abcde")
 
 
 def test_a_folder_that_cannot_be_written_is_a_resource_error(server, tmp_path):

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(ShardListTest, BracesAreExpanded) {
   EXPECT_THAT(expand_braces("a.tar"), ElementsAre("a.tar"));
@@ -100,6 +101,16 @@ TEST_F(WebDataset, OneTarAndPatterns) {
   EXPECT_THAT(images->shard_ends(), ElementsAre(2, 4));
   EXPECT_THAT(error_of(Exit::kData, [&] { open(folder / "s-{2..3}.tar"); }), HasSubstr("s-3.tar"));
   EXPECT_THAT(error_of(Exit::kData, [&] { open(folder / "none"); }), HasSubstr("none"));
+}
+
+TEST_F(WebDataset, AnImageWithoutBytesIsNamedWithoutReadingSamples) {
+  shard("a.tar", 0, 3);
+  EXPECT_EQ(error_of(Exit::kData, [&] { open(folder)->check_files(); }), "no error");
+  save(folder / "b.tar", member("n3.jpg", "x") + member("n3.cls", "3") + member("n4.png", "") +
+                             member("n4.cls", "4") + end_of_archive());
+  EXPECT_THAT(error_of(Exit::kData, [&] { open(folder)->check_files(); }),
+              StartsWith((folder / "b.tar").string() +
+                         ": n4.png: expected an image, found an empty file. "));
 }
 
 TEST_F(WebDataset, WhatIsEmptyOrHasALabelTooManyIsRefused) {

@@ -127,7 +127,7 @@ TEST_F(CpuAllocator, LibTorchsMemoryProfilerSeesEveryBlock) {
   EXPECT_THAT(profiler->changes, ::testing::ElementsAre(100, -100));
 }
 
-// Freed after main() ends, on threads and by destructors that nobody orders. CTest runs each test
+// Freed after main() ends, on threads and by destructors that no one orders. CTest runs each test
 // as a process of its own, and a crash at its end fails the test.
 TEST_F(CpuAllocator, TensorsOutliveMain) {
   static at::Tensor in_static;

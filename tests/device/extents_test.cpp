@@ -66,6 +66,29 @@ TEST(Extents, ReleaseKeepsWhatIsInUse) {
   EXPECT_EQ(extents.reserved_bytes(), 0);
 }
 
+// Blocks in use between free ones must not keep a large block from what is free in all.
+TEST(Extents, AllFreeMemoryUnderTheCapCanBeTaken) {
+  Extents extents;
+  extents.set_cap(8 * kHuge);
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(extents.take(kHuge / 2));
+  EXPECT_EQ(extents.take(kPage), nullptr);
+  for (size_t i = 0; i < 16; i += 2) extents.give(blocks[i], kHuge / 2);
+  EXPECT_EQ(extents.take(4 * kHuge), nullptr);
+  extents.release();  // there is no free huge page
+  EXPECT_EQ(extents.take(4 * kHuge), nullptr);
+  extents.release(kPage);
+  EXPECT_EQ(extents.reserved_bytes(), 4 * kHuge);
+  std::byte* all = extents.take(4 * kHuge);
+  ASSERT_NE(all, nullptr);
+  std::memset(all, 1, 4 * kHuge);
+  EXPECT_EQ(extents.reserved_bytes(), 8 * kHuge);
+  extents.give(all, 4 * kHuge);
+  for (size_t i = 1; i < 16; i += 2) extents.give(blocks[i], kHuge / 2);
+  extents.release(kPage);
+  EXPECT_EQ(extents.reserved_bytes(), 0);
+}
+
 TEST(Extents, RefusesWhatNoMachineHas) {
   Extents extents;
   EXPECT_EQ(extents.take(size_t{1} << 55), nullptr);

@@ -183,7 +183,7 @@ Return nvmlDeviceGetClockInfo(Device d, uint32_t kind, uint32_t* value) {
   return number(d, kind == kClockSm ? "sm_clock" : "memory_clock", value);
 }
 Return nvmlDeviceGetMaxClockInfo(Device d, uint32_t kind, uint32_t* value) {
-  return number(d, kind == kClockSm ? "most_sm_clock" : "most_memory_clock", value);
+  return number(d, kind == kClockSm ? "max_sm_clock" : "max_memory_clock", value);
 }
 Return nvmlDeviceGetCurrentClocksEventReasons(Device d, uint64_t* bits) {
   return number(d, "throttle", bits);
@@ -198,13 +198,13 @@ Return nvmlDeviceGetCurrPcieLinkGeneration(Device d, uint32_t* value) {
   return number(d, "pcie_generation", value);
 }
 Return nvmlDeviceGetMaxPcieLinkGeneration(Device d, uint32_t* value) {
-  return number(d, "most_pcie_generation", value);
+  return number(d, "max_pcie_generation", value);
 }
 Return nvmlDeviceGetCurrPcieLinkWidth(Device d, uint32_t* value) {
   return number(d, "pcie_width", value);
 }
 Return nvmlDeviceGetMaxPcieLinkWidth(Device d, uint32_t* value) {
-  return number(d, "most_pcie_width", value);
+  return number(d, "max_pcie_width", value);
 }
 Return nvmlDeviceGetNvLinkState(Device d, uint32_t link, uint32_t* state) {
   return number(d, "link." + std::to_string(link), state);

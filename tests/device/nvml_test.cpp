@@ -61,17 +61,17 @@ TEST_F(FakeNvml, ValuesComeInOurUnits) {
                                           {"power", "410500"},
                                           {"power_limit", "700000"},
                                           {"sm_clock", "1755"},
-                                          {"most_sm_clock", "1980"},
+                                          {"max_sm_clock", "1980"},
                                           {"memory_clock", "2600"},
-                                          {"most_memory_clock", "2619"},
+                                          {"max_memory_clock", "2619"},
                                           {"throttle", "36"},
                                           {"ecc", "1"},
                                           {"ecc_corrected", "3"},
                                           {"ecc_uncorrected", "0"},
                                           {"pcie_generation", "4"},
-                                          {"most_pcie_generation", "5"},
+                                          {"max_pcie_generation", "5"},
                                           {"pcie_width", "8"},
-                                          {"most_pcie_width", "16"},
+                                          {"max_pcie_width", "16"},
                                           {"link.0", "1"},
                                           {"link.1", "0"},
                                           {"link.2", "1"},
@@ -100,18 +100,18 @@ TEST_F(FakeNvml, ValuesComeInOurUnits) {
   EXPECT_DOUBLE_EQ(*gpu.power_w, 410.5);
   EXPECT_DOUBLE_EQ(*gpu.power_limit_w, 700);
   EXPECT_EQ(gpu.sm_mhz, 1755);
-  EXPECT_EQ(gpu.most_sm_mhz, 1980);
+  EXPECT_EQ(gpu.max_sm_mhz, 1980);
   EXPECT_EQ(gpu.memory_mhz, 2600);
-  EXPECT_EQ(gpu.most_memory_mhz, 2619);
+  EXPECT_EQ(gpu.max_memory_mhz, 2619);
   EXPECT_THAT(*gpu.throttle, ElementsAre("power limit", "heat (driver)"));
   EXPECT_TRUE(gpu.is_slowed);
   EXPECT_EQ(gpu.has_ecc, true);
   EXPECT_EQ(gpu.ecc_corrected, 3);
   EXPECT_EQ(gpu.ecc_uncorrected, 0);
   EXPECT_EQ(gpu.pcie_generation, 4);
-  EXPECT_EQ(gpu.most_pcie_generation, 5);
+  EXPECT_EQ(gpu.max_pcie_generation, 5);
   EXPECT_EQ(gpu.pcie_width, 8);
-  EXPECT_EQ(gpu.most_pcie_width, 16);
+  EXPECT_EQ(gpu.max_pcie_width, 16);
   EXPECT_EQ(gpu.nvlinks, 2);
   EXPECT_EQ(gpu.persistence, false);
   ASSERT_EQ(gpu.processes->size(), 2);

@@ -40,15 +40,15 @@ TEST(DescribeGpu, ShowsHealthAndSurroundings) {
   gpu.power_w = 410.4;
   gpu.power_limit_w = 700;
   gpu.sm_mhz = 1755;
-  gpu.most_sm_mhz = 1980;
+  gpu.max_sm_mhz = 1980;
   gpu.throttle = {"power limit"};
   gpu.has_ecc = true;
   gpu.ecc_corrected = 3;
   gpu.ecc_uncorrected = 0;
   gpu.pcie_generation = 4;
   gpu.pcie_width = 8;
-  gpu.most_pcie_generation = 5;
-  gpu.most_pcie_width = 16;
+  gpu.max_pcie_generation = 5;
+  gpu.max_pcie_width = 16;
   gpu.processes = {{.pid = 12, .name = "trainer", .memory_bytes = 1 << 30},
                    {.pid = 13, .name = "", .memory_bytes = {}}};
   const std::string text = describe(gpu);

@@ -25,7 +25,7 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 class SelectDevices : public ::testing::Test {
  protected:
   SelectDevices() {
-    ::setenv("BRIM_CLAIM_FOLDER", (folder_ / "claims").c_str(), 1);
+    ::setenv("BRIM_GPU_LOCK_FOLDER", (folder_ / "claims").c_str(), 1);
     census_.is_known = true;
     for (int i = 0; i < 3; ++i) {
       GpuReading gpu;
@@ -37,7 +37,7 @@ class SelectDevices : public ::testing::Test {
       census_.gpus.push_back(gpu);
     }
   }
-  ~SelectDevices() override { ::unsetenv("BRIM_CLAIM_FOLDER"); }
+  ~SelectDevices() override { ::unsetenv("BRIM_GPU_LOCK_FOLDER"); }
 
   Selection select(const std::string& list, const char* visible = nullptr) {
     config_.select = list;
@@ -234,7 +234,7 @@ TEST_F(SelectDevices, ProcessesStartedTogetherTakeDifferentGpus) {
 }
 
 TEST_F(SelectDevices, WithoutAFolderForLocksTheRunGoesOnAndSaysSo) {
-  ::setenv("BRIM_CLAIM_FOLDER", "/proc/none/here", 1);
+  ::setenv("BRIM_GPU_LOCK_FOLDER", "/proc/none/here", 1);
   const Selection selection = select("auto");
   EXPECT_EQ(selection.visible, "GPU-0");
   EXPECT_THAT(selection.warnings, ElementsAre(HasSubstr("two runs may choose the same GPU")));

@@ -69,11 +69,16 @@ void commit(const std::string& kind) {
   if (kind == "stop") raise_fatal(SIGSTOP);
   if (kind == "segv") raise_fatal(SIGSEGV);
   if (kind == "exit") ::_exit(1);
-  if (kind == "stop_launcher") ::kill(::getppid(), SIGTERM);
+  if (kind == "stop_launcher") {
+    ::kill(::getppid(), SIGTERM);
+    ::usleep(1'000'000);  // its word reaches all ranks while they wait for this one
+  }
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
   if (kind == "slow") ::usleep(20'000);
-  if (kind == "shortage") refusals_left = 2;  // the allocator tries again with an empty cache
+  if (kind == "shortage")
+    refusals_left = 3;  // the allocator tries again with an empty cache, and without free pages
   if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
+  if (kind == "libtorch") TORCH_CHECK(false, "the injected mistake");
   if (kind == "throw") throw std::runtime_error("the injected fault");
 }
 

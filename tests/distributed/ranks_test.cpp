@@ -12,7 +12,7 @@ namespace brim::distributed {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
-using Kind = MeetingPoint::Kind;
+using Kind = RendezvousEndpoint::Kind;
 
 Ranks read(const Variables& variables) {
   return read_ranks([&](const char* name) -> const char* {
@@ -34,7 +34,7 @@ std::string error_of(const Variables& variables) {
 TEST(ReadRanks, NoLauncherIsOneRank) {
   const Ranks ranks = read({{"MASTER_ADDR", "left.over"}, {"MASTER_PORT", "1234"}});
   EXPECT_EQ(ranks.world, 1);
-  EXPECT_EQ(ranks.meeting.kind, Kind::kNone);
+  EXPECT_EQ(ranks.rendezvous.kind, Kind::kNone);
 }
 
 const Variables kTorchrun = {{"RANK", "5"},
@@ -52,24 +52,24 @@ TEST(ReadRanks, Torchrun) {
   EXPECT_EQ(ranks.local_rank, 1);
   EXPECT_EQ(ranks.local_world, 4);
   EXPECT_EQ(ranks.restarts, 2);
-  EXPECT_EQ(ranks.meeting.kind, Kind::kListen);
-  EXPECT_EQ(ranks.meeting.address, "n0");
-  EXPECT_EQ(ranks.meeting.port, 29500);
+  EXPECT_EQ(ranks.rendezvous.kind, Kind::kListen);
+  EXPECT_EQ(ranks.rendezvous.address, "n0");
+  EXPECT_EQ(ranks.rendezvous.port, 29500);
 }
 
 TEST(ReadRanks, TorchrunsAgentServesTheStore) {
   Variables variables = kTorchrun;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  EXPECT_EQ(read(variables).meeting.kind, Kind::kAgent);
+  EXPECT_EQ(read(variables).rendezvous.kind, Kind::kAgent);
 }
 
 TEST(ReadRanks, OnlyRankZeroTakesTheInheritedSocket) {
   Variables variables = kTorchrun;
   variables["BRIM_STORE_FD"] = "7";
-  EXPECT_EQ(read(variables).meeting.kind, Kind::kListen);
+  EXPECT_EQ(read(variables).rendezvous.kind, Kind::kListen);
   variables["RANK"] = "0";
-  EXPECT_EQ(read(variables).meeting.kind, Kind::kSocket);
-  EXPECT_EQ(read(variables).meeting.socket, 7);
+  EXPECT_EQ(read(variables).rendezvous.kind, Kind::kSocket);
+  EXPECT_EQ(read(variables).rendezvous.socket, 7);
 }
 
 TEST(ReadRanks, SlurmInsideSrunOnSeveralNodes) {
@@ -84,13 +84,13 @@ TEST(ReadRanks, SlurmInsideSrunOnSeveralNodes) {
   const Ranks ranks = read(step);
   EXPECT_EQ(ranks.rank, 6);
   EXPECT_EQ(ranks.local_world, 1);
-  EXPECT_EQ(ranks.meeting.kind, Kind::kListen);
-  EXPECT_EQ(ranks.meeting.address, "gpu08");
+  EXPECT_EQ(ranks.rendezvous.kind, Kind::kListen);
+  EXPECT_EQ(ranks.rendezvous.address, "gpu08");
   Variables other = step;
   other["SLURM_PROCID"] = "0";
   other["SLURM_NODEID"] = "0";
   EXPECT_EQ(read(other).local_world, 3);
-  EXPECT_EQ(read(other).meeting.port, ranks.meeting.port);
+  EXPECT_EQ(read(other).rendezvous.port, ranks.rendezvous.port);
   other["SLURM_STEP_TASKS_PER_NODE"] = "3(x";
   EXPECT_THAT(error_of(other), ::testing::HasSubstr("SLURM_STEP_TASKS_PER_NODE"));
 }
@@ -106,11 +106,11 @@ TEST(ReadRanks, OneMachineWithoutAMasterMeetsByAFile) {
                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                           {"PMIX_NAMESPACE", "../../etc/passwd"}});
   EXPECT_EQ(mpi.launcher, "Open MPI");
-  EXPECT_EQ(mpi.meeting.kind, Kind::kFile);
-  EXPECT_THAT(mpi.meeting.file, ::testing::Not(::testing::HasSubstr("/etc")));
+  EXPECT_EQ(mpi.rendezvous.kind, Kind::kFile);
+  EXPECT_THAT(mpi.rendezvous.file, ::testing::Not(::testing::HasSubstr("/etc")));
   const Ranks pmi = read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_EQ(pmi.launcher, "PMI");
-  EXPECT_EQ(pmi.meeting.kind, Kind::kFile);
+  EXPECT_EQ(pmi.rendezvous.kind, Kind::kFile);
 }
 
 TEST(ReadRanks, SaysWhatIsMissingOrMakesNoSense) {

@@ -101,23 +101,23 @@ class Run:
             raise AssertionError(f"it hangs; its output so far:\n{text}") from None
         return Finished(status, path.read_text(errors="replace"))
 
-    def start_rank(self, rank, world, command, meeting):
+    def start_rank(self, rank, world, command, rendezvous):
         return self.start(command, {"RANK": str(rank), "WORLD_SIZE": str(world),
                                     "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world),
-                                    **meeting})
+                                    **rendezvous})
 
-    def start_ranks(self, world, command, meeting=None):
+    def start_ranks(self, world, command, rendezvous=None):
         """`command`: the same for all, or a list of one a rank."""
-        meeting = meeting or by_file(self.folder)
+        rendezvous = rendezvous or by_file(self.folder)
         return [self.start_rank(rank, world, command[rank] if isinstance(command[0], list)
-                                else command, meeting) for rank in range(world)]
+                                else command, rendezvous) for rank in range(world)]
 
     def trainrun(self, world, command, *options):
         return self.start([TRAINRUN, f"--nproc-per-node={world}", *options, *command])
 
 
 def by_file(folder):
-    return {"BRIM_RENDEZVOUS_FILE": str(folder / f"meeting-{uuid.uuid4().hex}")}
+    return {"BRIM_RENDEZVOUS_FILE": str(folder / f"rendezvous-{uuid.uuid4().hex}")}
 
 
 def by_port(port, host="127.0.0.1"):

@@ -29,7 +29,7 @@ def broken_job(output, where, kind, rank):
 
 def own_statuses(where, kind):
     """How the broken rank itself ends."""
-    if kind == "throw":  # before main nobody catches it
+    if kind == "throw":  # before main no one catches it
         return {-signal.SIGABRT} if where == "start" else {1}
     return {{"kill": -signal.SIGKILL, "stop": -signal.SIGKILL, "segv": -signal.SIGSEGV,
              "exit": 1}[kind]}
@@ -62,7 +62,7 @@ def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run,
     assert f"rank {rank} (pid " in result.error and words in result.error
 
 
-# Rank 0 that stops at the start leaves a socket, the launcher's, on which nobody answers.
+# Rank 0 that stops at the start leaves a socket, the launcher's, on which no one answers.
 @pytest.mark.parametrize("where, rank", [("start", 0), ("start", 2), ("backward", 0),
                                          ("evaluation", 1)])
 def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, run, tmp_path):
@@ -76,8 +76,8 @@ def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, r
 def test_every_rank_reports_the_error_that_one_of_them_prints(run, tmp_path):
     """A launcher quotes whichever rank it sees end first."""
     command = [TRAINER, *job(tmp_path / "run", train__recompute=["nothing"])]
-    meeting = by_file(tmp_path)
-    ranks = [run.start_rank(rank, 2, command, {**meeting, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"{rank}.json")})
+    rendezvous = by_file(tmp_path)
+    ranks = [run.start_rank(rank, 2, command, {**rendezvous, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"{rank}.json")})
              for rank in range(2)]
     printed = [run.finish(rank) for rank in ranks]
     assert [done.status for done in printed] == [2, 2]
@@ -85,3 +85,11 @@ def test_every_rank_reports_the_error_that_one_of_them_prints(run, tmp_path):
     for rank in range(2):
         message = json.loads((tmp_path / f"{rank}.json").read_text())["message"]["message"]
         assert message.startswith('error[recipe]: [train] recompute: "nothing" is no block'), message
+
+
+def test_what_libtorch_throws_is_printed_without_its_stack(run, tmp_path):
+    """As by a component of a user's own."""
+    result = run.finish(run.trainrun(2, broken_job(tmp_path / "run", "forward", "libtorch", 1)))
+    assert result.status == 1, result.stderr
+    assert "error[bug]: the injected mistake (this is a bug in Brim, or in a component of your own" in result.stderr
+    assert "frame #" not in result.stderr and "Exception raised from" not in result.stderr

@@ -61,7 +61,7 @@ def train(run, world, recipe, output, fault=None, **values):
 def test_one_rank_short_of_memory(world, rank, where, call, kind, values, run, recipe, tmp_path):
     short = train(run, world, recipe, tmp_path / "short", **values,
                   fault=f"rank={rank},where={where},call={call},kind={kind}")
-    assert f"step {call} with {12000 // world} samples a pass" in short.stderr
+    assert f"out of memory with micro-batch {12000 // world} at step {call};" in short.stderr
     if call == 1:  # the run in halves from the start
         train(run, world, recipe, tmp_path / "halves", batch__micro=12000 // world // 2, **values)
         assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
@@ -73,7 +73,7 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
     recipe.write_text(recipe.read_text().replace("dropout = 0.1", "dropout = 0.0"))
     values = {"telemetry__every_steps": 1}
     short = train(run, 2, recipe, tmp_path / "short", **values, fault=f"rank=1,where=backward,call={call},kind=oom")
-    assert f"step {call} with 6000 samples a pass" in short.stderr
+    assert f"out of memory with micro-batch 6000 at step {call};" in short.stderr
     train(run, 2, recipe, tmp_path / "whole", **values)
     found, expected = [[line["loss"] for line in metrics(tmp_path / name) if "loss" in line]
                        for name in ("short", "whole")]
@@ -85,7 +85,7 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
 # need 49: what else a rank takes differs between machines, and has 23 MiB.
 def test_ranks_with_little_memory_halve_together(run, recipe, tmp_path):
     short = train(run, 2, recipe, tmp_path / "short", device__memory_gib=0.14)
-    halved = re.findall(r"step (\d+) with \d+ samples a pass: out of memory .* from its start with (\d+)", short.stderr)
+    halved = re.findall(r"out of memory with micro-batch \d+ at step (\d+); retrying the step with micro-batch (\d+)", short.stderr)
     assert halved and {step for step, _ in halved} == {"1"}, short.stderr
     micro = int(halved[-1][1])
     train(run, 2, recipe, tmp_path / "parts", batch__micro=micro)
@@ -147,5 +147,5 @@ def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, recip
 def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
     result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=shortage",
                    batch__global=2400, train__steps=103)
-    assert "taken again from its start with 600" in result.stderr
-    assert "trying micro-batches of 1200 again" in result.stderr
+    assert "retrying the step with micro-batch 600" in result.stderr
+    assert "trying micro-batch 1200 again" in result.stderr

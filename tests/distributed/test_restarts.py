@@ -41,7 +41,7 @@ def test_a_crash_is_continued_from_the_last_checkpoint_bit_for_bit(undisturbed, 
     assert result.status == 0, result.stderr
     assert "was killed by signal 9 (SIGKILL)" in result.stderr
     assert "starting again (restart 1 of 1)" in result.stderr
-    assert "going on in" in result.stderr
+    assert "resuming in" in result.stderr
     assert_same_training(undisturbed, tmp_path / "run")
 
 

@@ -11,7 +11,7 @@ import pytest
 from runs import SHORT_TIMEOUT_S, TRAINER, by_port, job, run, wait_until  # noqa: F401
 
 ADDRESSES = ["10.213.77.1", "10.213.77.2"]
-PORT = 29500  # nobody else is in these namespaces
+PORT = 29500  # no one else is in these namespaces
 
 
 def ip(*words):

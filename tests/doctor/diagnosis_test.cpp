@@ -20,7 +20,7 @@ TEST(Diagnosis, AHealthyRunGetsSilence) {
   const Diagnosis diagnosis = diagnose(healthy());
   EXPECT_THAT(diagnosis.findings, IsEmpty());
   EXPECT_THAT(diagnosis.unjudged, IsEmpty());
-  EXPECT_EQ(describe(diagnosis), "nothing stands out after 1000 steps\n");
+  EXPECT_EQ(describe(diagnosis), "nothing stands out after 1,000 steps\n");
 }
 
 TEST(Diagnosis, TheWorstComesFirstAndAtMostSoManyAreToldAtTheEnd) {
@@ -72,8 +72,9 @@ TEST(Verdict, IsKeptInTheRecord) {
   testing::put_content(folder / "metrics.jsonl", lines);
   const auto sentences = conclude(folder.path());
   ASSERT_EQ(sentences.size(), 1U);
-  EXPECT_THAT(sentences[0], HasSubstr("waits for data 75 % of the time: it wants 640 images/s, "
-                                      "gets 160"));
+  EXPECT_THAT(sentences[0],
+              HasSubstr("data-bound: 75 % of step time; the loader delivers 160 images/s, the "
+                        "device could take 640"));
   const auto record = nlohmann::json::parse(testing::content(folder / "run.json"));
   EXPECT_EQ(record["seed"], 7);
   ASSERT_EQ(record["verdict"].size(), 1U);

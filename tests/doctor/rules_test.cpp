@@ -16,7 +16,7 @@ using Change = std::function<void(RunFacts&, double)>;
 
 struct Case {
   std::string name;
-  Outcome (*check)(const RunFacts&);
+  RuleResult (*check)(const RunFacts&);
   Change change;
   double near_miss, hint, warning, severe;
   std::string message;  // part of it, at severe
@@ -42,7 +42,7 @@ std::vector<Case> cases() {
          f.wanted_per_s = 1540;
          f.given_per_s = 1540 * (1 - share);
        },
-       0.049, 0.06, 0.2, 0.6, "60 % of the time: it wants 1,540 images/s, gets 616",
+       0.049, 0.06, 0.2, 0.6, "the loader delivers 616 images/s, the device could take 1,540",
        "data.workers = 10 (6 more) or data.cache = \"decoded\"",
        [](RunFacts& f) { f.phases.reset(); }},
       {"slow_disk", check_slow_disk,
@@ -54,17 +54,17 @@ std::vector<Case> cases() {
        [](RunFacts& f) { f.io_stalled_percent.reset(); }},
       {"communication", check_communication,
        [](RunFacts& f, double share) { give(f, Phase::kCommunication, share); }, 0.099, 0.11, 0.25,
-       0.5, "50 % of the time is communication", "distributed.compress = \"bf16\"",
+       0.5, "exposed communication: 50 % of step time", "distributed.compress = \"bf16\"",
        [](RunFacts& f) { f.phases.reset(); }},
       {"straggler", check_straggler,
        [](RunFacts& f, double ratio) { f.slowest_rank_ratio = ratio; }, 1.09, 1.12, 1.3, 1.6,
-       "rank 2 needs 1.60 times", "distributed.balance = \"throughput\"",
+       "rank 2 takes 1.60 times", "distributed.balance = \"throughput\"",
        [](RunFacts& f) { f.slowest_rank_ratio.reset(); }},
       {"uneven_shards", check_uneven_shards,
        [](RunFacts& f, double ratio) { f.largest_share_ratio = ratio; }, 1.04, 1.06, 1.2, 1.4,
        "1.40 times the mean", "batch.global", [](RunFacts& f) { f.largest_share_ratio.reset(); }},
       {"precision", check_precision, compute_with([](RunFacts& f) { f.precision = "fp32"; }), 0.29,
-       0.35, 0.6, 0.8, "80 % of the time is computing in fp32", "precision.mode = \"bf16\"",
+       0.35, 0.6, 0.8, "80 % of step time is compute in fp32", "precision.mode = \"bf16\"",
        [](RunFacts& f) { f.precision.clear(); }},
       {"layout", check_layout, compute_with([](RunFacts& f) { f.is_channels_last = false; }), 0.29,
        0.35, 0.6, 0.8, "NCHW", "precision.channels_last = true",
@@ -77,13 +77,14 @@ std::vector<Case> cases() {
        71, 65, 40, 20, "busy 20 % of steps of 5.0 ms", "batch.micro = 128",
        [](RunFacts& f) { f.busy_percent.reset(); }},
       {"host_syncs", check_host_syncs, [](RunFacts& f, double syncs) { f.host_syncs = syncs; }, 0.4,
-       1, 3, 20, "20.0 times a step", ".item()", [](RunFacts& f) { f.host_syncs.reset(); }},
+       1, 3, 20, "20.0 host-device synchronisations per step", ".item()",
+       [](RunFacts& f) { f.host_syncs.reset(); }},
       {"swing", check_swing,
        [](RunFacts& f, double swing) {
          f.busy_percent->p95 = 99;
          f.busy_percent->p5 = 99 - swing;
        },
-       39, 45, 70, 97, "swings between 2 % and 99 %", "data.prefetch",
+       39, 45, 70, 97, "varies between 2 % and 99 %", "data.prefetch",
        [](RunFacts& f) { f.busy_percent.reset(); }},
       {"full_memory", check_full_memory,
        [](RunFacts& f, double busy) {
@@ -99,36 +100,37 @@ std::vector<Case> cases() {
        0.019, 0.03, 0.2, 0.5, "50 % of the time", "power limit",
        [](RunFacts& f) { f.slowed_share.reset(); }},
       {"swap", check_swap, [](RunFacts& f, double bytes) { f.swapped_bytes = bytes; }, 63e6, 70e6,
-       600e6, 4e9, "3.7 GiB of the run's memory", "batch.micro",
+       600e6, 4e9, "3.7 GiB swapped out", "data.prefetch",
        [](RunFacts& f) { f.swapped_bytes.reset(); }},
       {"page_faults", check_swap, [](RunFacts& f, double rate) { f.major_faults_per_s = rate; }, 19,
-       25, 200, 900, "900 pages a second", "batch.micro",
+       25, 200, 900, "900 major page faults per second", "data.prefetch",
        [](RunFacts& f) { f.major_faults_per_s.reset(); }},
       {"oversubscription", check_oversubscription,
-       [](RunFacts& f, double load) { f.load_per_core = load; }, 1.4, 1.6, 3, 5, "5.0 threads",
-       "data.workers = \"auto\"", [](RunFacts& f) { f.load_per_core.reset(); }},
+       [](RunFacts& f, double load) { f.load_per_core = load; }, 1.4, 1.6, 3, 5,
+       "load 5.0 per core", "data.workers = \"auto\"",
+       [](RunFacts& f) { f.load_per_core.reset(); }},
   };
 }
 
 class RuleTest : public ::testing::TestWithParam<Case> {
  protected:
-  static Outcome outcome(double figure) {
+  static RuleResult outcome(double value) {
     RunFacts facts = healthy();
-    GetParam().change(facts, figure);
+    GetParam().change(facts, value);
     return GetParam().check(facts);
   }
-  static void expect(double figure, Severity severity) {
-    const Outcome seen = outcome(figure);
-    ASSERT_TRUE(seen.finding) << figure << ": silent " << seen.missing;
-    EXPECT_EQ(severity_name(seen.finding->severity), severity_name(severity)) << figure;
+  static void expect(double value, Severity severity) {
+    const RuleResult seen = outcome(value);
+    ASSERT_TRUE(seen.finding) << value << ": silent " << seen.missing;
+    EXPECT_EQ(severity_name(seen.finding->severity), severity_name(severity)) << value;
   }
 };
 
 TEST_P(RuleTest, IsSilentForAHealthyRunAndJustBeforeItsFirstThreshold) {
-  const Outcome well = GetParam().check(healthy());
+  const RuleResult well = GetParam().check(healthy());
   EXPECT_FALSE(well.finding) << well.finding->message;
   EXPECT_EQ(well.missing, "");
-  const Outcome near = outcome(GetParam().near_miss);
+  const RuleResult near = outcome(GetParam().near_miss);
   EXPECT_FALSE(near.finding) << near.finding->message;
 }
 
@@ -139,7 +141,7 @@ TEST_P(RuleTest, SpeaksLouderTheWorseItIs) {
 }
 
 TEST_P(RuleTest, SaysWhatIsWrongAndWhatToChange) {
-  const Outcome seen = outcome(GetParam().severe);
+  const RuleResult seen = outcome(GetParam().severe);
   ASSERT_TRUE(seen.finding);
   EXPECT_THAT(seen.finding->message, HasSubstr(GetParam().message));
   EXPECT_THAT(seen.finding->change, HasSubstr(GetParam().advice));
@@ -149,7 +151,7 @@ TEST_P(RuleTest, SaysWhatIsNotRecorded) {
   RunFacts facts = healthy();
   GetParam().change(facts, GetParam().severe);
   GetParam().forget(facts);
-  const Outcome seen = GetParam().check(facts);
+  const RuleResult seen = GetParam().check(facts);
   EXPECT_FALSE(seen.finding);
   EXPECT_NE(seen.missing, "");
 }
@@ -196,10 +198,28 @@ TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   EXPECT_THAT(check_straggler(facts).finding->change, ::testing::Not(HasSubstr("throughput")));
   facts.balance = "cost";
   EXPECT_THAT(check_uneven_shards(facts).finding->change, ::testing::Not(HasSubstr("cost")));
+
+  facts = healthy();
+  facts.is_cuda = true;
+  facts.busy_percent->mean = 20;
+  facts.step_s->p50 = 0.01;
+  facts.micro_batch = 8;
+  facts.global_batch = 64;
+  facts.cap_bytes = 100e9;
+  facts.peak_bytes = 50e9;
+  EXPECT_THAT(check_launch_bound(facts).finding->change, HasSubstr("batch.micro = 16"));
+  facts.peak_bytes = 95e9;  // a larger micro-batch would not fit, a smaller one would be slower
+  EXPECT_THAT(check_launch_bound(facts).finding->change, ::testing::Not(HasSubstr("batch.")));
+  EXPECT_THAT(check_full_memory(facts).finding->change, ::testing::Not(HasSubstr("batch.")));
 }
 
 TEST(Rules, AdviceFollowsTheRecipe) {
   RunFacts facts = healthy();
+  facts.swapped_bytes = 4e9;
+  facts.is_cuda = false;  // there the tensors are in the memory that is swapped
+  EXPECT_THAT(check_swap(facts).finding->change, HasSubstr("batch.micro"));
+
+  facts = healthy();
   give(facts, Phase::kDataWait, 0.5);
   facts.given_per_s = 100;
   facts.wanted_per_s = 200;
@@ -213,6 +233,13 @@ TEST(Rules, AdviceFollowsTheRecipe) {
   EXPECT_THAT(check_communication(facts).finding->change, HasSubstr("larger batch.global"));
   facts.ranks = 1;
   EXPECT_FALSE(check_communication(facts).finding);
+
+  facts = healthy();
+  give(facts, Phase::kDataWait, 0.04);
+  facts.io_stalled_percent = 60;
+  EXPECT_TRUE(check_slow_disk(facts).finding);
+  facts.data_kind = "idx";  // in memory
+  EXPECT_FALSE(check_slow_disk(facts).finding);
 
   facts = healthy();
   facts.largest_share_ratio = 2;

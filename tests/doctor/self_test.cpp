@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "framework/cli/all_parts.h"
+#include "framework/cli/register_all.h"
 #include "framework/device/cuda_loader.h"
 
 namespace brim::doctor {
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 class SelfTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    cli::register_all_parts();
+    cli::register_all_components();
     memory_ = device::memory_of(c10::kCPU, {}).release();
   }
   static Trained train(PrecisionMode precision, int64_t seed = 1) {
@@ -34,7 +34,7 @@ device::Memory* SelfTest::memory_ = nullptr;
 TEST_F(SelfTest, AHealthyDevicePasses) {
   const Trained reference = train(PrecisionMode::kFp64);
   EXPECT_GT((reference.weights - reference.start).norm().item<double>(), 0.1);
-  const environment::Finding finding = judge(reference, train(PrecisionMode::kFp32));
+  const environment::CheckResult finding = judge(reference, train(PrecisionMode::kFp32));
   EXPECT_EQ(finding.health, Health::kPass) << finding.found;
   EXPECT_EQ(finding.advice, "");
 }
@@ -65,14 +65,14 @@ TEST_F(SelfTest, WhatIsNoNumberFails) {
   EXPECT_EQ(judge(reference, own).health, Health::kFail);
   own = reference;
   own.loss = std::numeric_limits<double>::quiet_NaN();
-  const environment::Finding finding = judge(reference, own);
+  const environment::CheckResult finding = judge(reference, own);
   EXPECT_EQ(finding.health, Health::kFail);
   EXPECT_THAT(finding.advice, HasSubstr("wrong results"));
 }
 
 TEST_F(SelfTest, ADeviceThatCannotTrainFails) {
   const Trained reference = train(PrecisionMode::kFp64);
-  const environment::Finding finding = test_device(c10::kXPU, *memory_, reference);
+  const environment::CheckResult finding = test_device(c10::kXPU, *memory_, reference);
   EXPECT_EQ(finding.health, Health::kFail);
   EXPECT_THAT(finding.found, HasSubstr("could not be trained"));
   EXPECT_EQ(finding.found.find('\n'), std::string::npos);

@@ -12,29 +12,29 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::string> names(const std::string& line) {
-  std::vector<LineFigure> figures;
-  EXPECT_TRUE(read_metrics_line(line, figures)) << line;
+  std::vector<LineMetric> metrics;
+  EXPECT_TRUE(read_metrics_line(line, metrics)) << line;
   std::vector<std::string> names;
-  for (const auto& figure : figures) {
-    names.push_back(std::string(figure.section) + "/" + std::string(figure.key));
+  for (const auto& metric : metrics) {
+    names.push_back(std::string(metric.section) + "/" + std::string(metric.key));
   }
   return names;
 }
 
 TEST(MetricsLine, NumbersAreReadWithTheirSections) {
-  std::vector<LineFigure> figures;
+  std::vector<LineMetric> metrics;
   ASSERT_TRUE(read_metrics_line(
       R"({"loss": -1.5e-3,"phases_s":{"forward":0.25,"other":3},"step":10,"scale":null})",
-      figures));
-  ASSERT_EQ(figures.size(), 5U);
-  EXPECT_EQ(figures[0].value, -1.5e-3);
-  EXPECT_EQ(figures[1].section, "phases_s");
-  EXPECT_EQ(figures[1].key, "forward");
-  EXPECT_EQ(figures[1].value, 0.25);
-  EXPECT_EQ(figures[2].value, 3.0);
-  EXPECT_EQ(figures[3].section, "");
-  EXPECT_EQ(figures[3].value, 10.0);
-  EXPECT_TRUE(std::isnan(figures[4].value));
+      metrics));
+  ASSERT_EQ(metrics.size(), 5U);
+  EXPECT_EQ(metrics[0].value, -1.5e-3);
+  EXPECT_EQ(metrics[1].section, "phases_s");
+  EXPECT_EQ(metrics[1].key, "forward");
+  EXPECT_EQ(metrics[1].value, 0.25);
+  EXPECT_EQ(metrics[2].value, 3.0);
+  EXPECT_EQ(metrics[3].section, "");
+  EXPECT_EQ(metrics[3].value, 10.0);
+  EXPECT_TRUE(std::isnan(metrics[4].value));
 }
 
 TEST(MetricsLine, WhatIsNoNumberIsPassedOver) {
@@ -46,15 +46,15 @@ TEST(MetricsLine, WhatIsNoNumberIsPassedOver) {
 }
 
 TEST(MetricsLine, WhatIsNoWholeObjectIsRefused) {
-  std::vector<LineFigure> figures;
+  std::vector<LineMetric> metrics;
   for (const char* line :
        {"", "1", "[]", "{", "{\"a\":1", "{\"a\":1}x", "{\"a\" 1}", "{a:1}", "{\"a\":}",
         "{\"a\":nan}", "{\"a\":inf}", "{\"a\":-inf}", "{\"a\":-}", "{\"a\":1,}", "{\"a\":\"x}",
         "{\"a\":\"x\\", "{\"a\":{\"b\":1}", "{\"a\":[1}"}) {
-    EXPECT_FALSE(read_metrics_line(line, figures)) << line;
+    EXPECT_FALSE(read_metrics_line(line, metrics)) << line;
   }
-  EXPECT_FALSE(read_metrics_line(std::string(100000, '['), figures));
-  EXPECT_FALSE(read_metrics_line("{\"a\":" + std::string(100000, '['), figures));
+  EXPECT_FALSE(read_metrics_line(std::string(100000, '['), metrics));
+  EXPECT_FALSE(read_metrics_line("{\"a\":" + std::string(100000, '['), metrics));
 }
 
 }  // namespace

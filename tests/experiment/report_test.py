@@ -113,7 +113,7 @@ def test_peaks_that_are_said_to_be_cut_off_are(tmp_path, peak, is_cut):
     assert ("Peaks up to" in text) == is_cut, re.findall("Peaks[^<]*", text)
 
 
-def test_axes_have_their_values_and_the_pointer_shows_figures(two):
+def test_axes_have_their_values_and_the_pointer_shows_values(two):
     page, _ = two
     ticks = run_in(page, "return [...document.querySelector('.ys').children].map(e => e.textContent)")
     assert [float(tick) for tick in ticks] == [0.0, 0.5, 1.0, 1.5, 2.0]

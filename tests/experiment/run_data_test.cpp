@@ -45,16 +45,16 @@ Exit status_of(const std::filesystem::path& folder) {
   return Exit::kDone;
 }
 
-TEST(RunData, FiguresOfAllLinesAreRead) {
+TEST(RunData, MetricsOfAllLinesAreRead) {
   const TemporaryFolder folder;
   make_run(folder, line(10, 2.0) + line(20, 1.0) + R"({"step":20,"eval_top1":98})" + "\n");
   const RunData run = read_run(folder.path());
   EXPECT_EQ(run.lines, 3);
-  EXPECT_EQ(run.figure("loss")->mean(), 1.5);
-  EXPECT_EQ(run.figure("phases_s/forward")->count(), 2);
-  EXPECT_EQ(run.figure("eval_top1")->last(), 98);
-  EXPECT_EQ(run.figure("step"), nullptr);
-  EXPECT_EQ(run.figure("gone"), nullptr);
+  EXPECT_EQ(run.metric("loss")->mean(), 1.5);
+  EXPECT_EQ(run.metric("phases_s/forward")->count(), 2);
+  EXPECT_EQ(run.metric("eval_top1")->last(), 98);
+  EXPECT_EQ(run.metric("step"), nullptr);
+  EXPECT_EQ(run.metric("gone"), nullptr);
   EXPECT_EQ(run.last_step(), 20);
   EXPECT_EQ(run.record["device"], "cpu");
   EXPECT_EQ(run.name, folder.path().filename());
@@ -68,7 +68,7 @@ TEST(RunData, DamageIsLeftOutAndSaid) {
   put_content(folder / "run.json", "{");
   const RunData run = read_run(folder.path());
   EXPECT_EQ(run.lines, 2);
-  EXPECT_EQ(run.figure("loss")->high(), 2);
+  EXPECT_EQ(run.metric("loss")->high(), 2);
   EXPECT_TRUE(run.record.is_object());
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("3 lines of metrics.jsonl are damaged")));
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("is torn after 17 bytes")));
@@ -102,14 +102,14 @@ TEST(RunData, MemoryIsBoundedWhateverTheFileHolds) {
   const TemporaryFolder folder;
   make_run(folder, "");
   std::ofstream file(folder / "metrics.jsonl");
-  for (int i = 0; i < 1000; ++i) file << "{\"step\":1,\"figure" << i << "\":1}\n";
+  for (int i = 0; i < 1000; ++i) file << "{\"step\":1,\"metric" << i << "\":1}\n";
   file << "{\"step\":1,\"" << std::string(1000, 'x') << "\":1}\n";
   file << "{\"step\":1,\"a\":\"" << std::string(10 << 20, 'x') << "\"}\n" << line(2, 5);
   file.close();
   const RunData run = read_run(folder.path());
-  EXPECT_EQ(run.figures.size(), 256U);
+  EXPECT_EQ(run.metrics.size(), 256U);
   EXPECT_EQ(run.damaged_lines, 1);
-  EXPECT_THAT(run.remarks(), Contains(HasSubstr("only the first 256 kinds of figures")));
+  EXPECT_THAT(run.remarks(), Contains(HasSubstr("only the first 256 metrics")));
 }
 
 TEST(RunReader, FollowsARunThatIsStillWriting) {
@@ -125,7 +125,7 @@ TEST(RunReader, FollowsARunThatIsStillWriting) {
   append(folder / "metrics.jsonl", "\"loss\":7}\n" + line(3, 8));
   EXPECT_TRUE(reader.update());
   EXPECT_EQ(reader.data().lines, 3);
-  EXPECT_EQ(reader.data().figure("loss")->high(), 8);
+  EXPECT_EQ(reader.data().metric("loss")->high(), 8);
   EXPECT_THAT(reader.data().remarks(), IsEmpty());
 }
 
@@ -138,7 +138,7 @@ TEST(RunReader, BeginsAgainWhereARunWasCutBack) {
   std::filesystem::rename(folder / "metrics.new", folder / "metrics.jsonl");
   EXPECT_TRUE(reader.update());
   EXPECT_EQ(reader.data().lines, 4);
-  EXPECT_EQ(reader.data().figure("loss")->mean(), 4.0);
+  EXPECT_EQ(reader.data().metric("loss")->mean(), 4.0);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ TEST(Series, AMillionPointsKeepMeansAndExtremes) {
     sum += value;
     series.add(step, value);
   }
-  EXPECT_LE(series.buckets().size(), Series::kMostBuckets);
-  EXPECT_GE(series.buckets().size(), Series::kMostBuckets / 4);
+  EXPECT_LE(series.buckets().size(), Series::kMaxBuckets);
+  EXPECT_GE(series.buckets().size(), Series::kMaxBuckets / 4);
   EXPECT_EQ(series.high(), 50);
   EXPECT_EQ(series.low(), -50);
   double bucket_sum = 0;
@@ -54,7 +54,7 @@ TEST(Series, StepsFarApartFit) {
   Series series;
   int64_t step = 1;
   for (int i = 0; i < 3000; ++i, step += int64_t{1} << 40) series.add(step, 1.0);
-  EXPECT_LE(series.buckets().size(), Series::kMostBuckets);
+  EXPECT_LE(series.buckets().size(), Series::kMaxBuckets);
   EXPECT_EQ(series.count(), 3000);
 }
 

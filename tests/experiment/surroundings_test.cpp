@@ -1,4 +1,4 @@
-// What else goes on on a machine while a run is measured, on one that is made up.
+// What else continues on a machine while a run is measured, on one that is made up.
 #include "framework/experiment/bench/surroundings.h"
 
 #include <gtest/gtest.h>

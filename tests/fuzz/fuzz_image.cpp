@@ -11,12 +11,12 @@
 
 namespace {
 
-using brim::data::Placement;
+using brim::data::CropPlan;
 
 /// A part that the bytes themselves choose.
 void draw(std::span<const uint8_t> bytes, int64_t choice) {
   std::array<uint8_t, 9 * 7 * 3> out{};
-  const auto place = [choice](int64_t height, int64_t width) -> Placement {
+  const auto place = [choice](int64_t height, int64_t width) -> CropPlan {
     const int64_t top = choice % height;
     const int64_t left = choice % width;
     return {{top, left, height - top, width - left}, 9, 7, {0, 0, 9, 7}};

@@ -10,7 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace brim::recipe;  // one function
-  sample::register_parts();
+  sample::register_components();
   const std::string text(reinterpret_cast<const char*>(data), size);
   std::string printed;
   try {

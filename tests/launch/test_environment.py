@@ -63,7 +63,7 @@ def test_only_rank_0_gets_the_socket_and_nothing_else_is_inherited(tmp_path):
 
 
 def test_the_launcher_lets_go_of_the_socket():
-    # Kept open, it would take connections that nobody answers once rank 0 is dead.
+    # Kept open, it would take connections that no one answers once rank 0 is dead.
     status, _, err = trainrun(*sh("""socket=$(readlink /proc/self/fd/$BRIM_STORE_FD)
         case $socket in socket:*) ;; *) exit 1;; esac
         while ls -l /proc/$PPID/fd | grep -qF "$socket"; do sleep 0.01; done"""))
@@ -262,7 +262,7 @@ def test_the_program_is_found_as_path_beside_trainrun_and_in_path(tmp_path):
 def test_a_wrong_command_line_is_refused_in_words(args, message):
     status, out, err = trainrun(*args)
     assert (status, out) == (2, "")
-    assert err.startswith("error[recipe]: ") and err.count("\n") == 1
+    assert err.startswith("error[usage]: ") and err.count("\n") == 1
     assert message in err
 
 

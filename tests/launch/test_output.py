@@ -78,7 +78,7 @@ def test_a_reader_that_stands_still_does_not_hold_up_the_watch(tmp_path):
     workers = lambda: [line for line in subprocess.run(
         ["ps", "--no-headers", "--ppid", str(launch.process.pid)], capture_output=True,
         text=True).stdout.splitlines()]
-    wait_until(lambda: not workers(), "for the ranks to be ended though nobody reads")
+    wait_until(lambda: not workers(), "for the ranks to be ended though no one reads")
     assert launch.finish()[0] == 3
 
 

@@ -27,7 +27,7 @@ def test_torchrun_shows_which_rank_failed():
 
 def test_torchrun_shows_an_error_of_a_brim_program():
     _, _, err = torchrun(TRAINRUN, "--nproc-per-node=none", "true")
-    assert "error[recipe]: --nproc-per-node: expected auto" in err[err.index("Root Cause"):]
+    assert "error[usage]: --nproc-per-node: expected auto" in err[err.index("Root Cause"):]
 
 
 def test_a_signal_and_text_that_is_not_utf8():
@@ -54,7 +54,7 @@ def test_trainrun_shows_the_message_of_a_brim_worker():
     status, _, err = trainrun(TRAINRUN, "--bind=x", "true")
     assert status == 2
     assert err.splitlines()[-1].endswith(
-        "its error: error[recipe]: --bind: expected none, cores or numa, found 'x'")
+        "its error: error[usage]: --bind: expected none, cores or numa, found 'x'")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"message": 3}', '{"message": {"message": []}}',
@@ -70,5 +70,5 @@ def test_the_file_has_torchrun_s_form(tmp_path):
     path = tmp_path / "error.json"
     trainrun("--tee=9", "true", env={"TORCHELASTIC_ERROR_FILE": str(path)})
     message = json.loads(path.read_text())["message"]
-    assert message["message"] == "error[recipe]: --tee: expected a number from 0 to 3, found '9'"
+    assert message["message"] == "error[usage]: --tee: expected a number from 0 to 3, found '9'"
     assert message["errorCode"] == 2 and int(message["extraInfo"]["timestamp"]) > 1_600_000_000

@@ -69,6 +69,6 @@ def is_safe(entry):
 
 
 def check_run_paths(files):
-    """Each entry is beside the file itself or an absolute folder that not everybody can write to."""
+    """Each entry is beside the file itself or an absolute folder that not everyone can write to."""
     unsafe = {str(path): entries for path in files if not all(map(is_safe, entries := run_path(path)))}
     assert not unsafe, unsafe

@@ -68,6 +68,10 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
         (tmp_path / "mine.toml").write_text(f'extends = "{name}"\n')
         must_run(prefix / "bin/trainer", "recipe", "check", "--recipe", tmp_path / "mine.toml", cwd=prefix)
     assert "usage: trainrun" in must_run(prefix / "bin/trainrun", "--help").stdout
+    share = prefix / "share"
+    assert "trainer-data-pack" in (share / "man/man1/trainer-data-pack.1").read_text()
+    assert "complete " in (share / "bash-completion/completions/trainer").read_text()
+    assert "complete " in (share / "fish/vendor_completions.d/trainer.fish").read_text()
 
 
 def test_no_library_is_looked_for_in_the_current_folder(prefix, own_model):
@@ -92,16 +96,16 @@ def test_a_model_of_ones_own_trains_linked_and_as_a_library(prefix, own_model, t
 
 
 def commands_of(readme, start):
-    """The README's commands whose line starts so, as a shell takes them."""
+    """The page's commands whose line starts so, as a shell takes them."""
     lines = [line.split("  #")[0] for line in readme.read_text().splitlines() if line.startswith(start)]
     assert lines, f"{readme}: no line starts with {start}"
     return lines
 
 
-def test_the_readmes_commands_run_as_written(prefix, own_model, tmp_path):
+def test_the_documents_commands_run_as_written(prefix, own_model, tmp_path):
     short = "".join(f" {word}" for word in STEPS) + " --set train.steps=1 --output "
     commands = [(tmp_path, line) for start in ("~/brim/bin/trainer --recipe examples", "examples/own_model/build/own_tr")
-                for line in commands_of(SOURCE / "README.md", start)]
+                for line in commands_of(SOURCE / "docs/tutorials/own-model.md", start)]
     commands += [(own_model, line) for start in ("~/brim/bin/trainer", "build/own_trainer")
                  for line in commands_of(own_model / "README.md", start)]
     assert len(commands) == 4
@@ -191,4 +195,4 @@ def test_a_library_of_this_brim_can_still_be_wrong(prefix, own_dataset, tmp_path
     build(own_dataset, tmp_path / "hidden", prefix, "-DCMAKE_CXX_VISIBILITY_PRESET=hidden")
     done = run(prefix / "bin/trainer", "recipe", "check", "--recipe", own_dataset / "recipe.toml",
                "--set", f"model.library={tmp_path}/hidden/libown_dataset.so")
-    assert done.returncode == 2 and "expected a library that adds a part" in done.stderr
+    assert done.returncode == 2 and "expected a library that registers a component" in done.stderr

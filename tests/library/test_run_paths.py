@@ -1,9 +1,13 @@
 """No program of ours loads a library from the folder it is called in: run paths of all that is
 built and packaged."""
+import importlib.util
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 
 import pytest
 
@@ -25,7 +29,7 @@ def starts_beside_other_libraries(program, folder, libraries, **env):
 def package(tmp_path_factory):
     """scripts/package of this build, as it is."""
     root = tmp_path_factory.mktemp("package")
-    for name in ("scripts", "recipes", "configs"):
+    for name in ("scripts", "recipes", "configs", "CMakeLists.txt", "LICENSE"):
         (root / name).symlink_to(SOURCE / name)
     (root / "build").mkdir()
     (root / "build/release").symlink_to(BUILD)
@@ -35,7 +39,7 @@ def package(tmp_path_factory):
     (tools / "ninja").write_text("#!/bin/sh\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    must_run(root / "scripts/package", root / "brim", PATH=f"{tools}:{os.environ['PATH']}")
+    must_run(root / "scripts/package", "--wheel", root / "brim", PATH=f"{tools}:{os.environ['PATH']}")
     return root / "brim"
 
 
@@ -75,3 +79,21 @@ def test_a_packaged_program_ignores_the_current_folder(package, tmp_path):
     here.mkdir()
     (here / "libtorch").symlink_to(libtorch)
     must_run(package / "bin/trainer", "--help", cwd=here, BRIM_LIBTORCH="libtorch")
+
+
+def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
+    [wheel] = package.parent.glob("brim-*.whl")
+    site = tmp_path / "site"
+    must_run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
+    # torch and its libraries stand beside it, as in an environment where pip has installed them.
+    torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
+    for name in ("torch", "nvidia"):
+        if (torch.parent / name).exists():
+            (site / name).symlink_to(torch.parent / name)
+    env = {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
+    done = must_run(site / "bin/trainer", "train", "digits", "--set", "train.steps=3", cwd=tmp_path, **env)
+    assert "done: 3 steps" in done.stderr
+    assert "usage: trainrun" in must_run(site / "bin/trainrun", "--help", cwd=tmp_path, **env).stdout
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        assert b"Requires-Dist: torch==2.11.0" in archive.read(metadata)

@@ -33,10 +33,19 @@ def run_tool(folder, images, labels=None, weights=None, model="resnet18", optimi
     (folder / "job.toml").write_text("\n".join(lines) + "\n")
     done = subprocess.run([TOOL, folder / "job.toml"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    result = load_file(folder / "output.safetensors")
+    output = folder / "output.safetensors"
+    result = json.loads(output.read_text()) if job.get("task") == "shapes" else load_file(output)
     for name in ("input.safetensors", "output.safetensors"):  # hundreds of megabytes in all
         (folder / name).unlink()
     return result
+
+
+def shapes_of(make, **options):
+    """Dtypes and shapes of a Python model's weights as parity_tool's task "shapes" gives them, without memory."""
+    names = {torch.float32: "Float", torch.int64: "Long"}
+    with torch.device("meta"):
+        state = make(**options).state_dict()
+    return {name: [names[tensor.dtype], *tensor.shape] for name, tensor in state.items()}
 
 
 def batches(count, dtype=torch.float32, size=SIZE):

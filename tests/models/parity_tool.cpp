@@ -7,6 +7,7 @@
 // run reads them; without weights the model starts from `seed`. Its dtype is that of the images.
 // What is written depends on the task:
 //   weights     all parameters and buffers of the model, with the names of `format` where given
+//   shapes      the same without values, as JSON: {"name": [dtype, dimension…]}; takes no memory
 //   logits      "logits" [batches, N, classes] in evaluation mode
 //   gradients   the parameters' gradients after one backward pass on the first batch
 //   train       all parameters and buffers after `steps` steps, cycling through the batches, and
@@ -15,11 +16,15 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/nn/model.h"
+#include "framework/nn/without_storage.h"
 #include "framework/optim/optimizer.h"
 #include "framework/recipe/read.h"
 #include "framework/train/weights/pretrained.h"
@@ -29,14 +34,15 @@
 namespace brim {
 namespace {
 
-enum class Task { kWeights, kLogits, kGradients, kTrain };
-constexpr std::array<std::string_view, 4> kTaskWords = {"weights", "logits", "gradients", "train"};
+enum class Task { kWeights, kShapes, kLogits, kGradients, kTrain };
+constexpr std::array<std::string_view, 5> kTaskWords = {"weights", "shapes", "logits", "gradients",
+                                                        "train"};
 
 template <class Base>
 struct Section {
   recipe::Slot<Base> slot;
   explicit Section(std::string_view default_name) : slot(default_name) {}
-  void fields(recipe::Fields& f) { f.part("name", slot, "registered name"); }
+  void fields(recipe::Fields& f) { f.component("name", slot, "registered name"); }
 };
 
 struct Job : recipe::Config {
@@ -99,6 +105,8 @@ class Runner {
       if (name == "labels") labels_ = tensor;
     }
     at::manual_seed(static_cast<uint64_t>(job.seed));
+    std::optional<nn::WithoutStorage> without_storage;
+    if (job.task == Task::kShapes) without_storage.emplace();
     model_ = job.model.slot->build({.channels = images_.size(2),
                                     .height = images_.size(3),
                                     .width = images_.size(4),
@@ -123,6 +131,15 @@ class Runner {
       if (names.package == job_.format) return train::name_as_theirs(weights(), names);
     }
     return weights();
+  }
+
+  nlohmann::json shapes() const {
+    auto result = nlohmann::json::object();
+    for (const auto& [name, tensor] : renamed_weights()) {
+      result[name] = {c10::toString(tensor.scalar_type())};
+      for (const int64_t size : tensor.sizes()) result[name].push_back(size);
+    }
+    return result;
   }
 
   checkpoint::TensorMap logits() {
@@ -189,19 +206,23 @@ class Runner {
   std::shared_ptr<nn::Model> model_;
 };
 
-checkpoint::TensorMap run(const Job& job) {
+void run(const Job& job) {
   Runner runner(job);
+  const auto save = [&job](const checkpoint::TensorMap& tensors) {
+    checkpoint::save_tensors(job.output, tensors);
+  };
   switch (job.task) {
     case Task::kWeights:
-      return runner.renamed_weights();
+      return save(runner.renamed_weights());
+    case Task::kShapes:
+      return write_file(job.output, runner.shapes().dump());
     case Task::kLogits:
-      return runner.logits();
+      return save(runner.logits());
     case Task::kGradients:
-      return runner.gradients();
+      return save(runner.gradients());
     case Task::kTrain:
-      return runner.train();
+      return save(runner.train());
   }
-  return {};
 }
 
 int body(int argc, char** argv) {
@@ -210,7 +231,7 @@ int body(int argc, char** argv) {
   optim::register_optimizers();
   Job job;
   recipe::read(recipe::load(argv[1], {}), job);
-  checkpoint::save_tensors(job.output, run(job));
+  run(job);
   return 0;
 }
 

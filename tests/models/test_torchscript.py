@@ -160,10 +160,10 @@ def test_a_resumed_run_is_the_whole_one(tmp_path):
 
 
 def test_memory_that_runs_out_is_known_as_such(net, tmp_path):
-    """The interpreter hands the shortage on: the tuner and the step that is taken again live by it."""
+    """The interpreter hands the shortage on: the tuner and the retried step depend on it."""
     large = sets(batch__global=40000, data__samples=40000, device__memory_gib=0.3)
     done = trainer("--recipe", net[0], "--output", tmp_path / "run", *large, *sets(train__steps=1))
-    assert done.returncode == 0 and "It is taken again from its start with 20000" in done.stderr, done.stderr
+    assert done.returncode == 0 and "retrying the step with micro-batch 20000" in done.stderr, done.stderr
     done = trainer("tune", "--recipe", net[0], "--json", *large, *sets(batch__micro="auto"))
     assert done.returncode == 0 and 8 <= json.loads(done.stdout)["micro"] < 40000, done.stderr
 

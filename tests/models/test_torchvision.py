@@ -14,16 +14,8 @@ from parity import batches, layout, run_tool, used_model, worst
 @pytest.mark.parametrize("name, classes, options", [
     ("resnet18", 1000, {}),
     ("resnet18", 10, {"zero_init_residual": True}),
-    ("resnet34", 1000, {}),
-    ("resnet50", 1000, {}),
     ("resnet50", 37, {"zero_init_residual": True}),
-    ("resnet101", 10, {}),
-    ("resnet152", 10, {}),
-    ("wide_resnet50_2", 10, {}),
-    ("wide_resnet101_2", 10, {}),
     ("resnext50_32x4d", 1000, {"zero_init_residual": True}),
-    ("resnext101_32x8d", 10, {}),
-    ("resnext101_64x4d", 10, {}),
 ])
 def test_equal_seeds_give_equal_weights(tmp_path, name, classes, options):
     torch.manual_seed(11)

@@ -9,7 +9,7 @@ import torchvision
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 
-from parity import as_used, run_tool, worst
+from parity import as_used, run_tool, shapes_of, worst
 
 CLASSES = 10
 SMALL_VIT = {"torchvision": functools.partial(torchvision.models.VisionTransformer, image_size=32, patch_size=4,
@@ -17,24 +17,33 @@ SMALL_VIT = {"torchvision": functools.partial(torchvision.models.VisionTransform
              "timm": functools.partial(timm.models.VisionTransformer, img_size=32, patch_size=4, embed_dim=64,
                                        depth=4, num_heads=4)}
 
-# Our name, the package's, and the side of its images.
-MODELS = [("small_vit", "torchvision", SMALL_VIT["torchvision"], 32),
-          ("small_vit", "timm", SMALL_VIT["timm"], 32)]
-for ours, theirs in [
-        *((name, name) for name in ("resnet34", "resnet101", "resnet152", "wide_resnet50_2", "wide_resnet101_2",
-                                    "resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d", "convnext_tiny",
-                                    "convnext_small", "convnext_base")),
-        ("vit_b16", "vit_b_16"), ("vit_l16", "vit_l_16")]:
-    MODELS.append((ours, "torchvision", getattr(torchvision.models, theirs), 224))
-# timm's names differ by family, not by size.
-for ours, theirs in [
-        ("resnet50", "resnet50"), ("resnext50_32x4d", "resnext50_32x4d"), ("convnext_tiny", "convnext_tiny"),
-        ("vit_s16", "vit_small_patch16_224"), ("vit_b16", "vit_base_patch16_224")]:
-    MODELS.append((ours, "timm", functools.partial(timm.create_model, theirs), 224))
 INCEPTION = functools.partial(torchvision.models.inception_v3, init_weights=True)
-MODELS += [({"name": "inception_v3"}, "torchvision", functools.partial(INCEPTION, aux_logits=True), 299),
-           ({"name": "inception_v3", "auxiliary": False}, "timm",
-            functools.partial(timm.create_model, "inception_v3"), 299)]
+
+
+def of_timm(name):
+    return functools.partial(timm.create_model, name)
+
+
+# Each kind of block and each package's names once, in numbers: our name, the package's model, and the side of
+# its images.
+MODELS = [("small_vit", "torchvision", SMALL_VIT["torchvision"], 32),
+          ("small_vit", "timm", SMALL_VIT["timm"], 32),
+          ("resnet34", "torchvision", torchvision.models.resnet34, 64),
+          ("resnext50_32x4d", "torchvision", torchvision.models.resnext50_32x4d, 64),
+          ("convnext_tiny", "torchvision", torchvision.models.convnext_tiny, 64),
+          ("resnet50", "timm", of_timm("resnet50"), 64),
+          ("convnext_tiny", "timm", of_timm("convnext_tiny"), 64),
+          ("vit_s16", "timm", of_timm("vit_small_patch16_224"), 224),
+          ({"name": "inception_v3"}, "torchvision", functools.partial(INCEPTION, aux_logits=True), 299),
+          ({"name": "inception_v3", "auxiliary": False}, "timm", of_timm("inception_v3"), 299)]
+# Models that differ from those by constants: names, dtypes and shapes.
+VARIANTS = [*((name, "torchvision", getattr(torchvision.models, name)) for name in (
+                "resnet18", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "wide_resnet101_2",
+                "resnext101_32x8d", "resnext101_64x4d", "convnext_small", "convnext_base")),
+            ("vit_b16", "torchvision", torchvision.models.vit_b_16),
+            ("vit_l16", "torchvision", torchvision.models.vit_l_16),
+            ("resnext50_32x4d", "timm", of_timm("resnext50_32x4d")),
+            ("vit_b16", "timm", of_timm("vit_base_patch16_224"))]
 
 
 def name_of(model):
@@ -68,7 +77,14 @@ def test_logits_and_the_way_back(tmp_path, ours, package, make, size):
         assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor), name
 
 
-SEEDED = [("small_vit", SMALL_VIT["torchvision"], 32), ("vit_b16", torchvision.models.vit_b_16, 224),
+@pytest.mark.parametrize("ours, package, make", VARIANTS,
+                         ids=[f"{package}-{ours}" for ours, package, _ in VARIANTS])
+def test_names_and_shapes(tmp_path, ours, package, make):
+    found = run_tool(tmp_path, torch.zeros(1, 1, 3, 224, 224), task="shapes", format=package, model=ours)
+    assert found == shapes_of(make, num_classes=CLASSES)
+
+
+SEEDED = [("small_vit", SMALL_VIT["torchvision"], 32),
           ("convnext_tiny", torchvision.models.convnext_tiny, 64), ("inception_v3", INCEPTION, 299)]
 
 
@@ -117,9 +133,10 @@ def test_first_gradients(tmp_path, name):
     assert error <= 1e-4, tensor
 
 
-@pytest.mark.parametrize("name, size, learning_rate", [
-    ("small_vit", 32, 0.01), ("convnext", 32, 0.01), ("small_inception", 128, 1e-6), ("resnext", 64, 0.001)])
-def test_twenty_steps_in_float64(tmp_path, name, size, learning_rate):
+@pytest.mark.parametrize("name, size, learning_rate, count", [
+    ("small_vit", 32, 0.01, 20), ("convnext", 32, 0.01, 8), ("small_inception", 128, 1e-6, 8),
+    ("resnext", 64, 0.001, 8)])
+def test_steps_in_float64(tmp_path, name, size, learning_rate, count):
     """Running means and variances are compared too, and how often they were updated. Images are large
     enough that no batch norm divides by the deviation of a handful of values, which would blow up roundings."""
     ours, make, _ = TRAINED[name]
@@ -127,10 +144,10 @@ def test_twenty_steps_in_float64(tmp_path, name, size, learning_rate):
     model = as_used(make(num_classes=CLASSES)).double()
     images, labels = inputs(4, 4, size, torch.float64)
     found = run_tool(tmp_path, images, labels, model.state_dict(), ours, {"name": "sgd", "momentum": 0.9},
-                     task="train", steps=20, learning_rate=learning_rate, weight_decay=1e-4)
+                     task="train", steps=count, learning_rate=learning_rate, weight_decay=1e-4)
     steps = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9, weight_decay=1e-4)
     losses = []
-    for step in range(20):
+    for step in range(count):
         steps.zero_grad()
         loss = loss_of(model, images[step % 4], labels[step % 4])
         loss.backward()

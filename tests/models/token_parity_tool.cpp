@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 4> kTaskWords = {"names", "logits", "grad
 
 struct ModelSection {
   recipe::Slot<nn::ModelConfig> slot{"gpt2"};
-  void fields(recipe::Fields& f) { f.part("name", slot, "registered name"); }
+  void fields(recipe::Fields& f) { f.component("name", slot, "registered name"); }
 };
 
 struct Job : recipe::Config {

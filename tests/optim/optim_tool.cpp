@@ -31,7 +31,7 @@ using nlohmann::json;
 template <class Base>
 struct Section {
   recipe::Slot<Base> slot;
-  void fields(recipe::Fields& f) { f.part("name", slot, "the part"); }
+  void fields(recipe::Fields& f) { f.component("name", slot, "the part"); }
 };
 
 struct Job : recipe::Config {

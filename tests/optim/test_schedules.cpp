@@ -101,7 +101,7 @@ TEST(OneCycle, TakesRunsOfAnyLength) {
   }
 }
 
-/// patience 2, factor 0.1, watching the loss.
+/// patience 2, factor 0.1, monitoring the loss.
 std::unique_ptr<Schedule> make_plateau(double final_factor = 0.0) {
   PlateauConfig config;
   config.patience = 2;
@@ -162,7 +162,7 @@ TEST(Plateau, NeverFallsUnderItsFinalFactor) {
 
 TEST(Plateau, WatchesAccuracyWhereAsked) {
   PlateauConfig config;
-  config.watch = Watch::kAccuracy;
+  config.metric = MonitoredMetric::kAccuracy;
   config.patience = 0;
   const auto schedule = config.build(1.0, kRun);
   schedule->observe({.loss = 1, .accuracy = 0.5});

@@ -80,7 +80,7 @@ SEEDS = range(8)
 
 
 def noisy(watch, seed):
-    """A figure that improves, more slowly than it wavers."""
+    """A metric that improves, more slowly than it wavers."""
     noise = 0.3 * torch.rand(STEPS, generator=torch.Generator().manual_seed(seed))
     ends = (2.0, 1.0) if watch == "loss" else (0.1, 0.8)
     return [round(value, 6) for value in (torch.linspace(*ends, STEPS) + noise).tolist()]
@@ -92,7 +92,7 @@ def ours():
     jobs = {case: job(keys, NO_VALUES) for case, (keys, _) in CASES.items()}
     for watch in WATCHES:
         for seed in SEEDS:
-            jobs[watch, seed] = job(PLATEAU | {"watch": watch}, noisy(watch, seed))
+            jobs[watch, seed] = job(PLATEAU | {"metric": watch}, noisy(watch, seed))
     done = subprocess.run([TOOL], capture_output=True, text=True,
                           input=json.dumps(list(jobs.values())))
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ std::string print_again(const std::string& text) {
 }
 
 TEST(PrintedRecipe, HoldsEveryKey) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   read(parse("[run]\nname = \"a\"\n[data]\nkind = \"folder\"\npath = \"/p/../x\"\n"
              "[optimizer]\nname = \"adamw\"\nlearning_rate = 1\n",
@@ -59,7 +59,7 @@ TEST(PrintedRecipe, HoldsEveryKey) {
 }
 
 TEST(PrintedRecipe, ReadsBackExactly) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   config.verbose = true;
   config.run.name = "tab\t, quote\", backslash\\, line\nend\r, bell\a, delete\x7f, zero" +
@@ -70,7 +70,7 @@ TEST(PrintedRecipe, ReadsBackExactly) {
   config.batch.micro = 7;
   config.precision.mode = sample::Mode::kFp32;
   config.data.select("folder");
-  dynamic_cast<sample::FolderConfig*>(config.data.part())->path = "relative/µ\"\\";
+  dynamic_cast<sample::FolderConfig*>(config.data.component())->path = "relative/µ\"\\";
   for (const double number :
        {0.1, 1.0 / 3.0, 5e-324, 1.7976931348623157e308, 123456789012345678.0, 1e22, 1e-7}) {
     config.optimizer.select("sgd");
@@ -91,7 +91,7 @@ TEST(PrintedRecipe, ReadsBackExactly) {
 }
 
 TEST(ReferencePage, HasATableForEachSectionAndPart) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   const std::string page = reference_page(config);
   EXPECT_THAT(page, HasSubstr("\n## Top level\n\n| key | type | default | range | meaning |\n"
@@ -114,7 +114,7 @@ TEST(ReferencePage, HasATableForEachSectionAndPart) {
 }
 
 TEST(JsonSchema, SaysWhatTheReaderChecks) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   const auto schema = nlohmann::json::parse(json_schema(config));
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");

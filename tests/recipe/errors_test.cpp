@@ -11,7 +11,7 @@ constexpr const char* kGood = "[run]\nname = \"a\"\n[data]\nkind = \"synthetic\"
 
 /// The text of the Error that reading `text` as recipe "r.toml" ends with; "" where it is fine.
 std::string errors(const std::string& text) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   try {
     read(parse(text, "r.toml"), config);
@@ -73,7 +73,7 @@ TEST(RecipeErrors, WrongTypesOfTextsListsAndSections) {
 }
 
 TEST(RecipeErrors, IntegerIsANumberToo) {
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   read(parse(std::string(kGood) + "[optimizer]\nlearning_rate = 1\n", "r.toml"), config);
   EXPECT_EQ(config.optimizer->learning_rate, 1.0);

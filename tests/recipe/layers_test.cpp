@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 class RecipeLayers : public ::testing::Test {
  protected:
   RecipeLayers() : before_(fs::current_path()) {
-    sample::register_parts();
+    sample::register_components();
     std::string name = (fs::temp_directory_path() / "brim_recipe_XXXXXX").string();
     folder = ::mkdtemp(name.data());
     fs::current_path(folder);

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/recipe/part.h"
 #include "framework/recipe/read.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::recipe::sample {
 
-struct OptimizerConfig : Part {
+struct OptimizerConfig : Config {
   double learning_rate = 0.1;
 };
 
@@ -43,7 +43,7 @@ struct AdamWConfig final : OptimizerConfig {
   }
 };
 
-struct DataConfig : Part {};
+struct DataConfig : Config {};
 
 struct FolderConfig final : DataConfig {
   std::filesystem::path path;
@@ -101,13 +101,13 @@ struct SampleConfig final : Config {
 
   struct OptimizerSection {
     SampleConfig& all;
-    void fields(Fields& f) { f.part("name", all.optimizer, "the optimizer"); }
+    void fields(Fields& f) { f.component("name", all.optimizer, "the optimizer"); }
   };
   struct DataSection {
     SampleConfig& all;
     void fields(Fields& f) {
       f.section("train", all.train_data, "what is trained on");
-      f.part("kind", all.data, "where samples come from");
+      f.component("kind", all.data, "where samples come from");
     }
   };
   void fields(Fields& f) override {
@@ -123,7 +123,7 @@ struct SampleConfig final : Config {
 };
 
 /// Call before use; the parts are registered once.
-inline void register_parts() {
+inline void register_components() {
   static const bool done = [] {
     registry<OptimizerConfig>().add<SgdConfig>("sgd", "stochastic gradient descent");
     registry<OptimizerConfig>().add<AdamWConfig>("adamw", "Adam with decoupled weight decay");

@@ -13,7 +13,7 @@ namespace {
 
 int body(int argc, char** argv) {
   using namespace brim::recipe;  // a test tool of a few lines
-  sample::register_parts();
+  sample::register_components();
   sample::SampleConfig config;
   if (argc == 2 && std::string_view(argv[1]) == "schema") {
     fmt::print("{}", json_schema(config));

@@ -78,7 +78,7 @@ TEST(FormatProgressLine, HasNoBarAndNoLimit) {
   state.samples = "tokens";
   state.learning_rate = 3e-5;
   EXPECT_EQ(format_progress_line(state),
-            "epoch 3/20  step 1250/5000  1.23 ms  12.3 tokens/s  loss 0.8123  lr 3.00e-05  "
+            "epoch 3/20  step 1250/5000  1.23 ms  12.3 tokens/s  loss 0.8123  lr 0.00003  "
             "ETA 4.6 s");
 }
 

@@ -170,7 +170,7 @@ def test_a_port_in_use_is_a_warning_and_work_goes_on(served):
     with Tool(f":{served.port}") as second:
         said = second.said()
         assert f"cannot listen on 127.0.0.1:{served.port}: Address already in use" in said
-        assert "training goes on" in said
+        assert "training continues" in said
         second.take()
 
 
@@ -203,5 +203,5 @@ def test_a_file_for_node_exporter(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path):
     with Tool(f"file:{tmp_path}/gone/brim.prom") as tool:
-        assert "no figures for Prometheus from here on" in tool.said()
+        assert "no metrics for Prometheus from here on" in tool.said()
         tool.take()

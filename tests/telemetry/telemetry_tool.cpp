@@ -82,10 +82,10 @@ void progress(int64_t steps, int64_t step_ms) {
 }
 
 void prometheus(const std::string& target) {
-  telemetry::Prometheus figures(*telemetry::read_prometheus_target(target),
+  telemetry::Prometheus metrics(*telemetry::read_prometheus_target(target),
                                 {{"run", "a \"quoted\" \\ name\nof two lines"}});
   for (std::string line; std::getline(std::cin, line);) {
-    figures.take(nlohmann::json::parse(line));
+    metrics.take(nlohmann::json::parse(line));
     std::cout << "taken" << std::endl;
   }
 }

@@ -30,9 +30,8 @@ bool read(std::string& text) {
 }
 
 void encode(const char* vocabulary, const char* merges) {
-  const Gpt2Tokenizer tokenizer(read_file(vocabulary, Exit::kData, kMostVocabularyBytes),
-                                vocabulary, read_file(merges, Exit::kData, kMostVocabularyBytes),
-                                merges);
+  const Gpt2Tokenizer tokenizer(read_file(vocabulary, Exit::kData, kMaxVocabularyBytes), vocabulary,
+                                read_file(merges, Exit::kData, kMaxVocabularyBytes), merges);
   const auto encoder = tokenizer.encoder();
   std::vector<int32_t> ids;
   for (std::string text; read(text);) {

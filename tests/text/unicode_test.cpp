@@ -30,10 +30,10 @@ TEST(Utf8, WhatIsNotWellFormed) {
         "\xF4\x90\x80\x80"s, "\xF5\x80\x80\x80"s, "\xFF"s, "\xE2\x82x"s, "\xC3"s}) {
     EXPECT_EQ(first_code_point(bad).bytes, 0U);
     EXPECT_EQ(well_formed_bytes("0123456789" + bad), 10U);
-    const std::string mended = well_formed("ab" + bad + "é");
-    EXPECT_EQ(well_formed_bytes(mended), mended.size());
-    EXPECT_EQ(mended.substr(0, 5), "ab\uFFFD");
-    EXPECT_EQ(mended.substr(mended.size() - 2), "é");
+    const std::string fixed = well_formed("ab" + bad + "é");
+    EXPECT_EQ(well_formed_bytes(fixed), fixed.size());
+    EXPECT_EQ(fixed.substr(0, 5), "ab\uFFFD");
+    EXPECT_EQ(fixed.substr(fixed.size() - 2), "é");
   }
   EXPECT_EQ(well_formed_bytes("abc\0def"s), 7U);
   EXPECT_EQ(well_formed("abc\0dé中"s), "abc\0dé中"s);

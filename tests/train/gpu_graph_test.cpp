@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/cli/all_parts.h"
+#include "framework/cli/register_all.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
@@ -113,12 +113,12 @@ Trained train(const std::string& recipe, bool cuda_graph) {
   create_run_folder(run, "", nlohmann::json::object());
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
-  Parts parts = build_parts(job, device, distributed::Group::alone());
-  const auto model = parts.model;
+  TrainingComponents components = build_components(job, device, distributed::Group::alone());
+  const auto model = components.model;
   Trained result;
   ::testing::internal::CaptureStderr();
   {
-    Trainer trainer(job, std::move(parts), TrainState{}, run, *memory);
+    Trainer trainer(job, std::move(components), TrainState{}, run, *memory);
     trainer.run();
   }
   result.said = ::testing::internal::GetCapturedStderr();
@@ -145,7 +145,7 @@ void PrintTo(const Job& job, std::ostream* out) { *out << job.model << ' ' << jo
 
 class GpuGraph : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { cli::register_all_parts(); }
+  static void SetUpTestSuite() { cli::register_all_components(); }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
   }

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/cli/all_parts.h"
+#include "framework/cli/register_all.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
@@ -43,7 +43,7 @@ select = "cuda:0"
 
 class GpuStep : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { cli::register_all_parts(); }
+  static void SetUpTestSuite() { cli::register_all_components(); }
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
   }
@@ -66,7 +66,7 @@ TEST_P(GpuStepIn, TwentyStepsWithoutAHostSync) {
   gpu.select = "cuda:0";
   const c10::Device device = device::choose_device(gpu);
   const auto memory = device::memory_of(device, job.device);
-  Trainer trainer(job, build_parts(job, device, group), TrainState{}, run, *memory);
+  Trainer trainer(job, build_components(job, device, group), TrainState{}, run, *memory);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);
   for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
 }
@@ -79,8 +79,8 @@ TEST_F(GpuStep, PhasesAreTheDevicesAndSumToTheStep) {
   create_run_folder(run, "", nlohmann::json::object());
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
-  Trainer trainer(job, build_parts(job, device, distributed::Group::alone()), TrainState{}, run,
-                  *memory);
+  Trainer trainer(job, build_components(job, device, distributed::Group::alone()), TrainState{},
+                  run, *memory);
   trainer.run();
   std::ifstream metrics(run.metrics());
   int lines = 0;

@@ -91,10 +91,10 @@ TEST(GraphPlan, ALaterPassBelongsToTheRecordingThatMadeTheGradients) {
 
 TEST(GraphPlan, ShapesBeyondTheMostAreRun) {
   GraphPlan plan;
-  for (size_t kind = 0; kind < GraphPlan::kMostGraphs; ++kind) {
+  for (size_t kind = 0; kind < GraphPlan::kMaxGraphs; ++kind) {
     const PassShape shape = {static_cast<int64_t>(kind)};
     warm_up(plan, shape);
-    EXPECT_LT(record(plan, shape), GraphPlan::kMostGraphs);
+    EXPECT_LT(record(plan, shape), GraphPlan::kMaxGraphs);
   }
   for (int step = 0; step < 10; ++step) EXPECT_EQ(plan.next({-1}, true).mode, Mode::kRun);
   EXPECT_EQ(plan.next({-1}, false).mode, Mode::kRun);

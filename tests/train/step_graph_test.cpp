@@ -175,8 +175,8 @@ TEST_P(StepGraphFailing, ARecordingThatFailsTrainsNothingAndIsGivenUp) {
   ::testing::internal::CaptureStderr();
   expect_as_run(line, 9, {4, 4});
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("train.cuda_graph is given up, and training goes on without "
-                        "it: it waits for the device\n"));
+              HasSubstr("train.cuda_graph is disabled; training continues without it: it "
+                        "waits for the device\n"));
   EXPECT_EQ(log.alive, 0);
   EXPECT_EQ(log.records, GetParam());
 }

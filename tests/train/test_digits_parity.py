@@ -14,7 +14,7 @@ from trainer import DIGITS, SOURCE, evaluations, sets, trainer  # noqa: E402
 
 torch.set_num_threads(1)
 SEEDS = range(1, 6)
-EPOCHS, BATCH, RATE = 40, 64, 0.05
+EPOCHS, BATCH, RATE = 15, 64, 0.05
 
 
 def idx(name):
@@ -65,7 +65,8 @@ def test_mean_accuracy_over_seeds(mode, tmp_path):
     for seed in SEEDS:
         run = tmp_path / str(seed)
         result = trainer("--recipe", DIGITS, "--output", run,
-                         *sets(precision__mode=mode, run__seed=seed, eval__every_epochs=0))
+                         *sets(precision__mode=mode, run__seed=seed, eval__every_epochs=0,
+                                train__epochs=EPOCHS))
         assert result.returncode == 0, result.stderr
         ours.append(evaluations(run)[-1]["eval_top1"])
     theirs = [accuracy_in_python(mode, seed) for seed in SEEDS]

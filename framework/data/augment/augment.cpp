@@ -75,7 +75,7 @@ void AugmentConfig::check() const {
   }
 }
 
-Placement place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize) {
+CropPlan place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize) {
   const int64_t shorter = std::min(height, width);
   const int64_t to_height = resize * height / shorter;
   const int64_t to_width = resize * width / shorter;
@@ -87,8 +87,8 @@ Placement place_whole(int64_t height, int64_t width, const ImageShape& shape, in
                      shape.width}};
 }
 
-Placement place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
-                         const AugmentConfig& config, RandomStream& random) {
+CropPlan place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
+                        const AugmentConfig& config, RandomStream& random) {
   if (config.crop != Crop::kRandomResized) return place_whole(height, width, shape, resize);
   return {.source = random_resized_box(height, width, config, random),
           .height = shape.height,

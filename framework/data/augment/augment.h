@@ -35,11 +35,11 @@ struct AugmentConfig {
 
 /// For evaluation: the shorter side of the image becomes `resize` pixels, then the centre is cut
 /// out. `resize` is at least shape's sides.
-Placement place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize);
+CropPlan place_whole(int64_t height, int64_t width, const ImageShape& shape, int64_t resize);
 
 /// For training: a random resized crop, or else place_whole().
-Placement place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
-                         const AugmentConfig& config, RandomStream& random);
+CropPlan place_randomly(int64_t height, int64_t width, const ImageShape& shape, int64_t resize,
+                        const AugmentConfig& config, RandomStream& random);
 
 /// The rest of the augmentation, on an image that has its final shape: a random cut from a black
 /// border of `pad` pixels; a flip with probability ½; vary_image().

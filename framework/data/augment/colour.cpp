@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/data/augment/tone.h"
-#include "framework/data/wide.h"
+#include "framework/data/simd_dispatch.h"
 
 #define BRIM_INLINE __attribute__((always_inline))
 
@@ -50,7 +50,7 @@ BRIM_INLINE inline float grey_of(float red, float green, float blue) {
 /// Calls change(planes) for all pixels, kRun at a time; of the last run only a part may count.
 template <class Change>
 void change_pixels(std::span<uint8_t> image, const Change& change) {
-  run_wide([&]() BRIM_INLINE {
+  dispatch_simd([&]() BRIM_INLINE {
     Planes planes = {};
     const auto pixels = static_cast<int64_t>(image.size()) / 3;
     int64_t first = 0;
@@ -68,7 +68,7 @@ void change_pixels(std::span<uint8_t> image, const Change& change) {
 
 int64_t sum_of_greys(std::span<const uint8_t> image) {
   int64_t sum = 0;
-  run_wide([&]() BRIM_INLINE {
+  dispatch_simd([&]() BRIM_INLINE {
     Planes planes = {};
     const auto pixels = static_cast<int64_t>(image.size()) / 3;
     for (int64_t first = 0; first < pixels; first += kRun) {

@@ -14,16 +14,16 @@ constexpr uint64_t kPairStream = 0x6D69785F70616972;
 constexpr uint64_t kEraseStream = 0x65726173655F626F;
 
 constexpr double kLeastArea = 0.02;  // shares of the image's area
-constexpr double kMostArea = 0.33;
+constexpr double kMaxArea = 0.33;
 constexpr double kLeastRatio = 0.3;  // height over width
-constexpr double kMostRatio = 3.3;
+constexpr double kMaxRatio = 3.3;
 
 /// The box of torchvision's RandomErasing: ten tries, then none.
 PixelRange draw_erased(const ImageShape& shape, RandomStream& random) {
   const auto area = static_cast<double>(shape.height) * static_cast<double>(shape.width);
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double target = area * random.uniform(kLeastArea, kMostArea);
-    const double ratio = std::exp(random.uniform(std::log(kLeastRatio), std::log(kMostRatio)));
+    const double target = area * random.uniform(kLeastArea, kMaxArea);
+    const double ratio = std::exp(random.uniform(std::log(kLeastRatio), std::log(kMaxRatio)));
     const auto height = static_cast<int64_t>(std::nearbyint(std::sqrt(target * ratio)));
     const auto width = static_cast<int64_t>(std::nearbyint(std::sqrt(target / ratio)));
     if (height >= shape.height || width >= shape.width) continue;

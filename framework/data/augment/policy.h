@@ -28,9 +28,9 @@ struct PolicyConfig {
   void fields(recipe::Fields& f);
   /// Whether any colour jitter is on.
   bool jitters() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
-  /// Says aloud which keys have no effect.
+  /// Logs which keys have no effect.
   void warn() const;
-  /// Throws Error(kRecipe) where images of `channels` channels can't be changed so; says aloud
+  /// Throws Error(kRecipe) where images of `channels` channels can't be changed so; logs
   /// which keys have no effect on them.
   void check_channels(int64_t channels) const;
 };

@@ -1,7 +1,7 @@
 #include "framework/data/augment/sharpen.h"
 
 #include "framework/data/augment/scratch.h"
-#include "framework/data/wide.h"
+#include "framework/data/simd_dispatch.h"
 
 namespace brim::data {
 namespace {
@@ -30,7 +30,7 @@ void adjust_sharpness(std::span<uint8_t> image, const ImageShape& shape, double 
   const int64_t row = shape.width * shape.channels;
   const uint8_t* before = copy_to_scratch(image).data();
   const auto weight = static_cast<float>(1 - factor);
-  run_wide([&]() __attribute__((always_inline)) {
+  dispatch_simd([&]() __attribute__((always_inline)) {
     for (int64_t y = 1; y + 1 < shape.height; ++y) {
       const uint8_t* own = before + y * row;
       sharpen_row(own - row, own, own + row, shape.channels, shape.channels, row - shape.channels,

@@ -6,7 +6,7 @@
 namespace brim::data {
 namespace {
 
-constexpr int64_t kMostChannels = 3;
+constexpr int64_t kMaxChannels = 3;
 
 using Histogram = std::array<int32_t, 256>;
 
@@ -62,9 +62,9 @@ ToneTable equalize_table(const Histogram& counts) {
 template <class MakeTable>
 void apply_by_channel(std::span<uint8_t> image, int64_t channels, MakeTable make) {
   if (channels == 1) return apply_table(image, make(count_values(image, 0, 1)));
-  std::array<ToneTable, kMostChannels> tables;
-  for (int64_t c = 0; c < kMostChannels; ++c) {
-    tables[static_cast<size_t>(c)] = make(count_values(image, c, kMostChannels));
+  std::array<ToneTable, kMaxChannels> tables;
+  for (int64_t c = 0; c < kMaxChannels; ++c) {
+    tables[static_cast<size_t>(c)] = make(count_values(image, c, kMaxChannels));
   }
   for (size_t i = 0; i + 2 < image.size(); i += 3) {
     image[i] = tables[0][image[i]];

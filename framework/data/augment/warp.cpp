@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "framework/data/augment/scratch.h"
-#include "framework/data/wide.h"
+#include "framework/data/simd_dispatch.h"
 
 #define BRIM_INLINE __attribute__((always_inline))
 
@@ -105,7 +105,7 @@ void warp(std::span<uint8_t> image, const ImageShape& shape, const Mapping& mapp
   for (int64_t y = 0; y < shape.height; ++y) {
     for (int64_t x = 0; x < shape.width; x += kRun) {
       Sources sources;
-      run_wide([&]() BRIM_INLINE { find_sources(across, down, shape, y, x, sources); });
+      dispatch_simd([&]() BRIM_INLINE { find_sources(across, down, shape, y, x, sources); });
       const int64_t count = std::min<int64_t>(kRun, shape.width - x);
       uint8_t* out = image.data() + (y * shape.width + x) * shape.channels;
       (shape.channels == 1 ? copy_pixels<1> : copy_pixels<3>)(before, shape.width, sources, count,

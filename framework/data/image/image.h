@@ -14,14 +14,20 @@ namespace brim::data {
 /// Larger images are refused.
 inline constexpr int64_t kMaxImageSide = 65'500;
 inline constexpr int64_t kMaxImagePixels = 100'000'000;
+/// libjpeg keeps all coefficients of a JPEG in several scans, progressive or not, until it has the
+/// last: 2 bytes for each value of each component, edges filled to whole blocks. A JPEG with more
+/// is refused. Images of one and three components have less at any size that is allowed.
+inline constexpr int64_t kMaxJpegCoefficientBytes = int64_t{640} << 20;
 
 /// The file's image as RGB, upright by its EXIF orientation. Grayscale, palette, CMYK and 16-bit
 /// are converted; alpha is dropped. The format is told by the first bytes. `name` is what errors
-/// call the file. Throws Error(kData): empty, neither JPEG nor PNG, truncated, damaged, too large.
+/// call the file. Beside the file it takes 3 bytes of memory a pixel, 6 where the image is turned
+/// upright, and up to kMaxJpegCoefficientBytes. Throws Error(kData): empty, neither JPEG nor PNG,
+/// truncated, damaged, too large.
 Image decode_image(std::span<const uint8_t> bytes, const std::string& name);
 
 /// What to make of an upright image of this height and width.
-using Place = std::function<Placement(int64_t height, int64_t width)>;
+using Place = std::function<CropPlan(int64_t height, int64_t width)>;
 
 struct DrawOptions {
   Filter filter = Filter::kBilinear;
@@ -31,8 +37,8 @@ struct DrawOptions {
 };
 
 /// decode_image() and resize() in one: only what the placement needs is decoded, as far as the
-/// format allows, and the whole image is never in memory then. Damage in parts that aren't needed
-/// may go unnoticed. Errors are decode_image()'s. `out` is [window.height, window.width, 3].
+/// format allows, and the whole image is never in memory then, but for the coefficients of a JPEG in
+/// several scans. Damage in parts that aren't needed may go unnoticed. Errors are decode_image()'s. `out` is [window.height, window.width, 3].
 void draw_image(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
                 const DrawOptions& options, std::span<uint8_t> out);
 

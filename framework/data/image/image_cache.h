@@ -29,7 +29,7 @@ class ImageCache {
   /// Null where the cache has no such image. What is found stays as long as the cache.
   const CachedImage* find(int64_t index) const;
   /// Copies the image in, if there is room and no other thread was first. The first image for which
-  /// there is no room is said aloud.
+  /// there is no room is logged.
   void add(int64_t index, const CachedImage& image);
 
   int64_t count() const { return count_; }

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 #include "framework/data/image/image.h"
 #include "framework/data/image/orientation.h"
 #include "framework/data/stages.h"
@@ -24,6 +25,10 @@ namespace {
 constexpr int kMaxScans = 500;
 constexpr int64_t kMaxScannedPixels = 20 * kMaxImagePixels;  // over all scans
 constexpr unsigned kMarkerBytes = 0xffff;
+// Sides are filled to a multiple of at most 32 pixels: blocks of 8, four of them together.
+constexpr int64_t kMaxFill = 31 * (kMaxImageSide + kMaxImagePixels / kMaxImageSide + 1) + 31 * 31;
+static_assert(3 * int64_t{sizeof(JCOEF)} * (kMaxImagePixels + kMaxFill) <=
+              kMaxJpegCoefficientBytes);
 constexpr std::string_view kExifPrefix("Exif\0\0", 6);
 
 struct JpegDecoder {
@@ -33,6 +38,7 @@ struct JpegDecoder {
   std::jmp_buf jump{};
   std::array<char, JMSG_LENGTH_MAX> message{};
   bool truncated = false;
+  int64_t coefficient_bytes = 0;
 
   JpegDecoder() = default;
   ~JpegDecoder() { jpeg_destroy_decompress(&jpeg); }
@@ -48,7 +54,7 @@ JpegDecoder& decoder_of(j_common_ptr jpeg) { return *static_cast<JpegDecoder*>(j
   std::longjmp(decoder.jump, 1);
 }
 
-/// libjpeg goes on after damage with gray pixels and a warning; here that is an error. Other
+/// libjpeg continues after damage with gray pixels and a warning; here that is an error. Other
 /// warnings (bytes between markers, odd version numbers) leave the pixels whole.
 void on_message(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
@@ -77,6 +83,35 @@ void on_progress(j_common_ptr jpeg) {
   std::longjmp(decoder.jump, 1);
 }
 
+/// What jpeg_start_decompress() would allocate for the coefficients of a JPEG in several scans
+/// (libjpeg's jdcoefct.c); 0 for one scan. After jpeg_read_header(), in reach of a setjmp.
+int64_t coefficient_bytes(jpeg_decompress_struct& jpeg) {
+  if (!jpeg_has_multiple_scans(&jpeg)) return 0;
+  const auto filled = [](int64_t blocks, int64_t factor) {
+    return (blocks + factor - 1) / factor * factor;
+  };
+  int64_t bytes = 0;
+  for (int i = 0; i < jpeg.num_components; ++i) {
+    const jpeg_component_info& part = jpeg.comp_info[i];
+    bytes += filled(part.width_in_blocks, part.h_samp_factor) *
+             filled(part.height_in_blocks, part.v_samp_factor) * int64_t{sizeof(JBLOCK)};
+  }
+  return bytes;
+}
+
+/// Throws Error(kData) where the image is larger than the limits. After read_header().
+void check_size(const JpegDecoder& decoder, const std::string& name) {
+  const jpeg_decompress_struct& jpeg = decoder.jpeg;
+  check_image_size(jpeg.image_height, jpeg.image_width, name);
+  if (decoder.coefficient_bytes <= kMaxJpegCoefficientBytes) return;
+  throw Error(
+      Exit::kData,
+      "{}: expected a JPEG whose scans take at most {} of memory, found {} for {} components "
+      "of {} x {}. Save it as one of a single scan (baseline)",
+      name, format_bytes(kMaxJpegCoefficientBytes), format_bytes(decoder.coefficient_bytes),
+      jpeg.num_components, jpeg.image_width, jpeg.image_height);
+}
+
 /// Reads the header and chooses the output format. False: see decoder.message.
 bool read_header(JpegDecoder& decoder, const uint8_t* bytes, size_t size) {
   jpeg_decompress_struct& jpeg = decoder.jpeg;
@@ -93,6 +128,7 @@ bool read_header(JpegDecoder& decoder, const uint8_t* bytes, size_t size) {
   jpeg_read_header(&jpeg, TRUE);
   const bool four = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
   jpeg.out_color_space = four ? JCS_CMYK : JCS_RGB;
+  decoder.coefficient_bytes = coefficient_bytes(jpeg);
   return true;
 }
 
@@ -167,7 +203,7 @@ bool read_needed(JpegDecoder& decoder, int64_t left, int64_t width, bool to_end,
 /// The greatest denominator of the size that the image may be decoded at: so that resizing still
 /// has half as much again to choose from. libjpeg makes up for colour that was stored at half size
 /// in both directions, but not in one alone; then it is twice as much.
-int64_t greatest_shrink(const Placement& placement, const jpeg_decompress_struct& jpeg) {
+int64_t greatest_shrink(const CropPlan& placement, const jpeg_decompress_struct& jpeg) {
   const jpeg_component_info& luma = jpeg.comp_info[0];
   const double spare = luma.h_samp_factor == luma.v_samp_factor ? 1.5 : 2.0;
   const double times =
@@ -192,6 +228,7 @@ bool ends_as_jpeg(std::span<const uint8_t> bytes) {
 Image decode_jpeg(std::span<const uint8_t> bytes, const std::string& name) {
   JpegDecoder decoder;
   if (!read_header(decoder, bytes.data(), bytes.size())) throw_jpeg_error(decoder, name);
+  check_size(decoder, name);
   Image image = allocate_rgb(decoder.jpeg.image_height, decoder.jpeg.image_width, name);
   const int turn = orientation(decoder.jpeg);  // now: the markers go when decoding ends
   std::vector<uint8_t> line(size_t{4} * decoder.jpeg.image_width);
@@ -205,10 +242,10 @@ bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Pl
   JpegDecoder decoder;
   jpeg_decompress_struct& jpeg = decoder.jpeg;
   if (!read_header(decoder, bytes.data(), bytes.size())) throw_jpeg_error(decoder, name);
-  check_image_size(jpeg.image_height, jpeg.image_width, name);
+  check_size(decoder, name);
   if (jpeg.out_color_space != JCS_RGB || orientation(jpeg) != 1) return false;
 
-  const Placement placement = place(jpeg.image_height, jpeg.image_width);
+  const CropPlan placement = place(jpeg.image_height, jpeg.image_width);
   const int64_t shrink = options.fast_decode ? greatest_shrink(placement, jpeg) : 1;
   if (options.fast_decode) {
     jpeg.scale_num = 1;

@@ -7,7 +7,7 @@ ImageView view(const Image& image) {
           image.width * image.channels};
 }
 
-void Resizer::start(const Placement& placement, int64_t channels, Filter filter,
+void Resizer::start(const CropPlan& placement, int64_t channels, Filter filter,
                     std::span<uint8_t> out, int64_t shrink) {
   const Box& source = placement.source;
   const Box& window = placement.window;
@@ -69,7 +69,7 @@ void Resizer::take(int64_t y, const uint8_t* pixels) {
   }
 }
 
-void resize(const ImageView& image, const Placement& placement, Filter filter,
+void resize(const ImageView& image, const CropPlan& placement, Filter filter,
             std::span<uint8_t> out) {
   thread_local Resizer resizer;
   resizer.start(placement, image.channels, filter, out);

@@ -42,7 +42,7 @@ ImageView view(const Image& image);
 
 /// What to make of an image: `source`, which lies within it, is resized to height × width, and the
 /// part of that inside `window` is kept. All sizes are positive.
-struct Placement {
+struct CropPlan {
   Box source;
   int64_t height = 0;
   int64_t width = 0;
@@ -55,7 +55,7 @@ class Resizer {
  public:
   /// The image is given at 1/shrink of the size that `placement` speaks of, rounded up. Only rows
   /// and columns of needed() will be read. `out` is [window.height, window.width, channels].
-  void start(const Placement& placement, int64_t channels, Filter filter, std::span<uint8_t> out,
+  void start(const CropPlan& placement, int64_t channels, Filter filter, std::span<uint8_t> out,
              int64_t shrink = 1);
 
   /// In pixels of the image as it is given.
@@ -84,7 +84,7 @@ class Resizer {
 };
 
 /// `image` resized as placed.
-void resize(const ImageView& image, const Placement& placement, Filter filter,
+void resize(const ImageView& image, const CropPlan& placement, Filter filter,
             std::span<uint8_t> out);
 
 }  // namespace brim::data

@@ -48,7 +48,7 @@ class ClassBalanced final : public Order {
     rest_ = dataset.size() % classes_;
   }
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     const int64_t round = position / classes_;
     const int64_t place = position % classes_;
     const int64_t rests = epoch * rest_;  // positions of that kind in the epochs before

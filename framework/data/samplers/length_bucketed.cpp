@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/random.h"
-#include "framework/data/recent.h"
+#include "framework/data/two_entry_cache.h"
 
 namespace brim::data {
 namespace {
@@ -26,7 +26,7 @@ class LengthBucketed final : public Order {
     if (!__builtin_mul_overflow(batches, batch_, &samples)) window_ = std::min(samples, size_);
   }
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     const int64_t window = position / window_;
     const int64_t place = position % window_;
     const int64_t samples = std::min(window_, size_ - window * window_);
@@ -74,7 +74,7 @@ class LengthBucketed final : public Order {
   int64_t batch_;
   int64_t window_;  // samples, whole batches but where one window holds all
   int64_t batches_;
-  mutable Recent<std::vector<int64_t>> sorted_;  // by epoch and window
+  mutable TwoEntryCache<std::vector<int64_t>> sorted_;  // by epoch and window
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ class Repeated final : public Order {
   Repeated(std::shared_ptr<const Order> once, int64_t size, int64_t repeats)
       : once_(std::move(once)), size_(size), repeats_(repeats) {}
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     // Places go through `repeats` epochs; two samples share 2 · repeats of them, an odd one at the
     // end has the rest.
     const int64_t place = epoch % repeats_ * size_ + position;

@@ -5,7 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/random.h"
-#include "framework/data/recent.h"
+#include "framework/data/two_entry_cache.h"
 
 namespace brim::data {
 namespace {
@@ -14,7 +14,7 @@ class Shuffled final : public Order {
  public:
   Shuffled(int64_t size, uint64_t seed) : size_(size), seed_(seed) {}
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     const int64_t sample = KeyedPermutation(seed_, static_cast<uint64_t>(epoch), size_)(position);
     return {sample, sample};
   }
@@ -49,7 +49,7 @@ class ShuffledShards final : public Order {
     }
   }
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     // A turn is a shard's place in the epoch's order of shards.
     const auto ends = turn_ends_.get(epoch, [this](int64_t number) { return turn_ends(number); });
     const Runs turns(*ends);
@@ -88,7 +88,7 @@ class ShuffledShards final : public Order {
   Runs shards_;
   uint64_t seed_;
   int64_t window_;
-  mutable Recent<std::vector<int64_t>> turn_ends_;  // by epoch
+  mutable TwoEntryCache<std::vector<int64_t>> turn_ends_;  // by epoch
 };
 
 }  // namespace

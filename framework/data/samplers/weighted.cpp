@@ -80,7 +80,7 @@ class Weighted final : public Order {
   Weighted(const std::vector<double>& weights, uint64_t seed, std::string text)
       : table_(weights), seed_(choice_seed(seed, Choice::kWeighted)), text_(std::move(text)) {}
 
-  Draw at(int64_t epoch, int64_t position) const override {
+  SampleRef at(int64_t epoch, int64_t position) const override {
     RandomStream random(seed_, static_cast<uint64_t>(epoch), static_cast<uint64_t>(position));
     return {table_.draw(random), position};
   }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "framework/base/error.h"
@@ -115,16 +116,20 @@ class Transfer {
  public:
   Transfer(const std::string& url, int fd, const std::filesystem::path& path,
            const HttpLimits& limits)
-      : url_(url), fd_(fd), path_(path), limits_(limits) {}
+      : url_(url),
+        fd_(fd),
+        path_(path),
+        limits_(limits),
+        body_limit_(limits.max_bytes, limits.disk, fd) {}
 
   Download run() {
     double wait_s = limits_.wait_s;
     int failures = 0;
     for (int tries = 1;; ++tries) {
       const int64_t before = have_;
-      const Outcome outcome = attempt();
-      if (outcome == Outcome::kDone) return Download::kDone;
-      if (outcome == Outcome::kMissing) return Download::kMissing;
+      const ResponseState outcome = attempt();
+      if (outcome == ResponseState::kDone) return Download::kDone;
+      if (outcome == ResponseState::kMissing) return Download::kMissing;
       if (version_.condition().empty() && have_ > 0) {
         start_over();
         problem_ += ", without an ETag or Last-Modified by which to resume";
@@ -149,7 +154,7 @@ class Transfer {
   }
 
  private:
-  enum class Outcome { kDone, kMissing, kRetry };
+  enum class ResponseState { kDone, kMissing, kRetry };
 
   [[noreturn]] void stop() const {
     throw Error(Exit::kStopped, "stopped while {} was fetched", shown_address(url_));
@@ -161,10 +166,11 @@ class Transfer {
     ++restarts_;
   }
 
-  Outcome attempt() {
+  ResponseState attempt() {
     CURL* curl = handle();
     headers_.clear();
-    begun_ = restart_ = too_large_ = false;
+    begun_ = restart_ = false;
+    refusal_.reset();
     error_text_bytes_ = 0;
     write_error_ = 0;
     retry_after_s_ = 0;
@@ -186,14 +192,13 @@ class Transfer {
       throw Error(Exit::kResource, "{}: cannot write: {}", path_.string(),
                   errno_text(write_error_));
     }
-    if (too_large_) {
-      throw Error(Exit::kData, "{}: expected at most {}, found {}", shown_address(url_),
-                  format_bytes(limits_.max_bytes), total_ < 0 ? "more" : format_bytes(total_));
+    if (refusal_) {
+      throw TooLargeError(refusal_->status, shown_address(url_) + ": " + refusal_->reason);
     }
     if (restart_) {
       start_over();
       problem_ = "the object changed on the server while it was fetched";
-      return Outcome::kRetry;
+      return ResponseState::kRetry;
     }
     const bool is_answered = code == CURLE_OK || error_text_bytes_ > kMaxErrorTextBytes;
     return is_answered ? judge_status() : judge_error(code);
@@ -259,8 +264,8 @@ class Transfer {
       error_text_bytes_ += static_cast<int64_t>(bytes.size());
       return error_text_bytes_ <= kMaxErrorTextBytes;
     }
-    too_large_ = is_too_large(have_ + static_cast<int64_t>(bytes.size()));
-    if (too_large_) return false;
+    refusal_ = body_limit_.grow(have_ + static_cast<int64_t>(bytes.size()));
+    if (refusal_) return false;
     while (!bytes.empty()) {
       const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), have_);
       if (written < 0 && errno == EINTR) continue;
@@ -274,10 +279,6 @@ class Transfer {
     return true;
   }
 
-  bool is_too_large(int64_t bytes) const {
-    return limits_.max_bytes > 0 && bytes > limits_.max_bytes;
-  }
-
   /// Looks at what the server answers before any of the body is taken.
   bool begin_body() {
     begun_ = true;
@@ -289,10 +290,9 @@ class Transfer {
       curl_off_t length = -1;
       curl_easy_getinfo(curl_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
       total_ = length;
-      too_large_ = is_too_large(total_);
-      if (too_large_) return false;
       if (::ftruncate(fd_, 0) != 0) write_error_ = errno;
-      return write_error_ == 0;
+      refusal_ = body_limit_.begin(total_);
+      return write_error_ == 0 && !refusal_;
     }
     if (status_ == 206) {
       const ContentRange range = parse_content_range(headers_["content-range"]);
@@ -303,21 +303,21 @@ class Transfer {
     return true;
   }
 
-  Outcome judge_status() {
+  ResponseState judge_status() {
     if (status_ == 200 || status_ == 206) {
-      if (total_ < 0 || have_ == total_) return Outcome::kDone;
+      if (total_ < 0 || have_ == total_) return ResponseState::kDone;
       problem_ = fmt::format("the server sent {} of {} bytes", have_, total_);
-      return Outcome::kRetry;
+      return ResponseState::kRetry;
     }
     problem_ = fmt::format("the server answers with status {}", status_);
     switch (status_) {
       case 403:
       case 404:
       case 410:
-        return Outcome::kMissing;
+        return ResponseState::kMissing;
       case 416:  // there is nothing where the object broke off: it is another
         start_over();
-        return Outcome::kRetry;
+        return ResponseState::kRetry;
       case 408:
       case 425:
       case 429:
@@ -328,14 +328,14 @@ class Transfer {
         curl_off_t seconds = 0;
         curl_easy_getinfo(curl_, CURLINFO_RETRY_AFTER, &seconds);
         retry_after_s_ = std::min(static_cast<double>(seconds), kLongestRetryAfter_s);
-        return Outcome::kRetry;
+        return ResponseState::kRetry;
       }
       default:
         throw Error(Exit::kData, "{}: {}", shown_address(url_), problem_);
     }
   }
 
-  Outcome judge_error(CURLcode code) {
+  ResponseState judge_error(CURLcode code) {
     problem_ = error_text_[0] != '\0' ? error_text_.data() : curl_easy_strerror(code);
     switch (code) {
       case CURLE_ABORTED_BY_CALLBACK:
@@ -351,7 +351,7 @@ class Transfer {
       case CURLE_SSL_CONNECT_ERROR:
       case CURLE_HTTP2:
       case CURLE_HTTP2_STREAM:
-        return Outcome::kRetry;
+        return ResponseState::kRetry;
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
         throw Error(Exit::kData,
@@ -367,6 +367,7 @@ class Transfer {
   const int fd_;
   const std::filesystem::path& path_;
   const HttpLimits& limits_;
+  BodyLimit body_limit_;
 
   // Of the object.
   int64_t have_ = 0;    // bytes in the file
@@ -380,7 +381,7 @@ class Transfer {
   long status_ = 0;
   bool begun_ = false;    // the answer was looked at
   bool restart_ = false;  // it is no continuation of what we have
-  bool too_large_ = false;
+  std::optional<BodyLimit::Refusal> refusal_;
   int write_error_ = 0;
   int64_t error_text_bytes_ = 0;
   double retry_after_s_ = 0;

@@ -12,6 +12,7 @@
 #include "framework/base/log.h"
 #include "framework/base/random.h"
 #include "framework/base/stop.h"
+#include "framework/base/temporaries.h"
 #include "framework/data/image/image.h"
 #include "framework/data/image/jpeg_encode.h"
 #include "framework/data/parallel.h"
@@ -22,7 +23,6 @@ namespace brim::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kDescription = "pack.json";
 constexpr int64_t kMaxDescriptionBytes = int64_t{1} << 30;
 constexpr int64_t kChunkPerThread = 16;  // images that are in memory at a time
 
@@ -102,7 +102,7 @@ class Packer {
   }
 
   void check_description() const {
-    const fs::path path = folder_ / kDescription;
+    const fs::path path = folder_ / kPackDescription;
     const std::string expected = description();
     std::error_code code;
     if (fs::exists(path, code)) {
@@ -110,12 +110,12 @@ class Packer {
       throw Error(Exit::kData,
                   "{}: its shards were packed of other images or with other options ({}); name "
                   "another folder or remove it",
-                  folder_.string(), kDescription);
+                  folder_.string(), kPackDescription);
     }
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".tar") {
         throw Error(Exit::kData, "{}: expected no shards in a folder without {}, found {}",
-                    folder_.string(), kDescription, entry.path().filename().string());
+                    folder_.string(), kPackDescription, entry.path().filename().string());
       }
     }
     write_file(path, expected);
@@ -135,7 +135,7 @@ class Packer {
     try {
       index = open_index(path);
     } catch (const Error& error) {
-      log::warning("{}; written anew", error.what());
+      log::warning("{}; written again", error.what());
     }
     if (index.size() == 0 || index.size() > images_.size() - progress_.done) return false;
     for (int64_t i = 0; i < index.size(); ++i) {
@@ -153,6 +153,7 @@ class Packer {
 
   /// Writes the shard with the samples from progress_.done on.
   void write(const fs::path& path) {
+    if (progress_.shards == progress_.kept_shards) remove_temporaries(path);  // of a killed pack
     AtomicFile file(path);
     TarWriter writer([&](std::span<const std::byte> bytes) { file.write(bytes); });
     ShardIndex index;
@@ -162,7 +163,7 @@ class Packer {
     };
     while (!is_full()) {
       if (stop_requested()) {
-        throw Error(Exit::kStopped, "stopped; the same command goes on with shard {}",
+        throw Error(Exit::kStopped, "stopped; the same command continues with shard {}",
                     progress_.shards);
       }
       for (const Packed& packed : encode_chunk(options_.samples - index.size())) {
@@ -240,8 +241,7 @@ PackProgress pack(const EncodedImages& images, const fs::path& folder, const Pac
   return Packer(images, folder, options, report).run();
 }
 
-std::vector<std::string> packed_class_names(const fs::path& folder) {
-  const fs::path path = folder / kDescription;
+std::vector<std::string> class_names_in(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return {};
   const auto json = nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes),

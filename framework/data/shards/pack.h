@@ -1,16 +1,20 @@
 // Writes images to tar shards with their indexes, in an order that mixes classes. Shards that are
-// whole are kept, so that a pack that was stopped goes on where it was.
+// whole are kept, so that a pack that was stopped continues where it was.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/data/sources/encoded_images.h"
 
 namespace brim::data {
+
+/// The file beside the shards that says what they were made of.
+inline constexpr std::string_view kPackDescription = "pack.json";
 
 struct PackOptions {
   int64_t samples = 1000;  // of a shard; the last one may have fewer
@@ -40,8 +44,8 @@ PackProgress pack(const EncodedImages& images, const std::filesystem::path& fold
                   const PackOptions& options,
                   const std::function<void(const PackProgress&)>& report = {});
 
-/// The names of the classes, by label, that pack() wrote beside its shards; empty where pack.json
-/// is missing or says something else.
-std::vector<std::string> packed_class_names(const std::filesystem::path& folder);
+/// The names of the classes, by label, in a pack.json of pack()'s; empty where it is missing or says
+/// something else. Throws Error(kData) where it can't be read.
+std::vector<std::string> class_names_in(const std::filesystem::path& description);
 
 }  // namespace brim::data

@@ -18,6 +18,8 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
+#include "framework/base/temporaries.h"
+#include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_list.h"
 
 namespace brim::data {
@@ -27,6 +29,8 @@ namespace {
 constexpr std::string_view kPartSuffix = ".part";
 constexpr size_t kDigestDigits = 32;
 constexpr int64_t kMaxStoredIndexBytes = int64_t{1} << 30;
+constexpr int64_t kMaxClassesBytes = int64_t{64} << 20;
+constexpr int kTriesForClasses = 2;  // training does without
 
 bool is_there(const fs::path& path) {
   std::error_code code;
@@ -88,16 +92,6 @@ class PartFile {
   bool is_done_ = false;
 };
 
-/// False where the server has none.
-bool fetch(const std::string& url, const fs::path& path, const HttpLimits& limits) {
-  if (is_there(path)) return true;
-  PartFile part(path);
-  if (is_there(path)) return true;  // another process was faster
-  if (download(url, part.fd(), part.path(), limits) == Download::kMissing) return false;
-  part.commit();
-  return true;
-}
-
 /// Sets the time of last use, by which trim() chooses.
 void touch(const fs::path& path) {
   const std::array<timespec, 2> times = {timespec{0, UTIME_NOW}, timespec{0, UTIME_OMIT}};
@@ -111,11 +105,14 @@ struct Kept {
   timespec used;
 };
 
-bool is_shard_name(const std::string& name) {
+bool is_ours(std::string_view name) {
   return name.size() > kDigestDigits && name[kDigestDigits] == '-' &&
-         name.find_first_not_of("0123456789abcdef") == kDigestDigits &&
-         !name.ends_with(kPartSuffix) && !name.ends_with(kIndexSuffix) &&
-         name.find(".tmp.") == std::string::npos;
+         name.find_first_not_of("0123456789abcdef") == kDigestDigits;
+}
+
+bool is_shard_name(std::string_view name) {
+  return is_ours(name) && !name.ends_with(kPartSuffix) && !name.ends_with(kIndexSuffix) &&
+         !name.ends_with(kPackDescription) && target_of_temporary(name).empty();
 }
 
 /// Those used longest ago come first.
@@ -134,7 +131,7 @@ std::vector<Kept> kept_shards(const fs::path& folder) {
   return kept;
 }
 
-/// Removes a shard, unless somebody has it open.
+/// Removes a shard, unless a reader has it open.
 bool remove_unused(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT;
@@ -175,6 +172,32 @@ fs::path default_cache_folder() {
 ShardCache::ShardCache(CacheOptions options) : options_(std::move(options)) {
   folder_ = options_.folder.empty() ? default_cache_folder() : options_.folder;
   make_folder(folder_);
+  remove_stale_files(folder_, [](std::string_view name) {
+    return is_ours(name) && (name.ends_with(kPartSuffix) || !target_of_temporary(name).empty());
+  });
+}
+
+bool ShardCache::fetch(const std::string& url, const fs::path& path, const HttpLimits& limits) {
+  if (is_there(path)) return true;
+  refuse_again(url);
+  PartFile part(path);
+  if (is_there(path)) return true;  // another process was faster
+  refuse_again(url);                // another thread has tried
+  try {
+    if (download(url, part.fd(), part.path(), limits) == Download::kMissing) return false;
+  } catch (const TooLargeError& error) {
+    const std::lock_guard lock(mutex_);
+    too_large_[url] = {error.status(), error.what()};
+    throw;
+  }
+  part.commit();
+  return true;
+}
+
+void ShardCache::refuse_again(const std::string& url) {
+  const std::lock_guard lock(mutex_);
+  const auto found = too_large_.find(url);
+  if (found != too_large_.end()) throw TooLargeError(found->second.status, found->second.reason);
 }
 
 fs::path ShardCache::path_of(const std::string& url) const {
@@ -191,7 +214,9 @@ fs::path ShardCache::path_of(const std::string& url) const {
 
 HttpLimits ShardCache::limits(int64_t max_bytes) const {
   HttpLimits limits = options_.http;
-  limits.max_bytes = max_bytes;
+  const int64_t budget = options_.budget_bytes;
+  limits.max_bytes =
+      budget == 0 || max_bytes == 0 ? std::max(budget, max_bytes) : std::min(budget, max_bytes);
   return limits;
 }
 
@@ -199,7 +224,7 @@ std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
   const fs::path path = path_of(url);
   constexpr int kTries = 3;  // another process may remove it between fetching and opening
   for (int i = 1;; ++i) {
-    if (!fetch(url, path, limits(options_.budget_bytes))) {
+    if (!fetch(url, path, limits(0))) {
       throw Error(Exit::kData, "{}: the server has no such shard, or not for us",
                   shown_address(url));
     }
@@ -221,10 +246,7 @@ ShardIndex ShardCache::index(const std::string& url) {
   fs::path path = path_of(url);
   path += kIndexSuffix;
   if (auto index = kept_index(path, path.string())) return std::move(*index);
-  const int64_t budget = options_.budget_bytes;
-  const int64_t max_bytes =
-      budget == 0 ? kMaxStoredIndexBytes : std::min(budget, kMaxStoredIndexBytes);
-  if (fetch(index_url(url), path, limits(max_bytes))) {
+  if (fetch(index_url(url), path, limits(kMaxStoredIndexBytes))) {
     if (auto index = kept_index(path, shown_address(index_url(url)))) return std::move(*index);
   }
   static std::atomic<bool> said = false;
@@ -237,6 +259,23 @@ ShardIndex ShardCache::index(const std::string& url) {
   write_file(path, print_index(index));
   trim();
   return index;
+}
+
+std::vector<std::string> ShardCache::class_names(const std::string& url) {
+  const size_t end = std::min(url.find_first_of("?#"), url.size());
+  const size_t name = url.rfind('/', end) + 1;
+  const std::string beside = url.substr(0, name) + std::string(kPackDescription) + url.substr(end);
+  const fs::path path = path_of(beside);
+  HttpLimits limits = this->limits(kMaxClassesBytes);
+  limits.tries = std::min(limits.tries, kTriesForClasses);
+  try {
+    if (!fetch(beside, path, limits)) write_file(path, "{}\n");  // not asked for again
+    return class_names_in(path);
+  } catch (const Error& error) {
+    if (error.status() == Exit::kStopped) throw;
+    log::warning("{}; classes are shown by their numbers", error.what());
+    return {};
+  }
 }
 
 bool ShardCache::trim() {

@@ -5,8 +5,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "framework/data/byte_source.h"
 #include "framework/data/shards/http.h"
@@ -16,7 +19,7 @@ namespace brim::data {
 
 struct CacheOptions {
   std::filesystem::path folder;  // empty: default_cache_folder()
-  int64_t budget_bytes = 0;      // a shard larger than that is refused; 0: no limit
+  int64_t budget_bytes = 0;      // a shard larger than that is refused; 0: see body_limit.h
   HttpLimits http = {};
 };
 
@@ -26,18 +29,23 @@ std::filesystem::path default_cache_folder();
 /// Members may be called from several threads at once.
 class ShardCache {
  public:
-  /// Makes the folder.
+  /// Makes the folder, and removes from it what killed processes left of fetching.
   explicit ShardCache(CacheOptions options);
 
   /// The shard, fetched if it isn't there. While it is open it is not removed. Throws Error(kData)
-  /// where it can't be had, Error(kResource) where it can't be written.
+  /// where it can't be had, Error(kResource) where it can't be written. One that was too large is
+  /// not asked for again.
   std::shared_ptr<const ByteSource> open(const std::string& url);
 
   /// The shard's index: a kept one, else the file with the suffix .index beside the shard, else one
-  /// made of the shard, which is fetched for that; said aloud once.
+  /// made of the shard, which is fetched for that; logged once.
   ShardIndex index(const std::string& url);
 
-  /// Removes the shards that were used longest ago and that nobody has open, until the rest keeps
+  /// The names of the classes, by label, from pack.json beside the shard; kept, as is that the
+  /// server has none. Empty without them; where the server fails, that is logged.
+  std::vector<std::string> class_names(const std::string& url);
+
+  /// Removes the shards that were used longest ago and that no one has open, until the rest keeps
   /// to the budget. False where that can't be done.
   bool trim();
 
@@ -45,10 +53,22 @@ class ShardCache {
   std::filesystem::path path_of(const std::string& url) const;
 
  private:
+  struct Refusal {
+    Exit status;
+    std::string reason;
+  };
+
+  /// Of an object that may have `max_bytes`, or what the budget allows; 0: the latter alone.
   HttpLimits limits(int64_t max_bytes) const;
+  /// False where the server has none.
+  bool fetch(const std::string& url, const std::filesystem::path& path, const HttpLimits& limits);
+  /// Throws TooLargeError where the object was too large before.
+  void refuse_again(const std::string& url);
 
   std::filesystem::path folder_;
   CacheOptions options_;
+  std::mutex mutex_;
+  std::map<std::string, Refusal> too_large_;  // by address; guarded by mutex_
 };
 
 }  // namespace brim::data

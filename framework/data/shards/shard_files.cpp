@@ -9,16 +9,23 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/parallel.h"
+#include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_list.h"
 
 namespace brim::data {
 namespace {
 
-constexpr size_t kMostOpen = 256;  // of the 1024 files that a process may usually have open
+constexpr size_t kMaxOpen = 256;  // of the 1024 files that a process may usually have open
 
 /// Indexes are read and made by waiting for a disk or a server more than by computing.
 int64_t index_threads() {
   return std::clamp<int64_t>(4 * int64_t{std::thread::hardware_concurrency()}, 8, 32);
+}
+
+/// With the / at its end; empty: the current one.
+std::string folder_of(const std::string& address) {
+  const std::string shown = shown_address(address);
+  return shown.substr(0, shown.rfind('/') + 1);
 }
 
 }  // namespace
@@ -44,6 +51,15 @@ ShardIndex ShardFiles::read_index(const std::string& address) {
 
 std::string ShardFiles::name(int64_t shard) const {
   return shown_address(addresses_[static_cast<size_t>(shard)]);
+}
+
+std::vector<std::string> ShardFiles::class_names() {
+  const std::string folder = folder_of(addresses_.front());
+  const bool is_one_folder = std::ranges::all_of(
+      addresses_, [&](const std::string& address) { return folder_of(address) == folder; });
+  if (!is_one_folder) return {};
+  if (is_url(addresses_.front())) return cache_->class_names(addresses_.front());
+  return class_names_in(folder + std::string(kPackDescription));
 }
 
 std::shared_ptr<const ByteSource> ShardFiles::find(int64_t shard) {
@@ -89,7 +105,7 @@ void ShardFiles::keep(int64_t shard, std::shared_ptr<const ByteSource> file) {
     const std::lock_guard lock(mutex_);
     slots_[static_cast<size_t>(shard)].file = std::move(file);
     open_.push_back(shard);
-    if (open_.size() <= kMostOpen) return;
+    if (open_.size() <= kMaxOpen) return;
   }
   close_least_used(shard);
 }

@@ -26,6 +26,10 @@ class ShardFiles {
   /// What errors call it.
   std::string name(int64_t shard) const;
 
+  /// The names of the classes, by label, that `trainer data pack` left beside the shards; empty
+  /// where there are none, or where shards lie in several folders. Throws Error(kData).
+  std::vector<std::string> class_names();
+
   /// The open shard. Opens or fetches it where need be, one caller for all that wait. Throws
   /// Error(kData) where it can't be had, or isn't the one that was indexed.
   std::shared_ptr<const ByteSource> open(int64_t shard);

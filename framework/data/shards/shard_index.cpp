@@ -43,7 +43,7 @@ void take(std::string_view& bytes, T* values, size_t count) {
 }
 
 [[noreturn]] void refuse(const std::string& where, std::string_view reason) {
-  throw Error(Exit::kData, "{}: damaged index of a shard: {}; remove it, it is made anew", where,
+  throw Error(Exit::kData, "{}: damaged index of a shard: {}; remove it, it is rebuilt", where,
               reason);
 }
 
@@ -73,7 +73,7 @@ std::optional<ShardIndex> stored_index(const fs::path& path, const FileBytes& sh
     if (index.shard_bytes == shard.size() && index.shard_modified_ns == shard.modified_ns()) {
       return index;
     }
-    log::info("{}: stale, its shard was changed; made anew", stored.string());
+    log::info("{}: stale, its shard was changed; rebuilt", stored.string());
   } catch (const Error& error) {
     log::warning("{}", error.what());
   }
@@ -153,7 +153,7 @@ ShardIndex open_index(const fs::path& path) {
   } catch (const Error& error) {
     static std::atomic<bool> said = false;
     if (!said.exchange(true)) {
-      log::warning("{}; indexes of shards are kept in memory, and made anew by every run",
+      log::warning("{}; indexes of shards are kept in memory, and rebuilt by every run",
                    error.what());
     }
   }

@@ -21,11 +21,11 @@ struct Range {
 };
 
 std::optional<int64_t> number(std::string_view text) {
-  constexpr size_t kMostDigits = 12;
+  constexpr size_t kMaxDigits = 12;
   int64_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = code == std::errc() && end == text.data() + text.size();
-  if (!is_number || text.size() > kMostDigits || value < 0) return {};
+  if (!is_number || text.size() > kMaxDigits || value < 0) return {};
   return value;
 }
 

@@ -25,7 +25,7 @@ constexpr std::string_view kPosixMagic("ustar\0", 6);  // GNU's is "ustar ", wit
 constexpr int64_t kWindowBytes = 4096;  // a label, its headers and those of the next image
 constexpr int64_t kMaxNameBytes = 64 << 10;
 constexpr int64_t kMaxPaxBytes = 1 << 20;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 std::string_view text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -78,7 +78,7 @@ Number parse_base256(std::span<const uint8_t> field) {
   if ((field[0] & 0x40) != 0) return {0, "is negative"};
   int64_t value = field[0] & 0x3f;
   for (const uint8_t byte : field.subspan(1)) {
-    if (value > kMost >> 8) return {0, "is over 2^63"};
+    if (value > kMax >> 8) return {0, "is over 2^63"};
     value = value << 8 | byte;
   }
   return {value, ""};

@@ -23,6 +23,9 @@ class EncodedImages {
   /// The encoded image: in `buffer`, whose memory is used again, or in memory that lives as long as
   /// this object. Throws Error(kData) naming the image.
   virtual std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const = 0;
+  /// Throws Error(kData) naming the first of the images without bytes. Files are looked at one in
+  /// each class and up to a thousand in all parts of the set, images in shards all of them.
+  virtual void check_files() const {}
   /// Where the images lie in shards that are best read from front to back: the number of images up
   /// to and including each shard. Empty: any order is as good.
   virtual std::span<const int64_t> shard_ends() const { return {}; }

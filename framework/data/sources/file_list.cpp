@@ -33,6 +33,8 @@ constexpr std::array<std::string_view, 12> kOtherExtensions = {".avif", ".bmp", 
 constexpr std::array<std::string_view, 6> kSplits = {"train",      "val",  "valid",
                                                      "validation", "test", "eval"};
 constexpr size_t kMaxListedFolders = 10;
+constexpr int64_t kMaxSpreadFiles = 1000;
+constexpr int64_t kThreadsThatLook = 16;  // at files on another machine, too: they wait
 
 /// What is right inside a folder, each by name.
 struct Content {
@@ -145,6 +147,23 @@ std::string few_of(const std::vector<std::string>& names) {
       shown.size() < names.size() ? fmt::format(", … ({} in all)", names.size()) : "");
 }
 
+void require_content(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    throw Error(Exit::kData, "{}: cannot read: {}", path, errno_text(errno));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(Exit::kData, "{}: expected a regular file, found {}", path,
+                file_kind(info.st_mode));
+  }
+  if (info.st_size == 0) {
+    throw Error(Exit::kData,
+                "{}: expected an image, found an empty file. Replace or remove it, or set "
+                "data.on_error = \"skip\"",
+                path);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> class_folders(const fs::path& root) {
@@ -192,6 +211,23 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
 
 std::string FileList::path(int64_t index) const {
   return folder_of(index).path + "/" + (names_.data() + starts_[static_cast<size_t>(index)]);
+}
+
+void FileList::check_some() const {
+  std::vector<int64_t> looked_at;
+  int64_t start = 0;
+  int64_t label = -1;
+  for (const Folder& folder : folders_) {
+    if (folder.label != label) looked_at.push_back(start);
+    label = folder.label;
+    start = folder.end;
+  }
+  const int64_t spread = std::min(size(), kMaxSpreadFiles);
+  for (int64_t i = 0; i < spread; ++i) looked_at.push_back(i * size() / spread);
+  std::ranges::sort(looked_at);
+  looked_at.erase(std::unique(looked_at.begin(), looked_at.end()), looked_at.end());
+  parallel_for(std::ssize(looked_at), kThreadsThatLook,
+               [&](int64_t i) { require_content(path(looked_at[static_cast<size_t>(i)])); });
 }
 
 const FileList::Folder& FileList::folder_of(int64_t index) const {

@@ -14,7 +14,7 @@ namespace brim::data {
 class FileList {
  public:
   /// Lists with several threads. Throws Error(kData): a folder that can't be read, no classes, a
-  /// class without images, splits in place of classes. Says aloud how many images of other formats
+  /// class without images, splits in place of classes. Logs how many images of other formats
   /// are left out.
   explicit FileList(const std::filesystem::path& root);
 
@@ -22,6 +22,10 @@ class FileList {
   const std::vector<std::string>& class_names() const { return class_names_; }
   std::string path(int64_t index) const;
   int64_t label(int64_t index) const { return folder_of(index).label; }
+  /// Throws Error(kData) naming the first file that is empty, no regular file or not to be found,
+  /// of those looked at: the first of each class, and up to 1,000 spread evenly over the list. To
+  /// look at all takes minutes on a network file system.
+  void check_some() const;
 
  private:
   /// A folder with images right inside it.

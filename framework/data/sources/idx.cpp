@@ -57,9 +57,9 @@ class Inflater {
     size_t done = 0;
     while (done < out.size() && !ended_) {
       // zlib counts in 32 bits.
-      constexpr size_t kMost = std::numeric_limits<int>::max();
-      const size_t wanted = std::min(out.size() - done, kMost);
-      const size_t offered = std::min(rest_.size(), kMost);
+      constexpr size_t kMax = std::numeric_limits<int>::max();
+      const size_t wanted = std::min(out.size() - done, kMax);
+      const size_t offered = std::min(rest_.size(), kMax);
       stream_.next_in = const_cast<uint8_t*>(rest_.data());  // zlib only reads it
       stream_.avail_in = static_cast<uInt>(offered);
       stream_.next_out = out.data() + done;

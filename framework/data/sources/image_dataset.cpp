@@ -32,6 +32,7 @@ class ImageDataset final : public ImageSamples {
   std::vector<std::string> class_names() const override { return images_->class_names(); }
   std::string name(int64_t index) const override { return images_->name(index); }
   int64_t label(int64_t index) const override { return images_->label(index); }
+  void check_files() const override { images_->check_files(); }
   std::span<const int64_t> shard_ends() const override { return images_->shard_ends(); }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {

@@ -23,7 +23,7 @@ struct ImageOptions {
   double cache_gib = 4.0;
 
   void fields(recipe::Fields& f);
-  /// Throws Error(kRecipe) where keys contradict each other; says aloud which have no effect.
+  /// Throws Error(kRecipe) where keys contradict each other; logs which have no effect.
   void check() const;
   int64_t cache_bytes() const;
   /// The same without a cache: evaluation sees each image once in a while.

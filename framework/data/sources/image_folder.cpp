@@ -24,6 +24,7 @@ class ImageFolder final : public EncodedImages {
   std::vector<std::string> class_names() const override { return files_.class_names(); }
   std::string name(int64_t index) const override { return files_.path(index); }
   int64_t label(int64_t index) const override { return files_.label(index); }
+  void check_files() const override { files_.check_some(); }
   std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
     read_file(files_.path(index), Exit::kData, kMaxImageFileBytes, buffer);
     return buffer;

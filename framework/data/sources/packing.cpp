@@ -21,22 +21,21 @@ void cut(int64_t first, int64_t end, int64_t longest, std::vector<TokenRun>& run
 class Room {
  public:
   Room(size_t rows, int64_t row_tokens)
-      : leaves_(std::bit_ceil(rows)), most_(2 * leaves_, static_cast<int32_t>(row_tokens)) {}
+      : leaves_(std::bit_ceil(rows)), max_(2 * leaves_, static_cast<int32_t>(row_tokens)) {}
 
   /// Takes `count` from the first row that has it, and returns that row.
   size_t take(int64_t count) {
     size_t node = 1;
-    while (node < leaves_) node = 2 * node + (most_[2 * node] >= count ? 0 : 1);
-    most_[node] -= static_cast<int32_t>(count);
+    while (node < leaves_) node = 2 * node + (max_[2 * node] >= count ? 0 : 1);
+    max_[node] -= static_cast<int32_t>(count);
     const size_t row = node - leaves_;
-    for (node /= 2; node > 0; node /= 2)
-      most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+    for (node /= 2; node > 0; node /= 2) max_[node] = std::max(max_[2 * node], max_[2 * node + 1]);
     return row;
   }
 
  private:
   size_t leaves_;
-  std::vector<int32_t> most_;  // the root is 1, the children of i are 2i and 2i + 1
+  std::vector<int32_t> max_;  // the root is 1, the children of i are 2i and 2i + 1
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace brim::data {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 class PictureFiles final : public ImageSamples {
  public:
@@ -29,7 +29,7 @@ class PictureFiles final : public ImageSamples {
 
   int64_t read(int64_t index, RandomStream*, std::span<uint8_t> pixels) const override {
     thread_local std::vector<uint8_t> encoded, colours;
-    read_file(file(index), Exit::kData, kMostBytes, encoded);
+    read_file(file(index), Exit::kData, kMaxBytes, encoded);
     const auto place = [&](int64_t height, int64_t width) {
       return place_whole(height, width, {shape_.height, shape_.width, 3}, options_.resize);
     };

@@ -65,7 +65,7 @@ void SyntheticTokensConfig::fields(recipe::Fields& f) {
   f.value("vocabulary", vocabulary, "number of different ids", recipe::between(2, 2147483648.0));
   f.value("length", length, "tokens that the model sees at a time", recipe::between(1, 1 << 24));
   f.value("documents", documents,
-          "two documents in a row, attention within each; false: one text that goes on");
+          "two documents in a row, attention within each; false: one text that continues");
 }
 
 std::unique_ptr<Dataset> SyntheticTokensConfig::open_train(const AugmentConfig& /*augment*/) const {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/data/wide.h"
+#include "framework/data/simd_dispatch.h"
 
 namespace brim::data {
 namespace {
@@ -29,7 +29,7 @@ bool is_inside(uint32_t collected) { return collected >> 31 == 0; }
 
 bool all_inside(std::span<const int32_t> ids, uint32_t vocabulary) {
   uint32_t collected = 0;
-  run_wide([&]() __attribute__((always_inline)) {
+  dispatch_simd([&]() __attribute__((always_inline)) {
     uint32_t all = 0;
     for (const int32_t id : ids) all |= outside(static_cast<uint32_t>(id), vocabulary);
     collected = all;
@@ -40,7 +40,7 @@ bool all_inside(std::span<const int32_t> ids, uint32_t vocabulary) {
 /// The same while ids are widened to `out`.
 bool widen(const uint16_t* ids, uint32_t vocabulary, std::span<int32_t> out) {
   uint32_t collected = 0;
-  run_wide([&]() __attribute__((always_inline)) {
+  dispatch_simd([&]() __attribute__((always_inline)) {
     uint32_t all = 0;
     int32_t* const to = out.data();
     for (size_t i = 0, count = out.size(); i < count; ++i) {

@@ -6,22 +6,12 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
-#include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_files.h"
 #include "framework/data/shards/shard_list.h"
 #include "framework/data/shards/tar.h"
 
 namespace brim::data {
 namespace {
-
-/// Those that `trainer data pack` left with the shards, where they are files.
-std::vector<std::string> names_beside(const std::string& pattern) {
-  if (pattern.find("://") != std::string::npos) return {};
-  const std::filesystem::path path = pattern;
-  std::error_code ignored;
-  return packed_class_names(std::filesystem::is_directory(path, ignored) ? path
-                                                                         : path.parent_path());
-}
 
 class ShardedImages final : public EncodedImages {
  public:
@@ -43,7 +33,7 @@ class ShardedImages final : public EncodedImages {
     }
     classes_ = classes.value_or(greatest_label() + 1);
     if (greatest_label() >= classes_) refuse_label();
-    class_names_ = names_beside(pattern);
+    class_names_ = files_.class_names();
     if (std::ssize(class_names_) != classes_) class_names_ = numbered_classes(classes_);
   }
 
@@ -54,6 +44,20 @@ class ShardedImages final : public EncodedImages {
     return fmt::format("{}: {}", files_.name(shard), printable(files_.index(shard).name(sample)));
   }
   int64_t label(int64_t index) const override { return at(index).label; }
+  void check_files() const override {
+    for (int64_t shard = 0, index = 0; shard < std::ssize(shards_); ++shard) {
+      const ShardIndex& samples = files_.index(shards_[static_cast<size_t>(shard)]);
+      for (const ShardSample& sample : samples.samples) {
+        if (sample.bytes == 0) {
+          throw Error(Exit::kData,
+                      "{}: expected an image, found an empty file. Write the shard again without "
+                      "it, or set data.on_error = \"skip\"",
+                      name(index));
+        }
+        ++index;
+      }
+    }
+  }
   std::span<const int64_t> shard_ends() const override { return ends_; }
 
   std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
@@ -142,7 +146,7 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
   f.value(
       "shard_cache_gib", cache_gib,
       "what that folder may hold in GiB, the shards in use excepted; a shard larger than that is "
-      "refused; 0: no limit",
+      "refused; 0: what leaves 1 GiB of the disk free, or 5 % of a small one",
       recipe::between(0, 1 << 20));
   options.fields(f);
 }

@@ -24,20 +24,20 @@ bool runs_on(const std::string& architectures, int capability) {
 
 }  // namespace
 
-std::optional<Finding> check_architectures(const Surroundings& s) {
+std::optional<CheckResult> check_architectures(const Surroundings& s) {
   if (s.gpus.empty() || s.software.architectures.empty()) return std::nullopt;
   for (const device::GpuReading& gpu : s.gpus) {
     if (!gpu.compute_capability || runs_on(s.software.architectures, *gpu.compute_capability)) {
       continue;
     }
-    return Finding{Health::kFail,
-                   fmt::format("GPU {} has compute capability {}.{}; compiled for {}", gpu.index,
-                               *gpu.compute_capability / 10, *gpu.compute_capability % 10,
-                               s.software.architectures),
-                   "leave this GPU out by CUDA_VISIBLE_DEVICES, or add its architecture to "
-                   "CMAKE_CUDA_ARCHITECTURES in scripts/cmake/LibTorch.cmake and build again"};
+    return CheckResult{Health::kFail,
+                       fmt::format("GPU {} has compute capability {}.{}; compiled for {}",
+                                   gpu.index, *gpu.compute_capability / 10,
+                                   *gpu.compute_capability % 10, s.software.architectures),
+                       "leave this GPU out by CUDA_VISIBLE_DEVICES, or add its architecture to "
+                       "CMAKE_CUDA_ARCHITECTURES in scripts/cmake/LibTorch.cmake and build again"};
   }
-  return Finding{Health::kPass, fmt::format("compiled for {}", s.software.architectures), ""};
+  return CheckResult{Health::kPass, fmt::format("compiled for {}", s.software.architectures), ""};
 }
 
 }  // namespace brim::doctor::environment

@@ -41,35 +41,35 @@ struct Surroundings {
 
 enum class Health { kPass, kWarn, kFail };
 
-struct Finding {
+struct CheckResult {
   Health health = Health::kPass;
   std::string found;
   std::string advice;  // what to do; empty where all is well
 };
 
 /// nullopt: nothing to judge here, as where there is no GPU.
-using CheckFunction = std::optional<Finding> (*)(const Surroundings&);
+using CheckFunction = std::optional<CheckResult> (*)(const Surroundings&);
 
-std::optional<Finding> check_driver(const Surroundings& s);
-std::optional<Finding> check_cuda(const Surroundings& s);
-std::optional<Finding> check_libtorch(const Surroundings& s);
-std::optional<Finding> check_cudnn(const Surroundings& s);
-std::optional<Finding> check_nccl(const Surroundings& s);
-std::optional<Finding> check_architectures(const Surroundings& s);
-std::optional<Finding> check_visible_devices(const Surroundings& s);
-std::optional<Finding> check_gpu_health(const Surroundings& s);
-std::optional<Finding> check_persistence(const Surroundings& s);
-std::optional<Finding> check_pcie(const Surroundings& s);
-std::optional<Finding> check_numa(const Surroundings& s);
-std::optional<Finding> check_open_files(const Surroundings& s);
-std::optional<Finding> check_locked_memory(const Surroundings& s);
-std::optional<Finding> check_shared_memory(const Surroundings& s);
-std::optional<Finding> check_disk(const Surroundings& s);
-std::optional<Finding> check_governor(const Surroundings& s);
-std::optional<Finding> check_huge_pages(const Surroundings& s);
-std::optional<Finding> check_container(const Surroundings& s);
-std::optional<Finding> check_swap(const Surroundings& s);
-std::optional<Finding> check_load(const Surroundings& s);
+std::optional<CheckResult> check_driver(const Surroundings& s);
+std::optional<CheckResult> check_cuda(const Surroundings& s);
+std::optional<CheckResult> check_libtorch(const Surroundings& s);
+std::optional<CheckResult> check_cudnn(const Surroundings& s);
+std::optional<CheckResult> check_nccl(const Surroundings& s);
+std::optional<CheckResult> check_architectures(const Surroundings& s);
+std::optional<CheckResult> check_visible_devices(const Surroundings& s);
+std::optional<CheckResult> check_gpu_health(const Surroundings& s);
+std::optional<CheckResult> check_persistence(const Surroundings& s);
+std::optional<CheckResult> check_pcie(const Surroundings& s);
+std::optional<CheckResult> check_numa(const Surroundings& s);
+std::optional<CheckResult> check_open_files(const Surroundings& s);
+std::optional<CheckResult> check_locked_memory(const Surroundings& s);
+std::optional<CheckResult> check_shared_memory(const Surroundings& s);
+std::optional<CheckResult> check_disk(const Surroundings& s);
+std::optional<CheckResult> check_governor(const Surroundings& s);
+std::optional<CheckResult> check_huge_pages(const Surroundings& s);
+std::optional<CheckResult> check_container(const Surroundings& s);
+std::optional<CheckResult> check_swap(const Surroundings& s);
+std::optional<CheckResult> check_load(const Surroundings& s);
 
 struct Check {
   std::string_view name;

@@ -8,7 +8,7 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_container(const Surroundings& s) {
+std::optional<CheckResult> check_container(const Surroundings& s) {
   constexpr int64_t kLittle = int64_t{1} << 30;
   const std::optional<double> quota = s.machine.core_quota();
   const std::optional<int64_t> limit = s.machine.memory_limit_bytes();
@@ -17,17 +17,18 @@ std::optional<Finding> check_container(const Surroundings& s) {
                                   s.machine.allowed_cores(), format_bytes(free),
                                   format_bytes(limit.value_or(s.machine.memory_bytes())));
   if (free < kLittle) {
-    return Finding{Health::kWarn, std::move(found),
-                   "little memory is left: raise the container's limit, or end what holds it"};
+    return CheckResult{Health::kWarn, std::move(found),
+                       "little memory is left: raise the container's limit, or end what holds it"};
   }
   if (quota && *quota < s.machine.allowed_cores()) {
-    return Finding{Health::kWarn, std::move(found),
-                   fmt::format("the cgroup gives {:.1f} cores' time, and a process that uses it up "
-                               "is stopped until the next period: raise the quota, or pin the "
-                               "container to cores (--cpuset-cpus)",
-                               *quota)};
+    return CheckResult{
+        Health::kWarn, std::move(found),
+        fmt::format("the cgroup gives {:.1f} cores' time, and a process that uses it up "
+                    "is stopped until the next period: raise the quota, or pin the "
+                    "container to cores (--cpuset-cpus)",
+                    *quota)};
   }
-  return Finding{Health::kPass, std::move(found), ""};
+  return CheckResult{Health::kPass, std::move(found), ""};
 }
 
 }  // namespace brim::doctor::environment

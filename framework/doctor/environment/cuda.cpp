@@ -6,14 +6,14 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_cuda(const Surroundings& s) {
+std::optional<CheckResult> check_cuda(const Surroundings& s) {
   const char* list = s.cuda_visible_devices ? s.cuda_visible_devices->c_str() : nullptr;
   if (device::visible_gpus(s.gpus, list).empty()) return std::nullopt;
   if (!s.software.why_no_cuda.empty()) {
-    return Finding{Health::kFail, s.software.why_no_cuda,
-                   "runs train on the CPU until this is mended"};
+    return CheckResult{Health::kFail, s.software.why_no_cuda,
+                       "runs train on the CPU until this is fixed"};
   }
-  return Finding{Health::kPass, fmt::format("runtime {}", s.software.cuda_runtime), ""};
+  return CheckResult{Health::kPass, fmt::format("runtime {}", s.software.cuda_runtime), ""};
 }
 
 }  // namespace brim::doctor::environment

@@ -15,7 +15,7 @@ Surroundings look_around(Software software);
 
 struct Result {
   std::string name;
-  Finding finding;
+  CheckResult finding;
 };
 
 /// Of the checks that have something to judge.

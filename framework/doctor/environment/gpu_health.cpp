@@ -6,30 +6,30 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_gpu_health(const Surroundings& s) {
+std::optional<CheckResult> check_gpu_health(const Surroundings& s) {
   if (s.gpus.empty()) return std::nullopt;
   for (const device::GpuReading& gpu : s.gpus) {
     if (!gpu.trouble.empty()) {
-      return Finding{Health::kFail, fmt::format("GPU {}: {}", gpu.index, gpu.trouble),
-                     "until then leave it out by CUDA_VISIBLE_DEVICES"};
+      return CheckResult{Health::kFail, fmt::format("GPU {}: {}", gpu.index, gpu.trouble),
+                         "until then leave it out by CUDA_VISIBLE_DEVICES"};
     }
     if (gpu.ecc_uncorrected.value_or(0) > 0) {
-      return Finding{Health::kFail,
-                     fmt::format("GPU {}: {} memory errors that ECC could not correct", gpu.index,
-                                 *gpu.ecc_uncorrected),
-                     "stop what runs there and reset it (nvidia-smi --gpu-reset); if they come "
-                     "back, have it replaced"};
+      return CheckResult{Health::kFail,
+                         fmt::format("GPU {}: {} memory errors that ECC could not correct",
+                                     gpu.index, *gpu.ecc_uncorrected),
+                         "stop what runs there and reset it (nvidia-smi --gpu-reset); if they come "
+                         "back, have it replaced"};
     }
   }
   for (const device::GpuReading& gpu : s.gpus) {
     if (!gpu.is_slowed) continue;
-    return Finding{
+    return CheckResult{
         Health::kWarn,
         fmt::format("GPU {}: clocks held by {}", gpu.index, fmt::join(*gpu.throttle, ", ")),
         "heat: look at fans and air; power: nvidia-smi -pl raises the limit where the "
         "board allows"};
   }
-  return Finding{Health::kPass, fmt::format("{} in order", s.gpus.size()), ""};
+  return CheckResult{Health::kPass, fmt::format("{} in order", s.gpus.size()), ""};
 }
 
 }  // namespace brim::doctor::environment

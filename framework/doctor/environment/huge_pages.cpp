@@ -5,13 +5,13 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_huge_pages(const Surroundings& s) {
+std::optional<CheckResult> check_huge_pages(const Surroundings& s) {
   const auto modes = s.machine.line("sys/kernel/mm/transparent_hugepage/enabled");
-  if (!modes) return Finding{Health::kPass, "not told", ""};
-  if (modes->find("[never]") == std::string::npos) return Finding{Health::kPass, *modes, ""};
-  return Finding{Health::kWarn, *modes,
-                 "training on the CPU is slower without: echo madvise > "
-                 "/sys/kernel/mm/transparent_hugepage/enabled"};
+  if (!modes) return CheckResult{Health::kPass, "unknown", ""};
+  if (modes->find("[never]") == std::string::npos) return CheckResult{Health::kPass, *modes, ""};
+  return CheckResult{Health::kWarn, *modes,
+                     "training on the CPU is slower without: echo madvise > "
+                     "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
 }  // namespace brim::doctor::environment

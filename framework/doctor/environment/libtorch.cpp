@@ -5,12 +5,12 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_libtorch(const Surroundings& s) {
+std::optional<CheckResult> check_libtorch(const Surroundings& s) {
   constexpr const char* kTested = "2.11";
   if (s.software.libtorch.starts_with(kTested))
-    return Finding{Health::kPass, s.software.libtorch, ""};
-  return Finding{Health::kWarn, s.software.libtorch,
-                 fmt::format("Brim is tested with {}: scripts/setup installs it", kTested)};
+    return CheckResult{Health::kPass, s.software.libtorch, ""};
+  return CheckResult{Health::kWarn, s.software.libtorch,
+                     fmt::format("Brim is tested with {}: scripts/setup installs it", kTested)};
 }
 
 }  // namespace brim::doctor::environment

@@ -10,19 +10,20 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_locked_memory(const Surroundings& s) {
+std::optional<CheckResult> check_locked_memory(const Surroundings& s) {
   std::error_code none;
   const auto cards =
       std::filesystem::directory_iterator(s.machine.path("sys/class/infiniband"), none);
   const std::optional<int64_t> limit = process_limit(s.machine, "Max locked memory");
-  if (!limit) return Finding{Health::kPass, "no limit", ""};
+  if (!limit) return CheckResult{Health::kPass, "no limit", ""};
   if (cards == std::filesystem::directory_iterator()) {
-    return Finding{Health::kPass, fmt::format("{}; no RDMA card needs more", format_bytes(*limit)),
-                   ""};
+    return CheckResult{Health::kPass,
+                       fmt::format("{}; no RDMA card needs more", format_bytes(*limit)), ""};
   }
-  return Finding{Health::kWarn, fmt::format("{}, and there is an RDMA card", format_bytes(*limit)),
-                 "NCCL fails or falls back to sockets: ulimit -l unlimited, or the container's "
-                 "--ulimit memlock=-1"};
+  return CheckResult{Health::kWarn,
+                     fmt::format("{}, and there is an RDMA card", format_bytes(*limit)),
+                     "NCCL fails or falls back to sockets: ulimit -l unlimited, or the container's "
+                     "--ulimit memlock=-1"};
 }
 
 }  // namespace brim::doctor::environment

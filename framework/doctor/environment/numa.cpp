@@ -31,17 +31,17 @@ std::string sysfs_name(std::string bus) {
 
 }  // namespace
 
-std::optional<Finding> check_numa(const Surroundings& s) {
+std::optional<CheckResult> check_numa(const Surroundings& s) {
   const int nodes = node_count(s.machine);
-  if (nodes < 2) return Finding{Health::kPass, "one node", ""};
+  if (nodes < 2) return CheckResult{Health::kPass, "one node", ""};
   std::string places;
   for (const device::GpuReading& gpu : s.gpus) {
     const auto node = s.machine.line("sys/bus/pci/devices/" + sysfs_name(gpu.bus) + "/numa_node");
     if (node && *node != "-1") places += fmt::format(", GPU {} at node {}", gpu.index, *node);
   }
-  return Finding{Health::kWarn, fmt::format("{} nodes{}", nodes, places),
-                 "a rank that strays over nodes loses memory speed: start ranks by trainrun "
-                 "--bind=numa"};
+  return CheckResult{Health::kWarn, fmt::format("{} nodes{}", nodes, places),
+                     "a rank that strays over nodes loses memory speed: start ranks by trainrun "
+                     "--bind=numa"};
 }
 
 }  // namespace brim::doctor::environment

@@ -6,17 +6,16 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_pcie(const Surroundings& s) {
+std::optional<CheckResult> check_pcie(const Surroundings& s) {
   if (s.gpus.empty()) return std::nullopt;
   for (const device::GpuReading& gpu : s.gpus) {
-    if (!gpu.pcie_width || !gpu.most_pcie_width || *gpu.pcie_width >= *gpu.most_pcie_width)
-      continue;
-    return Finding{
+    if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) continue;
+    return CheckResult{
         Health::kWarn,
-        fmt::format("GPU {} has {} of {} lanes", gpu.index, *gpu.pcie_width, *gpu.most_pcie_width),
+        fmt::format("GPU {} has {} of {} lanes", gpu.index, *gpu.pcie_width, *gpu.max_pcie_width),
         "copies take that much longer: reseat the card, or use a slot with all lanes"};
   }
-  return Finding{Health::kPass, "full width, or not told", ""};
+  return CheckResult{Health::kPass, "full width, or unknown", ""};
 }
 
 }  // namespace brim::doctor::environment

@@ -5,14 +5,14 @@
 
 namespace brim::doctor::environment {
 
-std::optional<Finding> check_persistence(const Surroundings& s) {
+std::optional<CheckResult> check_persistence(const Surroundings& s) {
   if (s.gpus.empty()) return std::nullopt;
   for (const device::GpuReading& gpu : s.gpus) {
     if (gpu.persistence.value_or(true)) continue;
-    return Finding{Health::kWarn, fmt::format("off on GPU {}", gpu.index),
-                   "starts take seconds longer: run nvidia-persistenced, or nvidia-smi -pm 1"};
+    return CheckResult{Health::kWarn, fmt::format("off on GPU {}", gpu.index),
+                       "starts take seconds longer: run nvidia-persistenced, or nvidia-smi -pm 1"};
   }
-  return Finding{Health::kPass, "on, or not told", ""};
+  return CheckResult{Health::kPass, "on, or unknown", ""};
 }
 
 }  // namespace brim::doctor::environment

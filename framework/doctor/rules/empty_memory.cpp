@@ -9,7 +9,7 @@ namespace {
 
 std::string advice(const RunFacts& facts, double fill) {
   if (!facts.micro_batch || !facts.global_batch) return "batch.micro = \"auto\"";
-  const double times = std::min(kFillWish / std::max(fill, 1e-3), 64.0);
+  const double times = std::min(kFillTarget / std::max(fill, 1e-3), 64.0);
   // Parameters and optimizer do not grow with the batch, so this stays on the safe side.
   const auto larger = static_cast<int64_t>(static_cast<double>(*facts.micro_batch) * times) / 8 * 8;
   if (*facts.micro_batch < *facts.global_batch) {
@@ -24,7 +24,7 @@ std::string advice(const RunFacts& facts, double fill) {
 
 }  // namespace
 
-Outcome check_empty_memory(const RunFacts& facts) {
+RuleResult check_empty_memory(const RunFacts& facts) {
   if (facts.is_cuda && !*facts.is_cuda) return silent();  // a CPU's memory is not only for this
   if (!facts.peak_bytes || !facts.cap_bytes) return not_recorded("memory");
   const double fill = *facts.peak_bytes / *facts.cap_bytes;

@@ -1,4 +1,4 @@
-// Memory is full but the device is often idle: a larger batch is no way on.
+// Memory is full but the device is often idle: a larger batch is no help.
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
@@ -9,15 +9,19 @@ std::string advice(const RunFacts& facts) {
   const double wait = facts.share(Phase::kDataWait);
   const double communication = facts.share(Phase::kCommunication);
   if (wait >= kDataWaitShare.hint && wait >= communication) {
-    return "data.workers or data.cache: it is data that is missing";
+    return "data.workers or data.cache: the run is data-bound";
   }
   if (communication >= kCommunicationShare.hint) return "distributed.compress = \"bf16\"";
-  return "precision.mode = \"bf16\" makes room and speed; batch.micro need not be as large";
+  // Where launches bound the steps, smaller ones are slower.
+  if (facts.step_s && facts.step_s->p50 <= kLaunchBoundStepS) {
+    return "precision.mode = \"bf16\" saves memory and time";
+  }
+  return "precision.mode = \"bf16\" saves memory and time; a smaller batch.micro loses nothing";
 }
 
 }  // namespace
 
-Outcome check_full_memory(const RunFacts& facts) {
+RuleResult check_full_memory(const RunFacts& facts) {
   if (facts.is_cuda && !*facts.is_cuda) return silent();
   if (!facts.busy_percent || !facts.peak_bytes || !facts.cap_bytes) {
     return not_recorded("memory and utilisation");

@@ -3,14 +3,14 @@
 
 namespace brim::doctor {
 
-Outcome check_host_syncs(const RunFacts& facts) {
+RuleResult check_host_syncs(const RunFacts& facts) {
   if (facts.is_cuda && !*facts.is_cuda) return silent();
   if (!facts.host_syncs) return not_recorded("host syncs");
   const auto severity = reached(*facts.host_syncs, kHostSyncs);
   if (!severity) return silent();
   return found(*severity, 0.01 * *facts.host_syncs,
-               fmt::format("the host waits for the device {:.1f} times a step", *facts.host_syncs),
-               "take .item(), .cpu() and printed tensors out of the model's forward");
+               fmt::format("{:.1f} host-device synchronisations per step", *facts.host_syncs),
+               "remove .item(), .cpu() and printed tensors from the model's forward");
 }
 
 }  // namespace brim::doctor

@@ -9,17 +9,20 @@ namespace brim::doctor {
 namespace {
 
 std::string what_to_change(const RunFacts& facts) {
+  const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
+  if (facts.peak_bytes && facts.cap_bytes && *facts.peak_bytes >= kFull * *facts.cap_bytes) {
+    return can_record ? "train.cuda_graph = true" : "precision.mode = \"bf16\"";
+  }
   const std::string larger =
       facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch
           ? fmt::format("batch.micro = {}", std::min(2 * *facts.micro_batch, *facts.global_batch))
           : "a larger batch.global";
-  const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
   return can_record ? "train.cuda_graph = true, or " + larger : larger;
 }
 
 }  // namespace
 
-Outcome check_launch_bound(const RunFacts& facts) {
+RuleResult check_launch_bound(const RunFacts& facts) {
   if (facts.is_cuda && !*facts.is_cuda) return silent();
   if (!facts.busy_percent || !facts.step_s || !facts.phases) return not_recorded("utilisation");
   if (facts.step_s->p50 > kLaunchBoundStepS) return silent();
@@ -31,9 +34,10 @@ Outcome check_launch_bound(const RunFacts& facts) {
   if (!severity) return silent();
   return found(
       *severity, 1 - facts.busy_percent->mean / 100,
-      fmt::format("the GPU is busy {:.0f} % of steps of {:.1f} ms and waits for no data: the "
-                  "host launches work too slowly",
-                  facts.busy_percent->mean, 1e3 * facts.step_s->p50),
+      fmt::format(
+          "launch-bound: the GPU is busy {:.0f} % of steps of {:.1f} ms and does not wait for "
+          "data",
+          facts.busy_percent->mean, 1e3 * facts.step_s->p50),
       what_to_change(facts));
 }
 

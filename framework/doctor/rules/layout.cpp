@@ -3,7 +3,7 @@
 
 namespace brim::doctor {
 
-Outcome check_layout(const RunFacts& facts) {
+RuleResult check_layout(const RunFacts& facts) {
   if (!facts.has_convolutions || !facts.is_channels_last || !facts.phases) {
     return not_recorded("the memory order of images");
   }
@@ -12,8 +12,7 @@ Outcome check_layout(const RunFacts& facts) {
   const auto severity = reached(share, kComputeShareOfLayout);
   if (!severity) return silent();
   return found(*severity, share / 4,
-               fmt::format("{:.0f} % of the time is computing with convolutions on images in NCHW "
-                           "order",
+               fmt::format("{:.0f} % of step time is compute with convolutions on NCHW tensors",
                            100 * share),
                "precision.channels_last = true");
 }

@@ -32,19 +32,20 @@ std::string advice(const RunFacts& facts) {
 
 }  // namespace
 
-Outcome check_loader(const RunFacts& facts) {
+RuleResult check_loader(const RunFacts& facts) {
   if (!facts.phases || !facts.wanted_per_s || !facts.given_per_s) {
     return not_recorded("the phases of a step");
   }
   const double share = facts.share(Phase::kDataWait);
   const auto severity = reached(share, kDataWaitShare);
   if (!severity) return silent();
-  return found(*severity, share,
-               fmt::format("the device waits for data {:.0f} % of the time: it wants {} images/s, "
-                           "gets {}",
-                           100 * share, format_count(std::llround(*facts.wanted_per_s)),
-                           format_count(std::llround(*facts.given_per_s))),
-               advice(facts));
+  return found(
+      *severity, share,
+      fmt::format("data-bound: {:.0f} % of step time; the loader delivers {} images/s, the "
+                  "device could take {}",
+                  100 * share, format_count(std::llround(*facts.given_per_s)),
+                  format_count(std::llround(*facts.wanted_per_s))),
+      advice(facts));
 }
 
 }  // namespace brim::doctor

@@ -1,11 +1,11 @@
-// More threads want to run than there are cores.
+// The load average exceeds the number of cores.
 #include <algorithm>
 
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
 
-Outcome check_oversubscription(const RunFacts& facts) {
+RuleResult check_oversubscription(const RunFacts& facts) {
   if (!facts.load_per_core) return not_recorded("the machine's load");
   const auto severity = reached(*facts.load_per_core, kLoadPerCore);
   if (!severity) return silent();
@@ -13,7 +13,7 @@ Outcome check_oversubscription(const RunFacts& facts) {
       !facts.workers_are_auto && facts.workers && facts.cores && *facts.workers >= *facts.cores;
   return found(
       *severity, 1 - 1 / *facts.load_per_core,
-      fmt::format("{:.1f} threads want to run for each core of the machine", *facts.load_per_core),
+      fmt::format("CPU oversubscribed: load {:.1f} per core", *facts.load_per_core),
       has_many_workers
           ? fmt::format("data.workers = {}", std::max<int64_t>(1, *facts.cores - 1))
           : "data.workers = \"auto\", OMP_NUM_THREADS at cores / ranks, or less beside this run");

@@ -3,7 +3,7 @@
 
 namespace brim::doctor {
 
-Outcome check_precision(const RunFacts& facts) {
+RuleResult check_precision(const RunFacts& facts) {
   if (facts.precision.empty() || !facts.has_matrix_units || !facts.phases) {
     return not_recorded("precision and what the device multiplies fast");
   }
@@ -11,12 +11,12 @@ Outcome check_precision(const RunFacts& facts) {
   const double share = facts.compute_share();
   const auto severity = reached(share, kComputeShareInFp32);
   if (!severity) return silent();
-  return found(
-      *severity, share / 2,
-      fmt::format("{:.0f} % of the time is computing in fp32 on a device with matrix units "
-                  "for bf16",
-                  100 * share),
-      "precision.mode = \"bf16\" (or \"tf32\")");
+  return found(*severity, share / 2,
+               fmt::format("{:.0f} % of step time is compute in fp32 on a device with matrix units "
+                           "for bf16",
+                           100 * share),
+               facts.is_cuda.value_or(true) ? "precision.mode = \"bf16\" (or \"tf32\")"
+                                            : "precision.mode = \"bf16\"");
 }
 
 }  // namespace brim::doctor

@@ -9,15 +9,15 @@ std::string_view severity_name(Severity severity) {
   return kNames[static_cast<size_t>(severity)];
 }
 
-std::optional<Severity> reached(double figure, const Levels& rising) {
-  if (figure >= rising.severe) return Severity::kSevere;
-  if (figure >= rising.warning) return Severity::kWarning;
-  if (figure >= rising.hint) return Severity::kHint;
+std::optional<Severity> reached(double value, const Levels& rising) {
+  if (value >= rising.severe) return Severity::kSevere;
+  if (value >= rising.warning) return Severity::kWarning;
+  if (value >= rising.hint) return Severity::kHint;
   return std::nullopt;
 }
 
-std::optional<Severity> fallen_to(double figure, const Levels& falling) {
-  return reached(-figure, {-falling.hint, -falling.warning, -falling.severe});
+std::optional<Severity> fallen_to(double value, const Levels& falling) {
+  return reached(-value, {-falling.hint, -falling.warning, -falling.severe});
 }
 
 std::span<const Rule> all_rules() {

@@ -9,21 +9,21 @@
 
 namespace brim::doctor {
 
-Outcome check_communication(const RunFacts& facts);
-Outcome check_empty_memory(const RunFacts& facts);
-Outcome check_full_memory(const RunFacts& facts);
-Outcome check_host_syncs(const RunFacts& facts);
-Outcome check_launch_bound(const RunFacts& facts);
-Outcome check_layout(const RunFacts& facts);
-Outcome check_loader(const RunFacts& facts);
-Outcome check_oversubscription(const RunFacts& facts);
-Outcome check_precision(const RunFacts& facts);
-Outcome check_slow_disk(const RunFacts& facts);
-Outcome check_straggler(const RunFacts& facts);
-Outcome check_swap(const RunFacts& facts);
-Outcome check_swing(const RunFacts& facts);
-Outcome check_throttling(const RunFacts& facts);
-Outcome check_uneven_shards(const RunFacts& facts);
+RuleResult check_communication(const RunFacts& facts);
+RuleResult check_empty_memory(const RunFacts& facts);
+RuleResult check_full_memory(const RunFacts& facts);
+RuleResult check_host_syncs(const RunFacts& facts);
+RuleResult check_launch_bound(const RunFacts& facts);
+RuleResult check_layout(const RunFacts& facts);
+RuleResult check_loader(const RunFacts& facts);
+RuleResult check_oversubscription(const RunFacts& facts);
+RuleResult check_precision(const RunFacts& facts);
+RuleResult check_slow_disk(const RunFacts& facts);
+RuleResult check_straggler(const RunFacts& facts);
+RuleResult check_swap(const RunFacts& facts);
+RuleResult check_swing(const RunFacts& facts);
+RuleResult check_throttling(const RunFacts& facts);
+RuleResult check_uneven_shards(const RunFacts& facts);
 
 std::span<const Rule> all_rules();
 

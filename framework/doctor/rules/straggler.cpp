@@ -8,7 +8,7 @@ namespace {
 /// deterministic run refuses them.
 std::string straggler_advice(const RunFacts& facts) {
   if (facts.balance == "throughput" || facts.is_deterministic) {
-    return "leave that device out (device.select), or look for what else runs on it";
+    return "exclude that device (device.select), or stop what else runs on it";
   }
   if (facts.largest_share_ratio && reached(*facts.largest_share_ratio, kLargestShare)) {
     return "even shares first: a batch.global that the number of ranks divides";
@@ -18,7 +18,7 @@ std::string straggler_advice(const RunFacts& facts) {
 
 }  // namespace
 
-Outcome check_straggler(const RunFacts& facts) {
+RuleResult check_straggler(const RunFacts& facts) {
   if (facts.ranks && *facts.ranks < 2) return silent();
   if (!facts.slowest_rank_ratio) return not_recorded("the ranks' own times");
   const auto severity = reached(*facts.slowest_rank_ratio, kSlowestRank);
@@ -27,8 +27,9 @@ Outcome check_straggler(const RunFacts& facts) {
       facts.slowest_rank ? fmt::format("rank {}", *facts.slowest_rank) : std::string("one rank");
   return found(
       *severity, 1 - 1 / *facts.slowest_rank_ratio,
-      fmt::format("{} needs {:.2f} times as long as the median of the ranks, and all wait for it",
-                  who, *facts.slowest_rank_ratio),
+      fmt::format(
+          "straggler: {} takes {:.2f} times the median rank's time, and all ranks wait for it", who,
+          *facts.slowest_rank_ratio),
       straggler_advice(facts));
 }
 

@@ -3,7 +3,7 @@
 
 namespace brim::doctor {
 
-Outcome check_uneven_shards(const RunFacts& facts) {
+RuleResult check_uneven_shards(const RunFacts& facts) {
   if (facts.ranks && *facts.ranks < 2) return silent();
   if (!facts.largest_share_ratio) return not_recorded("the ranks' samples");
   if (facts.balance == "throughput") return silent();  // it is meant to be so
@@ -11,7 +11,7 @@ Outcome check_uneven_shards(const RunFacts& facts) {
   if (!severity) return silent();
   return found(
       *severity, 1 - 1 / *facts.largest_share_ratio,
-      fmt::format("the rank with most samples has {:.2f} times the mean",
+      fmt::format("load imbalance: the largest rank has {:.2f} times the mean number of samples",
                   *facts.largest_share_ratio),
       facts.balance == "cost"
           ? "a batch.global that the number of ranks divides"

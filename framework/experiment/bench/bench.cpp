@@ -23,9 +23,9 @@ using nlohmann::json;
 
 constexpr double kMeasured_s = 3.0;  // in each run, where --steps leaves it open
 constexpr int64_t kFewestSteps = 20;
-constexpr int64_t kMostChosenSteps = 2000;
+constexpr int64_t kMaxChosenSteps = 2000;
 constexpr int64_t kPilotSteps = 20;
-constexpr int kMostPilots = 3;  // each twice as long as the one before
+constexpr int kMaxPilots = 3;  // each twice as long as the one before
 constexpr int64_t kFewestWarmup = 3;
 
 std::vector<std::string> own_settings(int64_t steps) {
@@ -115,14 +115,14 @@ class Bench {
     const std::optional<int64_t> asked = plan_.variants[index].steps;
     int64_t half = std::min(kPilotSteps, asked.value_or(kPilotSteps));
     MeasuredRun run = run_once(index, half, half);
-    for (int more = 1; more < kMostPilots && !run.is_steady; ++more) {
+    for (int more = 1; more < kMaxPilots && !run.is_steady; ++more) {
       half *= 2;
       run = run_once(index, half, half);
     }
     variant.warmup = std::max(kFewestWarmup, 2 * run.warmup_steps);
     const double step_s = median(run.step_s);
     variant.steps = asked.value_or(std::clamp(static_cast<int64_t>(std::ceil(kMeasured_s / step_s)),
-                                              kFewestSteps, kMostChosenSteps));
+                                              kFewestSteps, kMaxChosenSteps));
     log::info("{}: {} a step, {} after {} steps; {} × {} steps follow", variant.name,
               format_duration(step_s), run.is_steady ? "steady" : "not steady", run.warmup_steps,
               plan_.repeats, format_count(variant.warmup + variant.steps));
@@ -139,8 +139,8 @@ class Bench {
     variant.runs.push_back(std::move(run_of_variant));
     ++done_;
     const MeasuredRun& run = variant.runs.back();
-    log::info("run {} of {}: {}: {:.5g} samples/s{}", done_, runs(), variant.name,
-              run.samples_per_s, run.is_steady ? "" : ", not steady");
+    log::info("run {} of {}: {}: {} samples/s{}", done_, runs(), variant.name,
+              format_number(run.samples_per_s), run.is_steady ? "" : ", not steady");
   }
 
   int64_t runs() const { return plan_.repeats * static_cast<int64_t>(plan_.variants.size()); }

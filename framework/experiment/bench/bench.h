@@ -12,8 +12,8 @@
 
 namespace brim::experiment {
 
-inline constexpr int64_t kMostRepeats = 100;
-inline constexpr int64_t kMostSteps = 100000;
+inline constexpr int64_t kMaxRepeats = 100;
+inline constexpr int64_t kMaxSteps = 100000;
 /// Processor time of other processes, in cores, from which on a run counts as disturbed.
 inline constexpr double kBusyOthers = 0.1;
 

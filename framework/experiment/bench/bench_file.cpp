@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "brim bench 1";
 constexpr int64_t kLimitBytes = int64_t{64} << 20;
-constexpr size_t kMostVariants = 256;
+constexpr size_t kMaxVariants = 256;
 constexpr size_t kMaxVariantNameBytes = 4096;
 
 json to_json(const MeasuredRun& run) {
@@ -104,19 +104,19 @@ RecordedVariant read_variant(const Reader& reader, const json& value, const std:
   reader.expect_object(value, place);
   RecordedVariant variant{.name = reader.text(value, "name", place),
                           .recipe = reader.text(value, "recipe", place),
-                          .steps = reader.whole(value, "steps", place, 1, kMostSteps),
+                          .steps = reader.whole(value, "steps", place, 1, kMaxSteps),
                           .samples_per_s = {}};
   if (variant.name.empty() || variant.name.size() > kMaxVariantNameBytes) {
     reader.fail("{}: \"name\": expected 1 to {} bytes, found {}", place, kMaxVariantNameBytes,
                 variant.name.size());
   }
-  for (const json& run : reader.list(value, "runs", place, 1, kMostRepeats)) {
+  for (const json& run : reader.list(value, "runs", place, 1, kMaxRepeats)) {
     reader.expect_object(run, place + ": a run");
-    const json& figure = reader.member(run, "samples_per_s", place + ": a run");
-    const double found = figure.is_number() ? figure.get<double>() : 0.0;
+    const json& metric = reader.member(run, "samples_per_s", place + ": a run");
+    const double found = metric.is_number() ? metric.get<double>() : 0.0;
     if (!(found >= 1e-12 && found <= 1e15)) {
       reader.fail("{}: \"samples_per_s\" of a run: expected a positive number, found {}", place,
-                  Reader::kind(figure));
+                  Reader::kind(metric));
     }
     variant.samples_per_s.push_back(found);
   }
@@ -152,11 +152,11 @@ BenchRecord parse_bench(std::string_view text, const std::string& where) {
   }
   BenchRecord record{.environment = reader.member(file, "environment", "the file"),
                      .started = reader.text(file, "started", "the file"),
-                     .repeats = reader.whole(file, "repeats", "the file", 1, kMostRepeats),
+                     .repeats = reader.whole(file, "repeats", "the file", 1, kMaxRepeats),
                      .variants = {}};
   reader.expect_object(record.environment, "\"environment\"");
   std::set<std::string> names;
-  for (const json& value : reader.list(file, "variants", "the file", 1, kMostVariants)) {
+  for (const json& value : reader.list(file, "variants", "the file", 1, kMaxVariants)) {
     record.variants.push_back(
         read_variant(reader, value, fmt::format("variant {}", record.variants.size() + 1)));
     if (!names.insert(record.variants.back().name).second) {

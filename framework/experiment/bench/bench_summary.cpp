@@ -29,10 +29,11 @@ Row row_of(const BenchVariant& variant, double first) {
   const Summary s = summary_of(variant);
   const int64_t peak = s.peak_bytes > 0 ? s.peak_bytes : s.resident_peak_bytes;
   return {variant.name,
-          fmt::format("{:.5g}", s.samples_per_s),
-          fmt::format("{:.5g}–{:.5g}", s.interval.low, s.interval.high),
+          format_number(s.samples_per_s),
+          format_number(s.interval.low) + "–" + format_number(s.interval.high),
           fmt::format("{:.1f} %", 100 * s.variation),
-          fmt::format("{:.4g} / {:.4g} ms", 1e3 * s.step_p50_s, 1e3 * s.step_p95_s),
+          fmt::format("{} / {} ms", format_number(1e3 * s.step_p50_s),
+                      format_number(1e3 * s.step_p95_s)),
           format_bytes(peak),
           fmt::format("{:.3f}×", s.samples_per_s / first)};
 }
@@ -82,19 +83,20 @@ std::string shares(const std::map<std::string, double>& phases_s) {
 std::string energy(const Summary& summary, const json& ranks) {
   if (!(summary.power_w > 0)) return "";
   if (ranks != 1) return fmt::format("; {:.0f} W on the first GPU", summary.power_w);
-  return fmt::format("; {:.0f} W, {:.3g} J a sample", summary.power_w,
-                     summary.power_w / summary.samples_per_s);
+  return fmt::format("; {:.0f} W, {} J a sample", summary.power_w,
+                     format_number(summary.power_w / summary.samples_per_s));
 }
 
 /// "; 393 GFLOP a step, 0.31 TFLOP/s, 62 % of 0.5 TFLOP/s (…)"
 std::string utilization(const Summary& summary) {
   if (!(summary.flops_per_step > 0)) return "";
   const double per_s = summary.flops_per_s();
-  std::string text = fmt::format("; {:.4g} GFLOP a step, {:.3g} TFLOP/s",
-                                 1e-9 * summary.flops_per_step, 1e-12 * per_s);
+  std::string text =
+      fmt::format("; {} GFLOP a step, {} TFLOP/s", format_number(1e-9 * summary.flops_per_step),
+                  format_number(1e-12 * per_s));
   if (!(summary.peak_flops > 0)) return text;
-  return text + fmt::format(", {:.1f} % of {:.3g} TFLOP/s ({})", 100 * per_s / summary.peak_flops,
-                            1e-12 * summary.peak_flops, summary.peak_source);
+  return text + fmt::format(", {:.1f} % of {} TFLOP/s ({})", 100 * per_s / summary.peak_flops,
+                            format_number(1e-12 * summary.peak_flops), summary.peak_source);
 }
 
 double worst_condition(const BenchResult& result, const char* name) {
@@ -177,14 +179,14 @@ std::string pad_right(const std::string& text, size_t width) {
 }
 
 Summary summary_of(const BenchVariant& variant) {
-  std::vector<double> figures;
+  std::vector<double> rates;
   std::vector<double> steps;
   std::vector<double> starts;
   std::vector<double> watts;
   std::map<std::string, std::vector<double>> phases;
   Summary summary;
   for (const MeasuredRun& run : variant.runs) {
-    figures.push_back(run.samples_per_s);
+    rates.push_back(run.samples_per_s);
     starts.push_back(run.first_step_s);
     if (run.power_w > 0) watts.push_back(run.power_w);
     steps.insert(steps.end(), run.step_s.begin(), run.step_s.end());
@@ -192,9 +194,9 @@ Summary summary_of(const BenchVariant& variant) {
     summary.peak_bytes = std::max(summary.peak_bytes, run.peak_bytes);
     summary.resident_peak_bytes = std::max(summary.resident_peak_bytes, run.resident_peak_bytes);
   }
-  summary.samples_per_s = median(figures);
-  summary.interval = median_interval(figures);
-  summary.variation = coefficient_of_variation(figures);
+  summary.samples_per_s = median(rates);
+  summary.interval = median_interval(rates);
+  summary.variation = coefficient_of_variation(rates);
   summary.step_p50_s = median(steps);
   summary.step_p95_s = quantile(steps, 0.95);
   summary.first_step_s = median(starts);

@@ -1,4 +1,4 @@
-// The figures of a variant over its runs, and how they are told.
+// The metrics of a variant over its runs, and how they are told.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Summary {
 Summary summary_of(const BenchVariant& variant);
 nlohmann::json to_json(const Summary& summary);
 
-/// A table with a line for each variant, their phases, and what makes the figures doubtful: few
+/// A table with a line for each variant, their phases, and what makes the metrics doubtful: few
 /// runs, variation, other processes, throttling.
 std::string report(const BenchResult& result);
 

@@ -18,14 +18,16 @@
 
 #include "framework/base/descriptor.h"
 #include "framework/base/stop.h"
+#include "framework/base/temporaries.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr int kLookEvery_ms = 500;
-constexpr size_t kMostErrors = 10;
+constexpr size_t kMaxErrors = 10;
 constexpr size_t kLongestError = 2000;
+constexpr std::string_view kBenchPrefix = "brim-bench-";
 
 /// Between fork and exec, where nothing may be allocated.
 [[noreturn]] void become(char* const* words, pid_t parent, int null_fd, int log_fd) {
@@ -63,7 +65,7 @@ void wait_a_while(int process_fd) {
 std::vector<std::string> error_lines(const fs::path& log) {
   std::vector<std::string> errors;
   std::ifstream file(log);
-  for (std::string line; errors.size() < kMostErrors && std::getline(file, line);) {
+  for (std::string line; errors.size() < kMaxErrors && std::getline(file, line);) {
     if (line.starts_with("error[")) errors.push_back(line.substr(0, kLongestError));
   }
   return errors;
@@ -72,15 +74,17 @@ std::vector<std::string> error_lines(const fs::path& log) {
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
+  remove_stale_folders(kBenchPrefix);
   std::error_code problem;
   fs::path place = fs::temp_directory_path(problem);
   if (problem) place = "/tmp";
-  std::string name = (place / "brim-bench-XXXXXX").string();
+  std::string name = (place / fmt::format("{}XXXXXX", kBenchPrefix)).string();
   if (::mkdtemp(name.data()) == nullptr) {
     throw Error(Exit::kResource, "{}: cannot make a temporary folder: {}", place.string(),
                 errno_text(errno));
   }
   path_ = name;
+  lock_.emplace(path_ / kFolderLock, "another bench has this folder");
 }
 
 TemporaryFolder::~TemporaryFolder() {

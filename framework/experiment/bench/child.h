@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 
 namespace brim::experiment {
 
-/// A folder of its own under $TMPDIR or /tmp, gone with what is in it when this goes. Throws
-/// Error(kResource).
+/// A folder of its own under $TMPDIR or /tmp, gone with what is in it when this goes. Those that
+/// killed processes left are removed first. Throws Error(kResource).
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -24,6 +26,7 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
+  std::optional<FileLock> lock_;  // by which others see that the folder is in use
 };
 
 struct ChildEnd {

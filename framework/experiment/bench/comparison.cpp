@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int kSlowerStatus = 10;
 constexpr int kTooNoisyStatus = 11;
-constexpr size_t kMostDifferences = 50;
+constexpr size_t kMaxDifferences = 50;
 constexpr size_t kLongestValue = 200;
 
 std::string_view word(Verdict verdict) {
@@ -40,7 +40,7 @@ std::vector<std::string> differences(const json& a, const json& b) {
     if (key.empty()) return;  // of an object without members
     const json in_a = of_a.value(key, json());
     const json in_b = of_b.value(key, json());
-    if (in_a != in_b && lines.size() < kMostDifferences) {
+    if (in_a != in_b && lines.size() < kMaxDifferences) {
       lines.push_back(
           fmt::format("{}: {} in A, {} in B", shown(key.substr(1)), shown(in_a), shown(in_b)));
     }

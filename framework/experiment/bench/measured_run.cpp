@@ -26,17 +26,17 @@ struct StepLine {
 };
 
 /// Nullopt for a line that is no step's.
-std::optional<StepLine> step_of(const std::vector<LineFigure>& figures) {
+std::optional<StepLine> step_of(const std::vector<LineMetric>& metrics) {
   StepLine step;
   double samples_per_s = 0.0;
-  for (const LineFigure& figure : figures) {
-    if (figure.section == "phases_s") step.phases_s[std::string(figure.key)] = figure.value;
-    if (figure.section == "memory" && figure.key == "peak_bytes") step.peak_bytes = figure.value;
-    if (figure.section == "device" && figure.key == "power_w") step.power_w = figure.value;
-    if (!figure.section.empty()) continue;
-    if (figure.key == "step_s") step.step_s = figure.value;
-    if (figure.key == "samples_per_s") samples_per_s = figure.value;
-    if (figure.key == "process_age_s") step.process_age_s = figure.value;
+  for (const LineMetric& metric : metrics) {
+    if (metric.section == "phases_s") step.phases_s[std::string(metric.key)] = metric.value;
+    if (metric.section == "memory" && metric.key == "peak_bytes") step.peak_bytes = metric.value;
+    if (metric.section == "device" && metric.key == "power_w") step.power_w = metric.value;
+    if (!metric.section.empty()) continue;
+    if (metric.key == "step_s") step.step_s = metric.value;
+    if (metric.key == "samples_per_s") samples_per_s = metric.value;
+    if (metric.key == "process_age_s") step.process_age_s = metric.value;
   }
   step.samples = samples_per_s * step.step_s;
   const bool is_good = step.step_s > 0 && step.samples > 0 && std::isfinite(step.samples);
@@ -46,13 +46,13 @@ std::optional<StepLine> step_of(const std::vector<LineFigure>& figures) {
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {
   const std::string text = read_file(path, Exit::kData, kLimitBytes);
   std::vector<StepLine> steps;
-  std::vector<LineFigure> figures;
+  std::vector<LineMetric> metrics;
   std::string_view rest = text;
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     if (end == std::string_view::npos) break;
-    if (read_metrics_line(rest.substr(0, end), figures)) {
-      if (auto step = step_of(figures)) steps.push_back(std::move(*step));
+    if (read_metrics_line(rest.substr(0, end), metrics)) {
+      if (auto step = step_of(metrics)) steps.push_back(std::move(*step));
     }
     rest.remove_prefix(end + 1);
   }
@@ -65,7 +65,7 @@ MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measu
   const std::filesystem::path path = folder / "metrics.jsonl";
   const std::vector<StepLine> steps = read_steps(path);
   if (static_cast<int64_t>(steps.size()) < measured || measured < 1) {
-    throw Error(Exit::kData, "{}: expected the figures of {} steps, found {}", path.string(),
+    throw Error(Exit::kData, "{}: expected the metrics of {} steps, found {}", path.string(),
                 measured, steps.size());
   }
   const auto count = static_cast<size_t>(measured);

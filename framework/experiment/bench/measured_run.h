@@ -25,7 +25,7 @@ struct MeasuredRun {
 };
 
 /// Reads the run's metrics.jsonl, which has a line for each step, and measures the last `measured`
-/// steps. Throws Error(kData) where there are fewer lines or a figure is missing.
+/// steps. Throws Error(kData) where there are fewer lines or a metric is missing.
 MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measured);
 
 }  // namespace brim::experiment

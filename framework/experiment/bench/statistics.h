@@ -1,4 +1,4 @@
-// Figures of few repeated measurements, without assuming a distribution: medians, intervals by
+// Statistics of few repeated measurements, without assuming a distribution: medians, intervals by
 // ranks, ratios.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace brim::experiment {
 /// The confidence that intervals aim at.
 inline constexpr double kConfidence = 0.95;
 
-/// Where a true figure lies with probability `confidence`, which is below kConfidence where there
+/// Where a true value lies with probability `confidence`, which is below kConfidence where there
 /// are too few values for that.
 struct Interval {
   double low = 0.0;

@@ -41,8 +41,8 @@ json gpu_fingerprint(const device::GpuReading& gpu) {
           {"uuid", gpu.uuid},
           {"memory_bytes", or_null(gpu.memory_total_bytes)},
           {"power_limit_w", or_null(gpu.power_limit_w)},
-          {"most_sm_mhz", or_null(gpu.most_sm_mhz)},
-          {"most_memory_mhz", or_null(gpu.most_memory_mhz)},
+          {"max_sm_mhz", or_null(gpu.max_sm_mhz)},
+          {"max_memory_mhz", or_null(gpu.max_memory_mhz)},
           {"is_sliced", gpu.is_sliced}};
 }
 

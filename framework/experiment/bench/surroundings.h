@@ -1,5 +1,5 @@
-// What a throughput figure depends on beside the recipe: the machine it was measured on and what
-// else went on there meanwhile.
+// What throughput depends on beside the recipe: the machine it was measured on and what
+// else ran there meanwhile.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ class Watch {
  public:
   explicit Watch(Machine machine = Machine());
 
-  /// Reads clocks, temperatures and power. Call now and then while the run goes on.
+  /// Reads clocks, temperatures and power. Call now and then while the run continues.
   void look();
 
   /// Since the construction: "others_cores" (processor time of other processes, in cores),

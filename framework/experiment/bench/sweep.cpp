@@ -9,7 +9,7 @@
 namespace brim::experiment {
 namespace {
 
-constexpr size_t kMostVariants = 256;
+constexpr size_t kMaxVariants = 256;
 
 struct OwnKey {
   std::string_view key;
@@ -94,9 +94,9 @@ std::vector<std::vector<std::string>> combinations(const std::vector<Sweep>& swe
   check_keys(sweeps);
   std::vector<std::vector<std::string>> result(1);
   for (const Sweep& sweep : sweeps) {
-    if (result.size() * sweep.values.size() > kMostVariants) {
+    if (result.size() * sweep.values.size() > kMaxVariants) {
       throw Error(Exit::kRecipe, "--sweep: more than {} combinations; sweep fewer values",
-                  kMostVariants);
+                  kMaxVariants);
     }
     std::vector<std::vector<std::string>> longer;
     for (const auto& settings : result) {

@@ -99,7 +99,7 @@ std::string readable_number(double value) {
   if (std::abs(value) >= 1000 && std::abs(value) < 1e15) {
     return format_count(std::llround(value));
   }
-  return fmt::format("{:.4g}", value);
+  return format_number(value);
 }
 
 }  // namespace brim::experiment

@@ -1,4 +1,4 @@
-// Text from outside made safe for a page, and figures made short.
+// Text from outside made safe for a page, and numbers made short.
 #pragma once
 
 #include <string>

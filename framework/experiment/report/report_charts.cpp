@@ -13,26 +13,26 @@
 namespace brim::experiment {
 namespace {
 
-constexpr size_t kMostPoints = 360;  // of a line
+constexpr size_t kMaxPoints = 360;  // of a line
 constexpr size_t kFewestPoints = 100;
 constexpr size_t kPointsOfAllRuns = 2400;  // keeps the page of many runs small
 constexpr double kGib = 1.0 / (1 << 30);
 constexpr double kShownShare = 0.001;  // a phase below it, over the whole run, is left out
 
 size_t points_for(const Shown& shown) {
-  return std::clamp(kPointsOfAllRuns / shown.runs.size(), kFewestPoints, kMostPoints);
+  return std::clamp(kPointsOfAllRuns / shown.runs.size(), kFewestPoints, kMaxPoints);
 }
 
 struct Wanted {
-  std::string figure;
+  std::string metric;
   std::string word;  // what the line is beside others of the same run; "" for the run itself
   bool is_evaluation = false;
 };
 
-/// Adds a line of every run that has the figure.
+/// Adds a line of every run that has the metric.
 void add_lines(Chart& chart, const Shown& shown, const Wanted& wanted, double scale = 1.0) {
   for (size_t run = 0; run < shown.runs.size(); ++run) {
-    const Series* series = shown.runs[run].data.figure(wanted.figure);
+    const Series* series = shown.runs[run].data.metric(wanted.metric);
     if (series == nullptr) continue;
     std::string label = shown.labels[run];
     if (shown.is_one() && !wanted.word.empty()) {
@@ -56,12 +56,12 @@ std::string chart_of(const Shown& shown, const Wanted& wanted, Chart chart, doub
   return draw(chart);
 }
 
-/// The figures of any run whose names begin so, without that beginning.
-std::vector<std::string> figures_with(const Shown& shown, std::string_view prefix) {
+/// The metrics of any run whose names begin so, without that beginning.
+std::vector<std::string> metrics_with(const Shown& shown, std::string_view prefix) {
   std::vector<std::string> names;
   for (const ReportRun& run : shown.runs) {
-    for (auto it = run.data.figures.lower_bound(prefix);
-         it != run.data.figures.end() && it->first.starts_with(prefix); ++it) {
+    for (auto it = run.data.metrics.lower_bound(prefix);
+         it != run.data.metrics.end() && it->first.starts_with(prefix); ++it) {
       if (!it->second.empty()) names.push_back(it->first.substr(prefix.size()));
     }
   }
@@ -70,9 +70,9 @@ std::vector<std::string> figures_with(const Shown& shown, std::string_view prefi
   return names;
 }
 
-bool changes(const Shown& shown, std::string_view figure) {
+bool changes(const Shown& shown, std::string_view metric) {
   return std::ranges::any_of(shown.runs, [&](const ReportRun& run) {
-    const Series* series = run.data.figure(figure);
+    const Series* series = run.data.metric(metric);
     return series != nullptr && series->low() < series->high();
   });
 }
@@ -81,7 +81,7 @@ bool changes(const Shown& shown, std::string_view figure) {
 double usual_step_s(const Shown& shown) {
   double most = 0;
   for (const ReportRun& run : shown.runs) {
-    const Series* series = run.data.figure("step_s");
+    const Series* series = run.data.metric("step_s");
     if (series != nullptr) most = std::max(most, series->quantiles().at(0.5));
   }
   return most;
@@ -90,7 +90,7 @@ double usual_step_s(const Shown& shown) {
 std::string evaluation_charts(const Shown& shown) {
   Chart accuracy{.title = "Accuracy of evaluations", .unit = "%"};
   std::string others;
-  for (const std::string& name : figures_with(shown, "eval_")) {
+  for (const std::string& name : metrics_with(shown, "eval_")) {
     if (name == "loss" || name == "s") continue;
     const Wanted wanted{"eval_" + name, name, true};
     if (!name.starts_with("top")) {
@@ -104,7 +104,7 @@ std::string evaluation_charts(const Shown& shown) {
 
 std::string memory_chart(const Shown& shown) {
   Chart chart{.title = "Memory", .unit = "GiB", .from_zero = true};
-  for (const std::string& name : figures_with(shown, "memory/")) {
+  for (const std::string& name : metrics_with(shown, "memory/")) {
     if (!name.ends_with("_bytes")) continue;
     if (!shown.is_one() && name != "peak_bytes") continue;
     add_lines(chart, shown, {"memory/" + name, name.substr(0, name.size() - 6)}, kGib);
@@ -114,7 +114,7 @@ std::string memory_chart(const Shown& shown) {
 
 std::string utilisation_chart(const Shown& shown) {
   Chart chart{.title = "Utilisation", .unit = "%", .from_zero = true};
-  for (const std::string& name : figures_with(shown, "device/")) {
+  for (const std::string& name : metrics_with(shown, "device/")) {
     if (!name.ends_with("_percent")) continue;
     add_lines(chart, shown, {"device/" + name, name.substr(0, name.size() - 8)});
   }
@@ -123,16 +123,16 @@ std::string utilisation_chart(const Shown& shown) {
 
 /// run.json's "tuning": {"probes": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}; the
 /// last two only where the size fitted.
-std::vector<Point> tuning_curve(const RunData& run, const char* figure, double scale) {
+std::vector<Point> tuning_curve(const RunData& run, const char* metric, double scale) {
   std::vector<Point> points;
   const auto tuning = run.record.find("tuning");
   if (tuning == run.record.end() || !tuning->is_object()) return points;
   const auto curve = tuning->find("probes");
   if (curve == tuning->end() || !curve->is_array()) return points;
   for (const auto& probe : *curve) {
-    if (!probe.is_object() || points.size() >= kMostPoints) continue;
+    if (!probe.is_object() || points.size() >= kMaxPoints) continue;
     const auto micro = probe.find("micro");
-    const auto value = probe.find(figure);
+    const auto value = probe.find(metric);
     if (micro == probe.end() || value == probe.end() || !micro->is_number() ||
         !value->is_number()) {
       continue;
@@ -179,7 +179,7 @@ std::vector<PhaseTimes> phases_of(const RunData& run) {
   double all = 0;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     const std::string name(phase_name(static_cast<Phase>(phase)));
-    const Series* series = run.figure("phases_s/" + name);
+    const Series* series = run.metric("phases_s/" + name);
     if (series == nullptr) continue;
     phases.push_back({name, fmt::format("p{}", phase), series, series->mean()});
     all += series->mean();

@@ -20,7 +20,7 @@ struct Shown {
   static bool is_dashed(size_t run) { return run / 8 % 2 == 1; }
 };
 
-/// Figures of merit: tiles for one run, a table for several.
+/// Key results: tiles for one run, a table for several.
 std::string summary(const Shown& shown);
 std::string findings(const Shown& shown);
 /// Loss, accuracy, learning rate and what else concerns learning.

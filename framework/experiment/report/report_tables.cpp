@@ -1,4 +1,4 @@
-// The tables of a report: figures of merit, findings, recipe, environment.
+// The tables of a report: key results, findings, recipe, environment.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string cut(std::string text) {
   return text;
 }
 
-// --- figures of merit ---------------------------------------------------------------------------
+// --- key results ---------------------------------------------------------------------------
 
 struct Merit {
   std::string name;
@@ -55,12 +55,12 @@ std::string milliseconds(double seconds) {
 /// In the same order for every run; an empty text where it has none.
 std::vector<Merit> merits(const RunData& run) {
   std::vector<Merit> all;
-  const Series* top1 = run.figure("eval_top1");
-  const Series* evaluation = run.figure("eval_loss");
-  const Series* loss = run.figure("loss");
-  const Series* speed = run.figure("samples_per_s");
-  const Series* step = run.figure("step_s");
-  const Series* peak = run.figure("memory/peak_bytes");
+  const Series* top1 = run.metric("eval_top1");
+  const Series* evaluation = run.metric("eval_loss");
+  const Series* loss = run.metric("loss");
+  const Series* speed = run.metric("samples_per_s");
+  const Series* step = run.metric("step_s");
+  const Series* peak = run.metric("memory/peak_bytes");
   if (top1 != nullptr) {
     all.push_back({"best top1", fmt::format("{:.2f} %", top1->high()),
                    fmt::format("last {:.2f} %", top1->last()), top1->high(), 1});

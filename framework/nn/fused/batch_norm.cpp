@@ -129,7 +129,7 @@ bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
                              residual.sizes() != x.sizes() || residual.device() != x.device())) {
     return false;
   }
-  const at::ScalarType type = wide_type(x);
+  const at::ScalarType type = opmath_type(x);
   for (const at::Tensor* t :
        {&state.weight, &state.bias, &state.running_mean, &state.running_var}) {
     if (!t->defined() || t->scalar_type() != type || t->device() != x.device()) return false;

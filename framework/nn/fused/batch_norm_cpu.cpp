@@ -115,7 +115,7 @@ void check(const at::Tensor& x, std::initializer_list<const at::Tensor*> of_chan
   TORCH_CHECK(x.dim() == 4 && x.numel() > 0, "batch_norm: expected x [N, C, H, W], found ",
               x.sizes());
   check_layout("x", x, x);
-  const at::ScalarType type = wide_type(x);
+  const at::ScalarType type = opmath_type(x);
   for (const at::Tensor* t : of_channels) {
     TORCH_CHECK(
         t->dim() == 1 && t->size(0) == x.size(1) && t->scalar_type() == type && t->is_contiguous(),

@@ -7,7 +7,7 @@
 
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/fused/patches_cpu.h"
-#include "framework/nn/fused/widening.h"
+#include "framework/nn/fused/upcast.h"
 
 namespace brim::nn {
 namespace {
@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 /// Output pixels beyond which oneDNN's layouts pay, by benchmarks/fused_ops.cpp on a CPU with
 /// AVX-512; those of bfloat16 where its products were emulated. Not measured where there are
 /// instructions for them.
-int64_t most_pixels(int64_t outputs, at::ScalarType type) {
+int64_t max_pixels(int64_t outputs, at::ScalarType type) {
   return type == at::kBFloat16 ? outputs / 4 : 2 * outputs;
 }
 
@@ -78,10 +78,10 @@ bool has_product(const at::Tensor& x, const at::Tensor& weight, const Convolutio
     if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
     if (!patches.has_places(side)) return false;
   }
-  return patches.rows() <= most_pixels(weight.size(0), type);
+  return patches.rows() <= max_pixels(weight.size(0), type);
 }
 
-bool is_widened(const at::Tensor& x, const at::Tensor& weight) {
+bool is_upcast(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() != weight.scalar_type();
 }
 
@@ -114,7 +114,7 @@ bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
                            const ConvolutionSteps& steps, int64_t groups) {
   const at::ScalarType type = type_of_product(x);
   if (type != type_of_product(weight)) return false;
-  if (widens_products(x, type)) return x.dim() == 4 && x.numel() > 0;
+  if (upcasts_matmul(x, type)) return x.dim() == 4 && x.numel() > 0;
   return has_product(x, weight, steps, groups, type);
 }
 
@@ -125,7 +125,7 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
                        int64_t groups) {
-  if (is_widened(x, weight)) {
+  if (is_upcast(x, weight)) {
     return convolution(x.to(at::kFloat), weight, steps, groups).to(x.scalar_type());
   }
   if (has_product(x, weight, steps, groups, x.scalar_type())) return product(x, weight, steps);
@@ -136,7 +136,7 @@ at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const Conv
 ConvolutionGradients convolution_gradients(const at::Tensor& gradient, const at::Tensor& x,
                                            const at::Tensor& weight, const ConvolutionSteps& steps,
                                            int64_t groups, bool of_x, bool of_weight) {
-  if (is_widened(x, weight)) {
+  if (is_upcast(x, weight)) {
     ConvolutionGradients wide = convolution_gradients(gradient.to(at::kFloat), x.to(at::kFloat),
                                                       weight, steps, groups, of_x, of_weight);
     if (of_x) wide.x = wide.x.to(x.scalar_type());

@@ -3,7 +3,7 @@
 // its gradient back after the backward one; where few pixels share a large weight, that takes
 // longer than the convolution. Here patches of the input are laid out as rows (im2col; Chellapilla
 // et al., IWFHR 2006), and a channels_last weight is a matrix as it lies. Those of bfloat16 are
-// widened where that is faster (widening.h).
+// upcast where that is faster (upcast.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ struct ConvolutionSteps {
 };
 
 /// Whether fused_convolution() takes these and is faster: x [N, C, H, W] and weight
-/// [O, C / groups, KH, KW] on the CPU, whose products are widened; or without groups, both
+/// [O, C / groups, KH, KW] on the CPU, whose products are upcast; or without groups, both
 /// channels_last and of one format, float32, float64 or (autocast counts) bfloat16, and, over all
 /// samples, at most twice as many output pixels as outputs, in bfloat16 a quarter.
 bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,

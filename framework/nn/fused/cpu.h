@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "framework/nn/fused/formats.h"
+#include "framework/nn/fused/dtypes.h"
 #include "framework/nn/fused/loops/numbers.h"
 #include "framework/nn/fused/loops/rows.h"
 
@@ -59,7 +59,7 @@ inline int64_t grain_of(int64_t values) { return kGrain / std::max<int64_t>(1, v
 class Pieces {
  public:
   explicit Pieces(Rows rows)
-      : all_(rows), count_(std::clamp<int64_t>(rows.count / kPieceRows, 1, kMostPieces)) {}
+      : all_(rows), count_(std::clamp<int64_t>(rows.count / kPieceRows, 1, kMaxPieces)) {}
 
   int64_t count() const { return count_; }
   Rows all() const { return all_; }
@@ -77,7 +77,7 @@ class Pieces {
 
  private:
   static constexpr int64_t kPieceRows = 128;  // the sums of fewer would be a tensor of their own
-  static constexpr int64_t kMostPieces = 64;
+  static constexpr int64_t kMaxPieces = 64;
   int64_t first(int64_t piece) const { return all_.count * piece / count_; }
 
   Rows all_;

@@ -36,7 +36,7 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_shapes(
     const at::Tensor& logits, const at::Tensor& /*labels*/, const MaybeTensor& /*partner_labels*/,
     const MaybeTensor& /*label_shares*/, int64_t /*ignore_index*/, double /*smoothing*/) {
-  const auto wide = logits.options().dtype(wide_type(logits));
+  const auto wide = logits.options().dtype(opmath_type(logits));
   return {at::empty({}, wide), at::empty({2, logits.size(0)}, wide), at::empty({}, wide)};
 }
 

@@ -1,4 +1,4 @@
-// The CPU kernels of the operators that fused_cross_entropy.cpp defines; a row's logits lie side by
+// The CPU kernels of the operators that cross_entropy.cpp defines; a row's logits lie side by
 // side. They throw c10::Error for what has another layout, shape or format, and Error(kData) for
 // labels that are no class.
 #pragma once

@@ -66,8 +66,8 @@ class FusedBiasGelu : public Function<FusedBiasGelu> {
 
 bool has_fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
   return x.dim() > 0 && x.numel() > 0 && has_fused_kernels(x) && bias.dim() == 1 &&
-         bias.size(0) == x.size(-1) && bias.scalar_type() == wide_type(x) && bias.is_contiguous() &&
-         bias.device() == x.device();
+         bias.size(0) == x.size(-1) && bias.scalar_type() == opmath_type(x) &&
+         bias.is_contiguous() && bias.device() == x.device();
 }
 
 at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu form) {

@@ -17,7 +17,7 @@ void check(const at::Tensor& x, const at::Tensor& bias) {
   TORCH_CHECK(x.dim() > 0 && x.numel() > 0 && x.is_contiguous(),
               "bias_gelu: expected x [..., C] without gaps, found ", x.sizes(), " with strides ",
               x.strides());
-  const at::ScalarType type = wide_type(x);
+  const at::ScalarType type = opmath_type(x);
   TORCH_CHECK(bias.dim() == 1 && bias.size(0) == x.size(-1) && bias.scalar_type() == type &&
                   bias.is_contiguous(),
               "bias_gelu: expected a bias ", type, " [", x.size(-1), "], found ",

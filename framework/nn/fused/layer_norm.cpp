@@ -115,7 +115,7 @@ bool has_fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
   }
   for (const at::Tensor* t : {&state.weight, &state.bias}) {
     if (!t->defined() || t->dim() != 1 || t->size(0) != x.size(-1) || !t->is_contiguous() ||
-        t->scalar_type() != wide_type(x) || t->device() != x.device()) {
+        t->scalar_type() != opmath_type(x) || t->device() != x.device()) {
       return false;
     }
   }

@@ -17,8 +17,8 @@ void check_like(const char* what, const at::Tensor& tensor, const at::Tensor& x,
 
 void check_vector(const char* what, const at::Tensor& tensor, int64_t size, const at::Tensor& x) {
   TORCH_CHECK(
-      tensor.numel() == size && tensor.scalar_type() == wide_type(x) && tensor.is_contiguous(),
-      "layer_norm: expected ", what, " ", wide_type(x), " [", size, "], found ",
+      tensor.numel() == size && tensor.scalar_type() == opmath_type(x) && tensor.is_contiguous(),
+      "layer_norm: expected ", what, " ", opmath_type(x), " [", size, "], found ",
       tensor.scalar_type(), " ", tensor.sizes());
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/nn/fused/operator.h"
-#include "framework/nn/fused/widening.h"
+#include "framework/nn/fused/upcast.h"
 
 namespace brim::nn {
 namespace {
@@ -62,7 +62,7 @@ class FusedLinear : public Function<FusedLinear> {
 bool has_fused_linear(const at::Tensor& x, const at::Tensor& weight) {
   const at::ScalarType type = type_of_product(x);
   return x.dim() > 0 && x.numel() > 0 && weight.numel() > 0 && type == type_of_product(weight) &&
-         widens_products(x, type);
+         upcasts_matmul(x, type);
 }
 
 at::Tensor fused_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

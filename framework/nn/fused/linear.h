@@ -1,4 +1,4 @@
-// A fully connected layer whose products are widened (widening.h).
+// A fully connected layer whose products are upcast (upcast.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,7 @@
 namespace brim::nn {
 
 /// Whether fused_linear() takes these and is faster than at::linear(): x and weight are of one
-/// format, autocast counts, whose products are widened.
+/// format, autocast counts, whose products are upcast.
 bool has_fused_linear(const at::Tensor& x, const at::Tensor& weight);
 
 /// at::linear(): x [..., I], weight [O, I], bias [O] or undefined, to [..., O] in x's format, that

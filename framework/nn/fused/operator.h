@@ -10,8 +10,8 @@
 
 #include <optional>
 
-#include "framework/nn/fused/formats.h"
-#include "framework/nn/fused/widening.h"
+#include "framework/nn/fused/dtypes.h"
+#include "framework/nn/fused/upcast.h"
 
 namespace brim::nn {
 
@@ -65,7 +65,7 @@ inline at::Tensor lowered(const at::Tensor& x) {
 
 /// The weight that x is multiplied by, cast so too, unless factor() takes it as it is.
 inline at::Tensor lowered_weight(const at::Tensor& weight, const at::Tensor& x) {
-  return widens_products(x, type_of_product(x)) ? weight : lowered(weight);
+  return upcasts_matmul(x, type_of_product(x)) ? weight : lowered(weight);
 }
 
 /// Whether there are kernels for x's device and format.

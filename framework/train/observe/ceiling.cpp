@@ -18,15 +18,15 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 3;
 constexpr int64_t kFewestSteps = 5;
-constexpr int64_t kMostSteps = 100;
+constexpr int64_t kMaxSteps = 100;
 constexpr double kLongEnoughS = 10;
-constexpr int64_t kMostReady = 64;
+constexpr int64_t kMaxReady = 64;
 constexpr int64_t kReadyBytes = int64_t{64} << 20;
 
 /// A few samples that look like this, made beforehand.
 std::vector<std::vector<uint8_t>> ready_samples(const nn::ModelShape& shape, int64_t sample_bytes) {
   const int64_t bytes = std::max<int64_t>(1, sample_bytes);
-  const int64_t count = std::clamp(kReadyBytes / bytes, int64_t{1}, kMostReady);
+  const int64_t count = std::clamp(kReadyBytes / bytes, int64_t{1}, kMaxReady);
   recipe::Slot<data::SourceConfig> source("");
   select_synthetic(shape, count, 0, source);
   const auto made = source->open_train({});
@@ -99,11 +99,12 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
                 "found auto");
   }
   job.optimizer.learning_rate = 0;
-  Parts parts = build_parts(job, device, distributed::Group::alone());
-  const bool has_images = parts.input.kind() == nn::InputKind::kImages;
-  parts.train_data = (has_images ? ready<ReadyImages>
-                                 : ready<ReadyTokens>)(std::move(parts.train_data), parts.input);
-  TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
+  TrainingComponents components = build_components(job, device, distributed::Group::alone());
+  const bool has_images = components.input.kind() == nn::InputKind::kImages;
+  components.train_data =
+      (has_images ? ready<ReadyImages> : ready<ReadyTokens>)(std::move(components.train_data),
+                                                             components.input);
+  TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
   for (int64_t i = 0; i < kWarmUpSteps; ++i) {
     require_going_on();
     step.take();
@@ -111,7 +112,7 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   memory.synchronize();
   Ceiling result;
   const double start_s = now_s();
-  while (result.steps < kMostSteps &&
+  while (result.steps < kMaxSteps &&
          (result.steps < kFewestSteps || now_s() - start_s < kLongEnoughS)) {
     require_going_on();
     step.take();

@@ -1,5 +1,5 @@
 // How fast a job's steps are where data costs nothing: they are taken on samples
-// that lie ready in memory. Writes no file.
+// that are preloaded. Writes no file.
 #pragma once
 
 #include <c10/core/Device.h>

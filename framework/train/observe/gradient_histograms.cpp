@@ -16,8 +16,8 @@ constexpr int64_t kPerSign = (kLargest - kSmallest) * kToADoubling + 1;
 constexpr int64_t kBuckets = 2 * kPerSign + 1;
 constexpr int64_t kPiece = 1 << 18;  // values counted at a time, which bounds the memory it takes
 
-// A parameter's figures: these, then its buckets.
-enum Figure { kMinimum, kMaximum, kCount, kSum, kSumOfSquares, kFigures };
+// A parameter's statistics: these, then its buckets.
+enum Statistic { kMinimum, kMaximum, kCount, kSum, kSumOfSquares, kStatistics };
 
 /// The upper bounds of all buckets but the last, which has none.
 std::vector<double> upper_bounds() {
@@ -29,8 +29,8 @@ std::vector<double> upper_bounds() {
   return bounds;
 }
 
-/// Float64 [kFigures + kBuckets] of values [N].
-at::Tensor figures_of(const at::Tensor& values, const at::Tensor& limits) {
+/// Float64 [kStatistics + kBuckets] of values [N].
+at::Tensor statistics_of(const at::Tensor& values, const at::Tensor& limits) {
   const at::Tensor is_finite = values.isfinite();
   const at::Tensor finite = at::where(is_finite, values, at::zeros({}, values.options()));
   // What is not finite is counted in a place of its own, at the end.
@@ -42,10 +42,10 @@ at::Tensor figures_of(const at::Tensor& values, const at::Tensor& limits) {
     return at::where(is_finite, exact, at::full({}, otherwise, exact.options()));
   };
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const at::Tensor figures =
+  const at::Tensor statistics =
       at::stack({extreme(kInfinity).min(), extreme(-kInfinity).max(),
                  is_finite.sum().to(at::kDouble), exact.sum(), exact.square().sum()});
-  return at::cat({figures, counts.narrow(0, 0, kBuckets).to(at::kDouble)});
+  return at::cat({statistics, counts.narrow(0, 0, kBuckets).to(at::kDouble)});
 }
 
 at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
@@ -55,16 +55,17 @@ at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
   return sum;
 }
 
-telemetry::Histogram histogram_of(std::span<const float> figures, std::span<const double> bounds) {
-  telemetry::Histogram result{.minimum = figures[kMinimum],
-                              .maximum = figures[kMaximum],
-                              .count = figures[kCount],
-                              .sum = figures[kSum],
-                              .sum_of_squares = figures[kSumOfSquares],
+telemetry::Histogram histogram_of(std::span<const float> statistics,
+                                  std::span<const double> bounds) {
+  telemetry::Histogram result{.minimum = statistics[kMinimum],
+                              .maximum = statistics[kMaximum],
+                              .count = statistics[kCount],
+                              .sum = statistics[kSum],
+                              .sum_of_squares = statistics[kSumOfSquares],
                               .limits = {},
                               .counts = {}};
   // From the empty bucket before the first filled one to the last filled one.
-  const auto counts = figures.subspan(kFigures);
+  const auto counts = statistics.subspan(kStatistics);
   const auto filled = [](float count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), filled) - counts.begin();
   const auto after = std::find_if(counts.rbegin(), counts.rend(), filled).base() - counts.begin();
@@ -85,17 +86,18 @@ void GradientHistograms::count(int64_t step, const std::optional<at::Tensor>& sc
     if (!limits_.defined()) {
       limits_ = at::tensor(upper_bounds(), at::kDouble).to(parameter.device(), at::kFloat);
     }
-    at::Tensor figures = at::zeros({kFigures + kBuckets}, limits_.options().dtype(at::kDouble));
+    at::Tensor statistics =
+        at::zeros({kStatistics + kBuckets}, limits_.options().dtype(at::kDouble));
     if (const at::Tensor& gradient = parameter.grad(); gradient.defined() && gradient.numel() > 0) {
       const at::Tensor values = gradient.detach().reshape({-1});
       bool is_first = true;
       for (const at::Tensor& piece : values.split(kPiece)) {
         const at::Tensor unscaled = scale ? piece.to(at::kFloat) / *scale : piece.to(at::kFloat);
-        const at::Tensor of_piece = figures_of(unscaled, limits_);
-        figures = std::exchange(is_first, false) ? of_piece : joined(figures, of_piece);
+        const at::Tensor of_piece = statistics_of(unscaled, limits_);
+        statistics = std::exchange(is_first, false) ? of_piece : joined(statistics, of_piece);
       }
     }
-    all.push_back(figures.to(at::kFloat));
+    all.push_back(statistics.to(at::kFloat));
   }
   if (!all.empty()) values_.push(step, at::cat(all), {});
 }
@@ -107,10 +109,10 @@ std::optional<GradientHistograms::OfStep> GradientHistograms::pop(bool wait) {
   OfStep result{arrived->step, {}};
   std::span<const float> left = arrived->values;
   for (const auto& parameter : model_.named_parameters()) {
-    const auto figures = left.first(kFigures + kBuckets);
-    left = left.subspan(figures.size());
-    if (figures[kCount] > 0) {
-      result.histograms.emplace_back(parameter.key(), histogram_of(figures, kBounds));
+    const auto statistics = left.first(kStatistics + kBuckets);
+    left = left.subspan(statistics.size());
+    if (statistics[kCount] > 0) {
+      result.histograms.emplace_back(parameter.key(), histogram_of(statistics, kBounds));
     }
   }
   return result;

@@ -14,16 +14,16 @@ int64_t bytes_of(const Tensors& named) {
 
 }  // namespace
 
-MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
+MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& components,
                              const device::Memory& memory) {
   const device::MemoryStats now = memory.stats();
-  MemoryAccount account{.parameters_bytes = bytes_of(nn::named_tensors(*parts.model)),
-                        .optimizer_bytes = bytes_of(parts.optimizer->state()),
-                        .ema_bytes = parts.ema ? bytes_of(parts.ema->state()) : 0,
+  MemoryAccount account{.parameters_bytes = bytes_of(nn::named_tensors(*components.model)),
+                        .optimizer_bytes = bytes_of(components.optimizer->state()),
+                        .ema_bytes = components.ema ? bytes_of(components.ema->state()) : 0,
                         .peak_bytes = now.peak_bytes,
                         .outside_bytes = memory.outside_bytes(),
                         .limit_bytes = memory.limit_bytes()};
-  for (const at::Tensor& parameter : parts.model->parameters()) {
+  for (const at::Tensor& parameter : components.model->parameters()) {
     if (parameter.requires_grad()) {
       account.gradients_bytes += static_cast<int64_t>(parameter.nbytes());
     }
@@ -31,12 +31,13 @@ MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
   const CheckpointConfig& saves = job.checkpoint;
   const bool saves_between_steps =
       saves.enabled &&
-      (saves.every_steps > 0 || saves.every_minutes > 0 || parts.eval_data != nullptr);
-  // Rank 0 writes the whole state, on the CPU from the steps' own memory. All ranks leave that
-  // room: one size of micro-batch is everybody's.
-  if (saves_between_steps && parts.device.is_cpu()) {
-    account.checkpoint_bytes =
-        account.parameters_bytes + account.optimizer_bytes + account.ema_bytes;
+      (saves.every_steps > 0 || saves.every_minutes > 0 || components.eval_data != nullptr);
+  // Rank 0 writes the whole state, on the CPU from the steps' own memory; what is split over the
+  // ranks goes to the disk without a copy. All ranks leave that room: one size of micro-batch is
+  // that of all.
+  if (saves_between_steps && components.device.is_cpu()) {
+    account.checkpoint_bytes = account.parameters_bytes + account.ema_bytes +
+                               (components.optimizer->is_sharded() ? 0 : account.optimizer_bytes);
   }
   return account;
 }

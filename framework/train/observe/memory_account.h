@@ -3,7 +3,7 @@
 
 #include "framework/device/memory.h"
 #include "framework/telemetry/memory_account.h"
-#include "framework/train/parts.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 
@@ -11,8 +11,8 @@ using telemetry::MemoryAccount;
 using telemetry::ModuleBytes;
 
 /// Of this rank, as of now; modules are left out. On the CPU the copy counts that a
-/// checkpoint is written from while steps go on.
-MemoryAccount memory_account(const JobConfig& job, const Parts& parts,
+/// checkpoint is written from while steps continue.
+MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& components,
                              const device::Memory& memory);
 
 }  // namespace brim::train

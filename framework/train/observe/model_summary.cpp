@@ -10,11 +10,11 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
 #include "framework/nn/flops.h"
-#include "framework/nn/fused/widening.h"
+#include "framework/nn/fused/upcast.h"
 #include "framework/nn/without_storage.h"
+#include "framework/train/components.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/module_memory.h"
-#include "framework/train/parts.h"
 #include "framework/train/tuning/probe_job.h"
 
 namespace brim::train {
@@ -27,8 +27,8 @@ constexpr int kFewestProducts = 3;
 
 /// What products of x in that type are computed in.
 at::ScalarType computed_in(c10::Device device, at::ScalarType type) {
-  const bool is_widened = nn::widens_products(at::empty({0}, device), type);
-  return is_widened ? at::kFloat : type;
+  const bool is_upcast = nn::upcasts_matmul(at::empty({0}, device), type);
+  return is_upcast ? at::kFloat : type;
 }
 
 /// Two operations for each multiply-add of the product, by the seconds of the fastest.
@@ -69,28 +69,29 @@ ModelSummary summarise(JobConfig& job) {
   const DataShape shape = shape_of(job);
   ProbeJob probe(job, shape);
   probe.set_size(kSamples, kSamples, /*world=*/1);
-  Parts parts = build_parts(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
-  parts.model->train();
+  TrainingComponents components =
+      build_components(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
+  components.model->train();
   Timeline timeline;
-  const auto inputs = Inputs(job, parts).training(0, kSamples, nullptr, timeline);
+  const auto inputs = Inputs(job, components).training(0, kSamples, nullptr, timeline);
   const auto* input = inputs->next();
   const nn::WithoutStorage without_storage;
 
   ModelSummary summary;
-  for (const at::Tensor& parameter : parts.model->parameters()) {
+  for (const at::Tensor& parameter : components.model->parameters()) {
     summary.parameters += parameter.numel();
     if (parameter.requires_grad()) summary.trained_parameters += parameter.numel();
   }
   {
     const at::NoGradGuard no_grad;
     const nn::FlopCounter counter;
-    parts.task->loss(*parts.model, input->tensors);
+    components.task->loss(*components.model, input->tensors);
     summary.forward_flops = counter.total() / kSamples;
   }
   {
-    const amp::Autocast autocast(parts.device.type(), parts.precision);
-    const ModuleMemory memory(*parts.model, parts.device);
-    const at::Tensor loss = parts.task->loss(*parts.model, input->tensors);
+    const amp::Autocast autocast(components.device.type(), components.precision);
+    const ModuleMemory memory(*components.model, components.device);
+    const at::Tensor loss = components.task->loss(*components.model, input->tensors);
     summary.modules = memory.held();  // while `loss` holds what backward needs
   }
   for (auto& module : summary.modules) {
@@ -103,11 +104,12 @@ ModelSummary summarise(JobConfig& job) {
 std::string to_text(const ModelSummary& summary) {
   std::string text = fmt::format(
       "parameters:  {} ({} trained)\n"
-      "forward:     {:.4g} GFLOP a sample (two for each multiply-add); training {:.4g}\n"
+      "forward:     {} GFLOP a sample (two for each multiply-add); training {}\n"
       "activations: {} a sample\n",
       format_count(summary.parameters), format_count(summary.trained_parameters),
-      1e-9 * static_cast<double>(summary.forward_flops),
-      1e-9 * static_cast<double>(summary.training_flops()), format_bytes(summary.activation_bytes));
+      format_number(1e-9 * static_cast<double>(summary.forward_flops)),
+      format_number(1e-9 * static_cast<double>(summary.training_flops())),
+      format_bytes(summary.activation_bytes));
   const size_t count = std::min(summary.modules.size(), kLargestModules);
   for (size_t i = 0; i < count; ++i) {
     text += fmt::format("  {:<30} {}\n", summary.modules[i].module,
@@ -124,10 +126,10 @@ Peak peak_of(const std::string& gpu, const std::string& format) {
   const int64_t side = gpu.empty() ? kSide : kGpuSide;
   amp::apply_tf32({.tf32 = format == "tf32"});
   const at::ScalarType type = computed_in(device, type_of(format));
-  const bool is_widened = type != type_of(format);
+  const bool is_upcast = type != type_of(format);
   return {measured_flops(device, side, type),
           fmt::format("measured: products of {0}×{0} matrices in {1}{2}", side, format,
-                      is_widened ? ", which this CPU computes in fp32" : "")};
+                      is_upcast ? ", which this CPU computes in fp32" : "")};
 }
 
 }  // namespace brim::train

@@ -1,5 +1,5 @@
 // What a recipe's model is and takes, found by running a small batch of synthetic samples forward
-// on the CPU: for `trainer recipe show --summary` and for the figures of `trainer bench`.
+// on the CPU: for `trainer recipe show --summary` and for the metrics of `trainer bench`.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ ModelSummary summarise(JobConfig& job);
 /// The summary as a few lines for people.
 std::string to_text(const ModelSummary& summary);
 
-/// Operations a second, and where the figure is from.
+/// Operations a second, and where the number is from.
 struct Peak {
   double flops = 0.0;
   std::string source;

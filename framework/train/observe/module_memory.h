@@ -1,5 +1,5 @@
-// Which parts of a model hold memory during a step: what a step allocates counts for the module
-// whose parameters an operator read last, until it is freed.
+// Which components of a model hold memory during a step: what a step allocates counts for the
+// module whose parameters an operator read last, until it is freed.
 #pragma once
 
 #include <c10/core/Device.h>

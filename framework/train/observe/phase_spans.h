@@ -24,7 +24,7 @@ class PhaseSpans {
   /// From `at` on, later than every moment given before, the device is in `phase`.
   void begin(Phase phase, Moment at) { marks_.push_back({phase, std::move(at), false}); }
 
-  /// A step ends; the phase goes on in the next one.
+  /// A step ends; the phase continues in the next one.
   void end_step(Moment at) { marks_.push_back({marks_.back().phase, std::move(at), true}); }
 
   /// Seconds by phase of the oldest step that has ended; they sum to its time on the device.

@@ -25,14 +25,14 @@ const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_ste
 }
 
 /// Caps that are none are left out.
-nlohmann::json memory_figures(const device::MemoryStats& memory) {
-  nlohmann::json figures = {{"allocated_bytes", memory.allocated_bytes},
+nlohmann::json memory_metrics(const device::MemoryStats& memory) {
+  nlohmann::json metrics = {{"allocated_bytes", memory.allocated_bytes},
                             {"reserved_bytes", memory.reserved_bytes},
                             {"peak_bytes", memory.peak_bytes}};
   if (memory.cap_bytes < std::numeric_limits<int64_t>::max()) {
-    figures["cap_bytes"] = memory.cap_bytes;
+    metrics["cap_bytes"] = memory.cap_bytes;
   }
-  return figures;
+  return metrics;
 }
 
 double sum(const std::array<double, kPhaseCount>& seconds) {
@@ -49,7 +49,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
       record_(folder.record()),
       metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
   if (device.is_cuda()) {
-    device_ = std::make_unique<telemetry::DeviceFigures>(std::max<int>(0, device.index()));
+    device_ = std::make_unique<telemetry::DeviceMetrics>(std::max<int>(0, device.index()));
     phases_ = std::make_unique<DevicePhases>(timeline, device);
   }
   if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
@@ -98,8 +98,8 @@ void Recorder::count(const StepRecord& record) {
   window_.steps += 1;
   window_.samples += record.samples;
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
-  window_.hidden.decode_s += record.hidden.decode_s;
-  window_.hidden.copy_s += record.hidden.copy_s;
+  window_.overlapped.decode_s += record.overlapped.decode_s;
+  window_.overlapped.copy_s += record.overlapped.copy_s;
   window_.host_syncs += record.host_syncs;
   if (record.step % every_steps_ == 0) {
     pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
@@ -134,19 +134,19 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
   }
-  const nlohmann::json hidden = {{"decode", window.hidden.decode_s / steps},
-                                 {"copy", window.hidden.copy_s / steps}};
+  const nlohmann::json overlapped = {{"decode", window.overlapped.decode_s / steps},
+                                     {"copy", window.overlapped.copy_s / steps}};
   nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
                          {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
                          {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
                          {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
-                         {"phases_s", std::move(phases)}, {"hidden_s", hidden}};
+                         {"phases_s", std::move(phases)}, {"overlapped_s", overlapped}};
   if (tokens_per_sample_ > 0) {
     json["tokens_per_s"] = samples_per_s * static_cast<double>(tokens_per_sample_);
   }
   if (shows_gradient_norm_) json["gradient_norm"] = arrived.values[kGradientNorm];
-  if (record.memory.peak_bytes > 0) json["memory"] = memory_figures(record.memory);
-  if (auto ranks = telemetry::rank_figures(window.works); !ranks.is_null()) {
+  if (record.memory.peak_bytes > 0) json["memory"] = memory_metrics(record.memory);
+  if (auto ranks = telemetry::rank_metrics(window.works); !ranks.is_null()) {
     json["ranks"] = std::move(ranks);
   }
   process_.add_to(json, now_s());
@@ -177,7 +177,7 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
   std::string line = fmt::format("epoch {}: evaluation", epoch + 1);
   for (const auto& [name, value] : metrics) {
     json["eval_" + name] = value;
-    line += fmt::format("  {} {:.4g}", name, std::isnan(value) ? std::abs(value) : value);
+    line += fmt::format("  {} {}", name, format_number(value));
     if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
   }
   metrics_.append(json);

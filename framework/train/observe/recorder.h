@@ -17,14 +17,14 @@
 #include "framework/base/timeline.h"
 #include "framework/data/prefetcher.h"
 #include "framework/device/block_cache.h"
-#include "framework/telemetry/device_figures.h"
+#include "framework/telemetry/device_metrics.h"
 #include "framework/telemetry/event_file.h"
 #include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/metrics_file.h"
-#include "framework/telemetry/process_figures.h"
+#include "framework/telemetry/process_metrics.h"
 #include "framework/telemetry/progress.h"
 #include "framework/telemetry/prometheus.h"
-#include "framework/telemetry/rank_figures.h"
+#include "framework/telemetry/rank_metrics.h"
 #include "framework/train/device_values.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/device_phases.h"
@@ -41,7 +41,7 @@ struct StepRecord {
   int64_t samples;
   double learning_rate;
   std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
-  data::HiddenWork hidden;                  // beside it
+  data::OverlappedWork overlapped;          // beside it
   int64_t host_syncs = 0;                   // waits of the host for a GPU
   device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
 };
@@ -72,7 +72,7 @@ class Recorder {
   void memory(const telemetry::MemoryAccount& account) const;
   /// From this step on passes have at most `size` samples, for run.json.
   void micro_batch(int64_t step, int64_t size);
-  /// What each rank did of a step, by rank, one or two steps later; empty for a rank alone.
+  /// What each rank did of a step, by rank, one or two steps later; empty for a single rank.
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
   void flush();
@@ -88,7 +88,7 @@ class Recorder {
     int64_t steps = 0;
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
-    data::HiddenWork hidden;
+    data::OverlappedWork overlapped;
     int64_t host_syncs = 0;
     std::vector<telemetry::RankWork> works;  // by rank; empty: alone
   };
@@ -105,8 +105,8 @@ class Recorder {
   const bool shows_gradient_norm_;
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
-  telemetry::ProcessFigures process_;
-  std::unique_ptr<telemetry::DeviceFigures> device_;   // null: the CPU
+  telemetry::ProcessMetrics process_;
+  std::unique_ptr<telemetry::DeviceMetrics> device_;   // null: the CPU
   std::unique_ptr<DevicePhases> phases_;               // null: the CPU
   std::deque<StepRecord> enqueued_;                    // steps that a GPU may not be through with
   std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for

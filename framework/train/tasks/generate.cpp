@@ -73,41 +73,42 @@ int32_t draw(const at::Tensor& logits, const GenerateOptions& options, RandomStr
 }
 
 /// Logits of the token that follows each text, float [texts, V] on the CPU.
-at::Tensor next_logits(Parts& parts, const std::vector<std::vector<int32_t>>& texts) {
-  const amp::Autocast autocast(parts.device.type(), parts.precision);
-  at::Tensor rows = windows(texts, parts.input.length).to(parts.device);
+at::Tensor next_logits(TrainingComponents& components,
+                       const std::vector<std::vector<int32_t>>& texts) {
+  const amp::Autocast autocast(components.device.type(), components.precision);
+  at::Tensor rows = windows(texts, components.input.length).to(components.device);
   const int64_t length = rows.size(1);
-  if (parts.input.has_documents) rows = as_documents(rows);
+  if (components.input.has_documents) rows = as_documents(rows);
   std::vector<int64_t> last;
   for (const auto& text : texts) {
     last.push_back(std::min<int64_t>(static_cast<int64_t>(text.size()), length) - 1);
   }
-  const at::Tensor logits = parts.model->forward(rows);  // [texts, T, V]
+  const at::Tensor logits = components.model->forward(rows);  // [texts, T, V]
   const at::Tensor index = at::tensor(last, at::kLong).to(logits.device()).view({-1, 1, 1});
   return logits.gather(1, index.expand({-1, 1, logits.size(2)})).squeeze(1).to(at::kFloat).cpu();
 }
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> generate(Parts& parts,
+std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options, int64_t first_number) {
   const at::NoGradGuard no_grad;
-  parts.model->eval();
+  components.model->eval();
   std::vector<RandomStream> random;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const int64_t number = first_number + static_cast<int64_t>(i);
-    check_prompt(prompts[i], number, parts.input.vocabulary);
+    check_prompt(prompts[i], number, components.input.vocabulary);
     random.emplace_back(options.seed, static_cast<uint64_t>(number), 0);
   }
   std::vector<std::vector<int32_t>> texts = prompts, results(prompts.size());
-  std::vector<size_t> open(prompts.size());  // the texts that go on
+  std::vector<size_t> open(prompts.size());  // the texts that are not finished
   std::iota(open.begin(), open.end(), 0);
-  for (int64_t step = 0; step < options.most_tokens && !open.empty(); ++step) {
+  for (int64_t step = 0; step < options.max_tokens && !open.empty(); ++step) {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped while text was generated");
     std::vector<std::vector<int32_t>> going;
     for (const size_t i : open) going.push_back(texts[i]);
-    const at::Tensor logits = next_logits(parts, going).contiguous();
+    const at::Tensor logits = next_logits(components, going).contiguous();
     std::vector<size_t> still_open;
     for (size_t row = 0; row < open.size(); ++row) {
       const size_t i = open[row];

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/train/parts.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 
 struct GenerateOptions {
-  int64_t most_tokens = 64;  // of each continuation
+  int64_t max_tokens = 64;   // of each continuation
   double temperature = 0.8;  // 0: always the likeliest token
   int64_t top_k = 0;         // only so many of the likeliest; 0: all
   uint64_t seed = 0;
@@ -18,10 +18,10 @@ struct GenerateOptions {
 
 /// A continuation for each prompt, which are computed together. A prompt's depends on the seed and
 /// on its number, first_number + its index, and not on the other prompts. The model sees the last
-/// tokens of each text, as many as it takes; `parts` are of a job on tokens. Leaves the model in
-/// evaluation mode. Throws Error(kData) for an empty prompt or a token beyond the vocabulary, and
-/// Error(kStopped) on request.
-std::vector<std::vector<int32_t>> generate(Parts& parts,
+/// tokens of each text, as many as it takes; `components` are of a job on tokens. Leaves the model
+/// in evaluation mode. Throws Error(kData) for an empty prompt or a token beyond the vocabulary,
+/// and Error(kStopped) on request.
+std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,
                                            int64_t first_number = 0);

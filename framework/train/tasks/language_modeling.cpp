@@ -17,8 +17,9 @@ at::Tensor rows(const at::Tensor& logits) { return logits.flatten(0, 1); }
 void LanguageModelingConfig::fields(recipe::Fields& f) {
   f.value(
       "prompt", sample.text,
-      "text that the model goes on with after each evaluation, for people to read; empty: none");
-  f.value("prompt_tokens", sample.most_tokens, "how far it goes on", recipe::between(1, 1 << 20));
+      "text that the model continues with after each evaluation, for people to read; empty: none");
+  f.value("prompt_tokens", sample.max_tokens, "max number of tokens to generate",
+          recipe::between(1, 1 << 20));
 }
 
 at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& batch) const {

@@ -23,7 +23,7 @@ class LanguageModeling final : public Task {
 };
 
 struct LanguageModelingConfig final : TaskConfig {
-  Prompt sample = {.text = "", .most_tokens = 100};
+  Prompt sample = {.text = "", .max_tokens = 100};
 
   void fields(recipe::Fields& f) override;
   bool takes(nn::InputKind kind) const override { return kind == nn::InputKind::kTokens; }

@@ -23,20 +23,20 @@ SampleText::SampleText(const JobConfig& job) : seed_(static_cast<uint64_t>(job.r
   ids_ = tokenizer_->encode(prompt_.text);
 }
 
-std::string SampleText::write(Parts& parts) const {
+std::string SampleText::write(TrainingComponents& components) const {
   if (tokenizer_ == nullptr) return "";
   std::optional<optim::Ema::Swap> averaged;
-  if (parts.ema) averaged.emplace(*parts.ema);
+  if (components.ema) averaged.emplace(*components.ema);
   std::string text;
   try {
     const auto found = generate(
-        parts, {ids_},
-        {.most_tokens = prompt_.most_tokens, .seed = seed_, .end = tokenizer_->end_of_text()});
+        components, {ids_},
+        {.max_tokens = prompt_.max_tokens, .seed = seed_, .end = tokenizer_->end_of_text()});
     text = text::well_formed(prompt_.text + tokenizer_->decode(found.front()));
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped) throw;
   }
-  parts.model->train();
+  components.model->train();
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What is learned: a task turns model outputs into a loss to train on and figures to report.
+// What is learned: a task turns model outputs into a loss to train on and metrics to report.
 // The trainer knows tasks only through this interface. A recipe names one as train.task;
 // registering another kind is a config struct and a line, as for models.
 #pragma once
@@ -13,16 +13,16 @@
 
 #include "framework/data/to_device.h"
 #include "framework/nn/model.h"
-#include "framework/recipe/part.h"
+#include "framework/recipe/registry.h"
 
 namespace brim::train {
 
-/// Figures of one evaluation in the order in which they are shown; the first is the loss.
+/// Metrics of one evaluation in the order in which they are shown; the first is the loss.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-/// The figure that decides which checkpoint is best.
+/// The metric that decides which checkpoint is best.
 struct BestBy {
-  std::string figure;  // one of the metrics
+  std::string metric;  // one of the metrics
   bool is_lower = false;
 
   bool is_better(double value, double than) const { return is_lower ? value < than : value > than; }
@@ -39,7 +39,7 @@ class Task {
   /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
-  /// Figures from the summed evaluation_sums, on the CPU. "top1", where there is one, is the
+  /// Metrics from the summed evaluation_sums, on the CPU. "top1", where there is one, is the
   /// accuracy in percent that schedules watch.
   virtual Metrics metrics(const at::Tensor& sums) const = 0;
 
@@ -52,14 +52,14 @@ struct TaskOptions {
   double label_smoothing = 0.0;  // in [0, 1)
 };
 
-/// Text for a model to go on with, so that people see what it has learned.
+/// Text for a model to continue with, so that people see what it has learned.
 struct Prompt {
   std::string text;  // empty: none
-  int64_t most_tokens = 0;
+  int64_t max_tokens = 0;
 };
 
 /// Base of every task's config struct.
-class TaskConfig : public recipe::Part {
+class TaskConfig : public recipe::Config {
  public:
   virtual bool takes(nn::InputKind kind) const = 0;
   /// `options.input` is of a kind that it takes.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/units.h"
 #include "framework/nn/random_state.h"
 #include "framework/train/inputs.h"
@@ -57,12 +58,12 @@ tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_
               options.unit == 1 ? "one sample" : "one pair of samples", account, help);
 }
 
-/// Rank 0's cache is everybody's.
+/// Rank 0's cache is everyone's.
 std::optional<int64_t> known_size(distributed::Group& group, const TuningCache& cache,
                                   const std::string& key) {
   const at::Tensor size = at::zeros({1}, at::kLong);
-  if (group.is_first()) size.fill_(cache.find(key).value_or(0));
-  group.broadcast(size, kProbeVote);
+  if (group.is_main()) size.fill_(cache.find(key).value_or(0));
+  group.broadcast(size, kProbeAgreement);
   return size.item<int64_t>() > 0 ? std::optional(size.item<int64_t>()) : std::nullopt;
 }
 
@@ -76,12 +77,19 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
   Tuning tuning;
   {
     const DataShape shape = shape_of(job);
+    // What the recipe gets wrong is found before the search, which may take minutes.
+    if (job.batch.global) build_schedule(job, run_length(job, shape.samples));
     if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
     const tune::SearchOptions options = search_options(job, shape.samples, group->world());
     const bool measures_speed = how.explains || job.batch.objective == tune::Objective::kThroughput;
     Prober prober(job, device, group, memory, shape, options.largest, measures_speed);
-    const tune::RunProbe run = [&](int64_t size) { return prober.run(size); };
-    const TuningCache cache(group->is_first() ? cache_folder("batch") : std::filesystem::path());
+    const tune::RunProbe run = [&](int64_t size) {
+      const tune::Probe probe = prober.run(size);
+      log::info("probe of micro-batch {}: {}", format_count(size),
+                probe.fits ? format_bytes(probe.peak_bytes) + " at the peak" : "does not fit");
+      return probe;
+    };
+    const TuningCache cache(group->is_main() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
     if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
       tuning.search = tune::verify_batch(options, *known, run);
@@ -149,7 +157,7 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
     text += fmt::format("{:>9}  {:>10}  {:>10}  {:>10}  {:>11}  {}\n", probe.size,
                         probe.predicted_bytes ? bytes(*probe.predicted_bytes) : "",
                         probe.fits ? bytes(probe.peak_bytes) : "", bytes(probe.cap_bytes),
-                        probe.fits ? fmt::format("{:.4g}", tune::samples_per_s(probe)) : "",
+                        probe.fits ? format_number(tune::samples_per_s(probe)) : "",
                         probe.fits ? "yes" : "no");
     if (probe.fits && !probe.is_disturbed) {
       fastest = std::max(fastest, tune::samples_per_s(probe));
@@ -160,17 +168,16 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
   text += fmt::format(
       "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
       "filled, {} "
-      "left; {} probe{} in {:.1f} s{}\n",
+      "left; {} in {:.1f} s{}\n",
       tuning.micro, share,
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
-      format_bytes(chosen->cap_bytes - chosen->peak_bytes), tuning.search.probes.size(),
-      tuning.search.probes.size() == 1 ? "" : "s", tuning.seconds,
-      tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches anew)"
+      format_bytes(chosen->cap_bytes - chosen->peak_bytes),
+      format_plural(static_cast<int64_t>(tuning.search.probes.size()), "probe"), tuning.seconds,
+      tuning.was_known ? "; the size is an earlier job's (trainer tune --fresh searches again)"
                        : "");
   if (tuning.has_statistics && tuning.micro < share) {
-    text +=
-        fmt::format("batch norms see {} samples at a time: that size is part of what is learned\n",
-                    tuning.micro);
+    text += fmt::format("batch norms see {} at a time: that size is part of what is learned\n",
+                        format_plural(tuning.micro, "sample"));
   }
   text += tuning.account.table();
   if (tuning.recomputed) {

@@ -21,7 +21,7 @@ struct Tuning {
   int64_t micro = 0;            // what the job is to take
   tune::SearchResult search;    // its size is the largest that fits
   MemoryAccount account = {};   // of this rank, at the last size that fitted
-  bool has_statistics = false;  // the size is part of what is learned (parts.h)
+  bool has_statistics = false;  // the size is part of what is learned (components.h)
   double seconds = 0;
   bool was_known = false;                     // from an earlier job; verified by one probe
   std::optional<Recomputed> recomputed = {};  // where that was asked for

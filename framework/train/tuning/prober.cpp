@@ -42,7 +42,7 @@ tune::Probe Prober::run(int64_t size) {
   tune::Probe probe{.size = size};
   probe.fits = train(probe);
   if (device_.is_cpu()) {
-    const int64_t ring = ring_bytes(job_, shape_.sample_bytes, size);
+    const int64_t ring = prefetch_buffer_bytes(job_, shape_.sample_bytes, size);
     beside_ = std::max(beside_, memory_.outside_bytes() - ring);
   }
   memory_.keep_outside(outside_bytes(size));
@@ -85,16 +85,16 @@ std::string Prober::key() const {
 /// allows: on a GPU's host they are no part of what the job may take.
 int64_t Prober::outside_bytes(int64_t size) const {
   if (!device_.is_cpu()) return 0;
-  return beside_ + ring_bytes(job_, shape_.sample_bytes, size) + shape_.cache_bytes;
+  return beside_ + prefetch_buffer_bytes(job_, shape_.sample_bytes, size) + shape_.cache_bytes;
 }
 
 /// False where memory ran out on this rank, or on another one in the middle of a step.
 bool Prober::train(tune::Probe& probe) {
-  std::optional<Parts> parts;
+  std::optional<TrainingComponents> components;
   bool is_built = true;
   try {
-    parts =
-        build_parts(job_, device_, group_, Weights::kOfRecipe, knows_room_ ? nullptr : &memory_);
+    components = build_components(job_, device_, group_, Weights::kOfRecipe,
+                                  knows_room_ ? nullptr : &memory_);
   } catch (const c10::OutOfMemoryError&) {
     is_built = false;
   }
@@ -103,12 +103,12 @@ bool Prober::train(tune::Probe& probe) {
     return false;
   }
   knows_room_ = true;
-  keep_norms_apart(*parts);
-  has_statistics_ = train::has_statistics(*parts->model);
-  account_ = memory_account(job_, *parts, memory_);
+  disable_sync_batch_norm(*components);
+  has_statistics_ = train::has_statistics(*components->model);
+  account_ = memory_account(job_, *components, memory_);
   std::optional<TrainingStep> step;
   try {
-    step.emplace(job_, *parts, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
+    step.emplace(job_, *components, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
     step->leave_room_for_checkpoint();
   } catch (const c10::OutOfMemoryError&) {  // buckets of gradients
     is_built = false;
@@ -122,7 +122,7 @@ bool Prober::train(tune::Probe& probe) {
     try {
       fits = step->try_once().has_value();
     } catch (const c10::OutOfMemoryError&) {  // in the update
-      if (!group_->is_alone()) throw;
+      if (!group_->is_single_rank()) throw;
     }
     account_.modules = step->account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
@@ -149,7 +149,7 @@ tune::Probe Prober::agree(const tune::Probe& own) {
                                own.step_s, stop_requested(), own.is_disturbed};
   tune::Probe result = own;
   bool stops = false;
-  for (const std::string& text : group_->all_gather(said.dump(), kProbeVote)) {
+  for (const std::string& text : group_->all_gather(said.dump(), kProbeAgreement)) {
     const nlohmann::json other = nlohmann::json::parse(text);
     const auto peak = other[1].get<int64_t>(), cap = other[2].get<int64_t>();
     result.fits = result.fits && other[0].get<bool>();

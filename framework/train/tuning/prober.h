@@ -14,7 +14,7 @@
 
 namespace brim::train {
 
-inline constexpr const char* kProbeVote = "the agreement on a probe of the batch tuner";
+inline constexpr const char* kProbeAgreement = "the agreement on a probe of the batch tuner";
 
 /// Probes of one size without and with train.recompute.
 struct Recomputed {
@@ -43,7 +43,7 @@ class Prober {
 
   /// Of the last size that fitted; where none has, of the last one.
   const MemoryAccount& account() const { return fitted_ ? *fitted_ : account_; }
-  /// Of the model (parts.h), once one was built.
+  /// Of the model (components.h), once one was built.
   bool has_statistics() const { return has_statistics_; }
   /// What the job will hold beside tensors with micro-batches of `size`, as probes have seen it.
   int64_t outside_bytes(int64_t size) const;
@@ -52,7 +52,7 @@ class Prober {
 
  private:
   bool train(tune::Probe& probe);
-  bool all(bool own) { return !group_->any(!own, kProbeVote); }
+  bool all(bool own) { return !group_->any(!own, kProbeAgreement); }
   tune::Probe agree(const tune::Probe& own);
 
   JobConfig& job_;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "framework/base/files.h"
+#include "framework/base/temporaries.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
@@ -15,6 +16,7 @@ namespace brim::train {
 namespace {
 
 constexpr int64_t kLargestFile = 1 << 20;
+constexpr const char* kTunedSuffix = ".json";
 
 /// The sections of a job that decide how much memory a sample takes, and how fast a step is.
 struct MemorySections final : recipe::Config {
@@ -55,7 +57,7 @@ std::string tuning_key(JobConfig& job, const std::string& input, c10::Device dev
 }
 
 std::filesystem::path TuningCache::file(const std::string& key) const {
-  return folder_ / (digest(std::as_bytes(std::span(key))) + ".json");
+  return folder_ / (digest(std::as_bytes(std::span(key))) + kTunedSuffix);
 }
 
 std::optional<int64_t> TuningCache::find(const std::string& key) const {
@@ -74,6 +76,9 @@ void TuningCache::remember(const std::string& key, int64_t micro) const {
   if (folder_.empty()) return;
   try {
     make_folder(folder_);
+    remove_stale_files(folder_, [](std::string_view name) {
+      return target_of_temporary(name).ends_with(kTunedSuffix);
+    });
     write_file(file(key), nlohmann::json({{"key", key}, {"micro", micro}}).dump());
   } catch (const Error&) {
     return;

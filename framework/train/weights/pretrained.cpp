@@ -93,8 +93,9 @@ void say_heads(const std::set<std::string>& heads, const TensorMap& ours, const 
   for (const std::string& name : heads) {
     const std::string module = module_of(name);
     if (std::exchange(last, module) == module) continue;
-    log::info("model.pretrained: {} is for {} classes there and {} here, and starts anew", module,
-              theirs.at(name).size(0), ours.at(name).size(0));
+    log::info(
+        "model.pretrained: {} has {} classes in the file and {} in the model; it is re-initialised",
+        module, theirs.at(name).size(0), ours.at(name).size(0));
   }
 }
 
@@ -118,7 +119,7 @@ void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::p
     const auto found = theirs.find(item->first);
     const bool fits = found != theirs.end() && found->second.sizes() == item->second.sizes();
     if (!fits) {
-      log::warning("{}: {} {}; it starts anew", path.string(),
+      log::warning("{}: {} {}; it is re-initialised", path.string(),
                    found == theirs.end() ? "lacks" : "has another shape for", item->first);
     }
     item = fits ? std::next(item) : ours.erase(item);

@@ -39,7 +39,7 @@ class EnvironmentCheck : public ::testing::Test {
   }
   void expect_nothing(CheckFunction check) { EXPECT_FALSE(check(s_).has_value()); }
   void expect(CheckFunction check, Health health, const std::string& found) {
-    const std::optional<Finding> finding = check(s_);
+    const std::optional<CheckResult> finding = check(s_);
     ASSERT_TRUE(finding.has_value());
     EXPECT_EQ(finding->health, health) << finding->found;
     EXPECT_THAT(finding->found, HasSubstr(found));
@@ -144,7 +144,7 @@ TEST_F(EnvironmentCheck, PersistenceAndPcie) {
   expect(check_pcie, Health::kPass, "");
   s_.gpus[0].persistence = false;
   s_.gpus[0].pcie_width = 8;
-  s_.gpus[0].most_pcie_width = 16;
+  s_.gpus[0].max_pcie_width = 16;
   expect(check_persistence, Health::kWarn, "off on GPU 0");
   expect(check_pcie, Health::kWarn, "GPU 0 has 8 of 16 lanes");
 }

@@ -11,7 +11,7 @@
 
 #include "framework/amp/autocast.h"
 #include "framework/nn/fused.h"
-#include "framework/nn/fused/widening.h"
+#include "framework/nn/fused/upcast.h"
 
 namespace brim::nn {
 

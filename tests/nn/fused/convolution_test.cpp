@@ -220,8 +220,8 @@ TEST_P(ConvolutionLayer, IsThatOfLibTorch) {
     Conv2d layer(each);
     use_channels_last(*layer);
     for (const bool autocast : {false, true}) {
-      const bool is_widened = autocast && !GetParam();
-      const bool is_fused = takes == Takes::kAlways || (takes == Takes::kWidened && is_widened);
+      const bool is_upcast = autocast && !GetParam();
+      const bool is_fused = takes == Takes::kAlways || (takes == Takes::kWidened && is_upcast);
       EXPECT_LE(relative_error(trained(layer, x, /*fused=*/true, autocast, is_fused),
                                trained(layer, x, /*fused=*/false, autocast, false)),
                 autocast ? 5e-3 : 1e-6);

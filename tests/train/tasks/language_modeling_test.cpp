@@ -1,4 +1,4 @@
-// The loss and figures of a language model: what counts, and what doesn't.
+// The loss and metrics of a language model: what counts, and what doesn't.
 #include "framework/train/tasks/language_modeling.h"
 
 #include <ATen/ATen.h>
@@ -108,7 +108,7 @@ TEST(LanguageModelingTest, FiguresOfAllBatchesTogether) {
 
 TEST(LanguageModelingTest, TheBestIsTheLowestLoss) {
   const BestBy best_by = LanguageModeling(0.0).best_by();
-  EXPECT_EQ(best_by.figure, "loss");
+  EXPECT_EQ(best_by.metric, "loss");
   EXPECT_TRUE(best_by.is_better(1.0, 2.0));
   EXPECT_FALSE(best_by.is_better(2.0, 2.0));
 }

@@ -36,7 +36,7 @@ using Vector = typename VectorType<Wide<T>>::type;
 
 /// The whole of a vector, or its first values.
 struct Whole {};
-struct Part {
+struct PartialVector {
   int count;
 };
 
@@ -57,7 +57,7 @@ BRIM_INLINE Floats load(const BFloat16* from, Whole, float = 0) {
 }
 /// The lanes that there are no values for get `rest`.
 template <class T>
-BRIM_INLINE Vector<T> load(const T* from, Part part, Wide<T> rest = 0) {
+BRIM_INLINE Vector<T> load(const T* from, PartialVector part, Wide<T> rest = 0) {
   Wide<T> values[kLanes<Wide<T>>];
   for (int i = 0; i < kLanes<Wide<T>>; ++i) values[i] = i < part.count ? wide(from[i]) : rest;
   return load(values, Whole());
@@ -74,19 +74,19 @@ BRIM_INLINE void store(Floats v, BFloat16* to, Whole) {
   __builtin_memcpy(to, &upper, sizeof(upper));
 }
 template <class V, class T>
-BRIM_INLINE void store(V v, T* to, Part part) {
+BRIM_INLINE void store(V v, T* to, PartialVector part) {
   Wide<T> values[kLanes<Wide<T>>];
   __builtin_memcpy(values, &v, sizeof(v));
   for (int i = 0; i < part.count; ++i) loops::store(values[i], to + i);
 }
 
-/// f(index, Whole or Part) over n values.
+/// f(index, Whole or PartialVector) over n values.
 template <class W, class F>
 [[gnu::always_inline]] inline void for_each_vector(int64_t n, const F& f) {
   constexpr int kCount = kLanes<W>;
   int64_t i = 0;
   for (; i + kCount <= n; i += kCount) f(i, Whole());
-  if (i < n) f(i, Part{static_cast<int>(n - i)});
+  if (i < n) f(i, PartialVector{static_cast<int>(n - i)});
 }
 
 template <class V>

@@ -1,0 +1,333 @@
+#include "framework/train/components.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/machine.h"
+#include "framework/base/random.h"
+#include "framework/base/units.h"
+#include "framework/data/cost_balanced.h"
+#include "framework/data/plan.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/distributed/sharded_optimizer.h"
+#include "framework/nn/batch_norm.h"
+#include "framework/nn/block.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/without_storage.h"
+#include "framework/optim/parameter_groups.h"
+#include "framework/train/input_shape.h"
+#include "framework/train/inputs.h"
+#include "framework/train/observe/memory_account.h"
+#include "framework/train/weights/layer_decay.h"
+#include "framework/train/weights/pretrained.h"
+
+namespace brim::train {
+namespace {
+
+/// The ranks of a machine share its cores, unless the launcher has said how.
+void share_cores(const distributed::Ranks& ranks) {
+  if (ranks.local_world == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int64_t cores = usable_cores() / ranks.local_world;
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, cores)));
+}
+
+/// LibTorch then takes only algorithms that give the same bits each time, and throws where an
+/// operator has none.
+void require_determinism() {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS asks for it
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+/// 90 for compute capability 9.0; what the CPU can do.
+amp::Abilities abilities(c10::Device device) {
+  amp::Abilities result = amp::cpu_abilities();
+  if (device.is_cuda()) {
+    result.compute_capability = device::cuda().backend->compute_capability(device.index());
+  }
+  return result;
+}
+
+/// fp16 scales its loss. With on_nan = "skip" the other modes get a scaler that stays at 1, for its
+/// check of the gradients.
+std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job,
+                                             const TrainingComponents& components) {
+  if (components.precision.scaler || job.train.on_nan == OnNan::kFail) {
+    return std::make_unique<amp::GradScaler>(components.device, job.precision.scaler,
+                                             components.precision.scaler);
+  }
+  const amp::GradScalerConfig only_check = {
+      .init_scale = 1.0, .growth_factor = 1.0, .backoff_factor = 1.0, .min_scale = 1.0};
+  return std::make_unique<amp::GradScaler>(components.device, only_check, true);
+}
+
+void open_data(const JobConfig& job, TrainingComponents& components) {
+  components.train_data = job.data.open_train();
+  components.input = input_shape(*components.train_data, job.data);
+  components.order = job.data.order(*components.train_data,
+                                    {static_cast<uint64_t>(job.run.seed), *job.batch.global});
+  if (job.distributed.balance == distributed::Balance::kCost) {
+    components.order = data::cost_balanced_order(components.order, *components.train_data,
+                                                 *job.batch.global, components.group->world());
+  }
+  if (job.eval.enabled) components.eval_data = job.data.source->open_eval();
+  const optim::RunLength run = run_length(job, components.train_data->size());
+  components.steps_per_epoch = run.steps_per_epoch;
+  components.total_steps = run.steps;
+}
+
+uint64_t rank_seed(const JobConfig& job, int64_t rank) {
+  return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
+}
+
+/// Throws Error(kRecipe) where the model or the task takes something else than the data give.
+void require_kind(const JobConfig& job, const nn::ModelShape& input) {
+  const nn::InputKind kind = input.kind();
+  const auto require = [&](bool takes_it, std::string_view who) {
+    if (takes_it) return;
+    const auto other =
+        kind == nn::InputKind::kImages ? nn::InputKind::kTokens : nn::InputKind::kImages;
+    throw Error(Exit::kRecipe, "{} takes {}, but [data] kind = \"{}\" gives {}", who,
+                kind_name(other), job.data.source.selected(), kind_name(kind));
+  };
+  require(job.model.model->takes(kind), job.model.model.selected());
+  require(job.train.task->takes(kind),
+          fmt::format("train.task = \"{}\"", job.train.task.selected()));
+  if (!input.has_documents || job.model.model->takes_documents()) return;
+  throw Error(Exit::kRecipe,
+              "{} takes rows of plain tokens, but [data] gives rows that hold documents. Use "
+              "packing = \"stream\", or a model whose takes_documents() is true",
+              job.model.model.selected());
+}
+
+/// On `device`, which is the CPU's for weights that are never needed.
+void build_model(const JobConfig& job, Weights weights, c10::Device device,
+                 TrainingComponents& components) {
+  at::manual_seed(job.run.seed);
+  components.model = job.model.model->build(components.input);
+  if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
+    load_pretrained(*components.model, job.model.model->weight_names(), job.model.pretrained,
+                    job.model.strict);
+  }
+  if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
+  // Dropout differs from rank to rank.
+  if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
+  components.model->to(device, components.precision.parameters());
+  const auto parameters = components.model->parameters();
+  const bool has_images_inside =
+      std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
+  components.channels_last = job.precision.channels_last && has_images_inside;
+  if (components.channels_last) nn::use_channels_last(*components.model);
+  nn::use_fused(*components.model, job.precision.fused);
+  nn::recompute(*components.model, job.train.recompute);
+  if (job.distributed.sync_batch_norm && !components.group->is_single_rank()) {
+    const int64_t count = nn::synchronize_batch_norms(
+        *components.model, [group = components.group](const at::Tensor& sums) {
+          group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
+        });
+    components.has_sync_batch_norm = count > 0;
+  }
+}
+
+std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
+                                                  const TrainingComponents& components) {
+  const optim::OptimizerConfig& config = *job.optimizer.optimizer;
+  auto groups =
+      optim::decay_groups(components.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  if (job.optimizer.layer_decay < 1) {
+    groups = decay_by_layer(groups, *components.model, job.optimizer.layer_decay);
+  }
+  if (!job.distributed.zero || components.group->is_single_rank())
+    return config.build(std::move(groups));
+  return std::make_unique<distributed::ShardedOptimizer>(
+      components.group, std::move(groups), config.is_element_wise(),
+      static_cast<int64_t>(job.distributed.gradients.bucket_mib * (1 << 20)),
+      [&config](std::vector<optim::ParameterGroup> own) { return config.build(std::move(own)); });
+}
+
+/// The model and what is as large as it: the optimizer's state and the moving average.
+void build_weights(const JobConfig& job, Weights weights, c10::Device device,
+                   TrainingComponents& components) {
+  build_model(job, weights, device, components);
+  components.optimizer = build_optimizer(job, components);
+  if (job.train.ema > 0) {
+    components.ema =
+        std::make_unique<optim::Ema>(components.model->named_parameters().pairs(), job.train.ema);
+  }
+}
+
+/// Throws Error(kResource) where those can't be in memory; leaves none of them in `components`.
+void require_room(const JobConfig& job, const device::Memory& memory,
+                  TrainingComponents& components) {
+  const int64_t cache_bytes = components.device.is_cpu() ? job.data.source->cache_bytes() : 0;
+  require_room_beside_cache(cache_bytes, memory);
+  {
+    const nn::WithoutStorage without_storage;
+    build_weights(job, Weights::kOfCheckpoint, c10::kCPU, components);
+  }
+  const MemoryAccount account = memory_account(job, components, memory);
+  components.ema.reset();
+  components.optimizer.reset();
+  components.model.reset();
+  const int64_t limit_bytes = std::max<int64_t>(0, memory.stats().cap_bytes - cache_bytes);
+  const int64_t bytes = account.parameters_bytes + account.gradients_bytes +
+                        account.optimizer_bytes + account.ema_bytes + account.checkpoint_bytes;
+  if (bytes <= limit_bytes) return;
+  throw Error(Exit::kResource,
+              "the model itself does not fit in memory: expected at most {} of tensors, found {} "
+              "before any activation ({}). Choose a smaller model, or give the job more memory "
+              "(device.memory_gib)",
+              format_bytes(limit_bytes), format_bytes(bytes), account.state_text());
+}
+
+int64_t count_parameters(const nn::Model& model) {
+  int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+/// "cpu", or "4 ranks of cuda".
+std::string where(const TrainingComponents& components) {
+  if (components.group->is_single_rank()) return components.device.str();
+  return fmt::format("{} ranks of {}", components.group->world(),
+                     c10::DeviceTypeName(components.device.type(), /*lower_case=*/true));
+}
+
+/// A line for each option that the recipe changes and that has no effect in this job.
+std::vector<std::string> options_without_effect(const JobConfig& job,
+                                                const TrainingComponents& components) {
+  const amp::GradScalerConfig& scaler = job.precision.scaler;
+  const amp::GradScalerConfig usual;
+  const OptimizerSection usual_optimizer;
+  const bool is_single_rank = components.group->is_single_rank();
+  std::vector<std::string> notes;
+  const auto note = [&notes](bool has_no_effect, std::string text) {
+    if (has_no_effect) notes.push_back(std::move(text));
+  };
+  note(!components.precision.scaler && !(scaler == usual),
+       "[precision.scaler] has no effect: only fp16 scales its gradients");
+  note(job.train.steps.has_value() && job.train.epochs != TrainConfig{}.epochs,
+       "train.epochs has no effect: train.steps is given");
+  note(job.optimizer.batch_rule == BatchRule::kNone &&
+           job.optimizer.base_batch != usual_optimizer.base_batch,
+       "optimizer.base_batch has no effect: batch_rule = \"none\"");
+  const std::string no_graph = no_cuda_graph(job, components);
+  note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
+  note(components.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
+       "[data.augment] mixup and cutmix have no effect: the data are tokens");
+  note(is_single_rank && !(job.distributed == distributed::DistributedConfig{}),
+       "[distributed] has no effect: there is one rank");
+  note(job.distributed.sync_batch_norm && !is_single_rank && !components.has_sync_batch_norm,
+       "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
+  note(components.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
+       "eval.every_epochs has no effect: there is no evaluation");
+  note(!job.checkpoint.enabled &&
+           (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
+       "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
+       "telemetry.histograms_every_steps has no effect: telemetry.tensorboard is false");
+  return notes;
+}
+
+}  // namespace
+
+void disable_sync_batch_norm(TrainingComponents& components) {
+  if (!components.has_sync_batch_norm) return;
+  nn::synchronize_batch_norms(*components.model, [](const at::Tensor&) {});
+  components.has_sync_batch_norm = false;
+}
+
+bool has_statistics(const nn::Model& model) { return !model.buffers().empty(); }
+
+std::string_view precision_name(const amp::Precision& precision) {
+  if (precision.compute == at::kBFloat16) return "bf16";
+  if (precision.compute == at::kHalf) return "fp16";
+  if (precision.compute == at::kDouble) return "fp64";
+  return precision.tf32 ? "tf32" : "fp32";
+}
+
+TrainingComponents build_components(const JobConfig& job, c10::Device device,
+                                    std::shared_ptr<distributed::Group> group, Weights weights,
+                                    const device::Memory* memory) {
+  TrainingComponents components;
+  components.group = std::move(group);
+  components.device = device;
+  share_cores(components.group->ranks());
+  if (job.run.deterministic) require_determinism();
+  // cuDNN tries its algorithms at the first sight of a shape and keeps the fastest. Which one that
+  // is may differ from run to run, and with it the last bits.
+  at::globalContext().setBenchmarkCuDNN(device.is_cuda() && !job.run.deterministic);
+  components.precision =
+      amp::resolve(job.precision.mode, components.device.type(), abilities(components.device));
+  amp::apply_tf32(components.precision);
+
+  open_data(job, components);
+  require_kind(job, components.input);
+  if (memory != nullptr) require_room(job, *memory, components);
+  {
+    std::optional<nn::WithoutStorage> without_storage;
+    if (weights == Weights::kNone) without_storage.emplace();
+    build_weights(job, weights, without_storage ? c10::Device(c10::kCPU) : device, components);
+  }
+  components.task = job.train.task->build(
+      {.input = components.input, .label_smoothing = job.train.label_smoothing});
+  components.schedule = build_schedule(
+      job, {.steps = components.total_steps, .steps_per_epoch = components.steps_per_epoch});
+  components.scaler = make_scaler(job, components);
+  return components;
+}
+
+std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& components) {
+  if (!components.device.is_cuda()) return "the device is no GPU";
+  if (!components.group->is_single_rank()) return "ranks sum their gradients while backward runs";
+  if (!job.train.recompute.empty()) {
+    return "blocks named in train.recompute set the random generator, which can't be recorded";
+  }
+  return "";
+}
+
+std::vector<std::string> describe(const JobConfig& job, const TrainingComponents& components) {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format(
+      "{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
+      format_count(count_parameters(*components.model)), where(components),
+      precision_name(components.precision), components.channels_last ? ", channels_last" : ""));
+  lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}",
+                              format_count(components.train_data->size()),
+                              format_count(components.eval_data ? components.eval_data->size() : 0),
+                              text_of(components.input)));
+  if (!job.model.freeze.empty()) {
+    int64_t trained = 0;
+    for (const at::Tensor& parameter : components.model->parameters()) {
+      if (parameter.requires_grad()) trained += parameter.numel();
+    }
+    lines.push_back(fmt::format("frozen: all but {} parameters", format_count(trained)));
+  }
+  const int64_t micro = job.batch.micro_or_all();
+  lines.push_back(
+      fmt::format("plan: {} of {}{}, {} an epoch", format_plural(components.total_steps, "step"),
+                  format_plural(*job.batch.global, "sample"),
+                  micro < *job.batch.global ? fmt::format(" in micro-batches of up to {}", micro)
+                                            : std::string(),
+                  format_plural(components.steps_per_epoch, "step")));
+  if (job.optimizer.batch_rule != BatchRule::kNone) {
+    lines.push_back(fmt::format("learning rate: {}, {} × {}({} / {})",
+                                format_number(peak_learning_rate(job)),
+                                format_number(job.optimizer.learning_rate),
+                                job.optimizer.batch_rule == BatchRule::kSqrt ? "√" : "",
+                                *job.batch.global, job.optimizer.base_batch));
+  }
+  if (!components.precision.note.empty()) lines.push_back("note: " + components.precision.note);
+  for (const auto& note : options_without_effect(job, components)) lines.push_back("note: " + note);
+  const std::string no_fall = no_plateau(job, components.eval_data != nullptr);
+  if (!no_fall.empty()) lines.push_back("warning: " + no_fall);
+  return lines;
+}
+
+}  // namespace brim::train

@@ -1,0 +1,152 @@
+"""What people and shells read about the commands: help, completion, man pages, colours."""
+import json
+import os
+import pathlib
+import pty
+import re
+import shlex
+import subprocess
+import tomllib
+
+import pytest
+
+from trainer import TRAINER, environment, trainer
+
+COMMANDS = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", trainer("--help").stdout, re.MULTILINE)
+
+
+def completed(*words):
+    """What bash offers for the last of these words."""
+    script = (f"source <({TRAINER} completion bash); COMP_WORDS=({shlex.join(words)}); "
+              f"COMP_CWORD={len(words) - 1}; _trainer; echo \"${{COMPREPLY[@]}}\"")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment())
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout.split()
+
+
+def on_terminal(*args, **more):
+    """What the trainer writes where its stderr is a terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([TRAINER, *args], stderr=follower, stdout=follower,
+                               stdin=subprocess.DEVNULL, env={**environment(), "TERM": "xterm", **more})
+    os.close(follower)
+    text = b""
+    try:
+        while block := os.read(leader, 4096):
+            text += block
+    except OSError:  # Linux's word for the other end being closed
+        pass
+    process.wait()
+    os.close(leader)
+    return text.decode()
+
+
+def test_there_are_21_commands():
+    assert len(COMMANDS) == 21, COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_usage_and_examples_in_80_columns(command):
+    text = trainer("help", *command.split()).stdout
+    assert text.startswith(f"usage: trainer {command}")
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"^Examples:\n  \S", text, re.MULTILINE)
+    assert trainer(*command.split(), "--help").stdout == text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_have_options_that_exist(command):
+    for line in re.findall(r"^  (?:source <\()?(trainer .*?)\)?$", trainer("help", *command.split()).stdout,
+                           re.MULTILINE):
+        words = shlex.split(line.split(" > ")[0])
+        name = " ".join(words[1:3]) if " ".join(words[1:3]) in COMMANDS else words[1]
+        if name.startswith("--"):
+            continue
+        known = trainer("help", *name.split()).stdout
+        for word in words:
+            assert not word.startswith("--") or word.split("=")[0] in known, (line, word)
+
+
+def test_the_overview_names_all_commands_in_80_columns():
+    text = trainer("help").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert text == trainer("--help").stdout == trainer().stdout
+    assert trainer("data", "--help").stdout == trainer("help", "data").stdout
+    assert "data pack" in trainer("data", "--help").stdout and "tune" not in trainer("data", "--help").stdout
+
+
+def test_version():
+    assert trainer("--version").stdout == trainer("version").stdout
+    assert re.search(r"^brim +0\.2\.0$", trainer("--version").stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("args, message", [
+    (["frobnicate"], "unknown command 'frobnicate'; see trainer --help"),
+    (["tuen"], "unknown command 'tuen'; did you mean 'tune'?"),
+    (["digits.toml"], "unknown command 'digits.toml'; to train a recipe: trainer train digits.toml"),
+    (["data"], "trainer data: expected inspect, pack, tokenize or bench, found ''"),
+    (["train"], "no recipe given; try: trainer train digits"),
+    (["train", "digits", "--recipe", "digits"], "--recipe: expected one, found 2"),
+    (["train", "digits", "more"], "unexpected argument 'more'; see --help"),
+    (["train", "digits", "--frobnicate"], "Option ‘frobnicate’ does not exist; see --help"),
+    (["completion", "tcsh"], "trainer completion: expected bash, zsh or fish, found 'tcsh'"),
+    (["help", "frobnicate"], "there is no command 'frobnicate'; see trainer help"),
+    (["help", "data", "pac"], "there is no command 'data pac'; see trainer help"),
+    (["eval"], "no run given; try: trainer eval runs/digits"),
+    (["predict"], "no run given; try: trainer predict runs/digits seven.png"),
+    (["doctor", "--prove"], "--prove: expected a run's folder too"),
+], ids=str)
+def test_a_wrong_command_line_is_a_usage_error(args, message):
+    done = trainer(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error[usage]: {message}\n"
+
+
+def test_a_key_without_its_section_is_found():
+    done = trainer("recipe", "check", "digits", "--set", "learning_rate=0.1")
+    assert done.returncode == 2
+    assert done.stderr.endswith("did you mean 'optimizer.learning_rate'?\n")
+
+
+def test_a_resolved_recipe_as_json_is_that_as_toml():
+    text = trainer("recipe", "show", "digits").stdout
+    assert json.loads(trainer("recipe", "show", "digits", "--json").stdout) == tomllib.loads(text)
+
+
+def test_bash_completes_commands_and_options():
+    firsts = {command.split()[0] for command in COMMANDS}
+    assert set(completed("trainer", "")) == firsts
+    assert completed("trainer", "tu") == ["tune"]
+    assert set(completed("trainer", "data", "")) == {"inspect", "pack", "tokenize", "bench"}
+    assert "--resize" in completed("trainer", "data", "pack", "--r")
+    assert completed("trainer", "train", "digits", "--dry") == ["--dry-run"]
+    assert "tune" in completed("trainer", "help", "t")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_every_command(shell):
+    script = trainer("completion", shell).stdout
+    for command in COMMANDS:
+        assert re.search(rf"\b{command.split()[0]}\b", script)
+    assert "dry-run" in script
+
+
+def test_man_pages(tmp_path):
+    folder = tmp_path / "share/man/man1"
+    assert trainer("help", "--man", folder).returncode == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"trainer.1"} | {f"trainer-{command.replace(' ', '-')}.1" for command in COMMANDS}
+    page = (folder / "trainer-data-pack.1").read_text()
+    assert page.startswith('.TH trainer-data-pack 1 "" "Brim ') and r"\-\-resize" in page
+    for path in folder.iterdir():
+        for line in path.read_text().splitlines():
+            assert not line.startswith("'") and re.match(r"\.(TH|SH|SS|TP|PP|B|BR|nf|fi)\b|[^.]|$", line), line
+
+
+def test_colours_are_for_terminals_only():
+    red = "\x1b[1;31merror[usage]:\x1b[0m"
+    assert red in on_terminal("frobnicate")
+    assert "\x1b[" not in on_terminal("frobnicate", NO_COLOR="1")
+    assert "\x1b[" not in on_terminal("frobnicate", TERM="dumb")
+    assert red in on_terminal("frobnicate", NO_COLOR="")
+    assert "\x1b[" not in trainer("frobnicate").stderr

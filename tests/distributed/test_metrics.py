@@ -1,0 +1,65 @@
+"""What a run on several ranks records of each of them, and what the doctor makes of it."""
+import json
+import pathlib
+import sys
+
+from runs import TRAINER, job, run, with_fault  # noqa: F401
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from trainer import metrics, trainer  # noqa: E402
+
+STEPS = 40
+
+
+def train(run, folder, fault=None, **values):
+    command = [TRAINER, *job(folder, **{"train__steps": STEPS, "checkpoint__every_steps": 0, **values})]
+    for rank in run.start_ranks(2, with_fault(command, fault) if fault else command):
+        result = run.finish(rank)
+        assert result.status == 0, result.stderr
+    return [line["ranks"] for line in metrics(folder) if "ranks" in line]
+
+
+def doctor(folder):
+    done = trainer("doctor", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    return {finding["rule"]: finding for finding in report["findings"]}, report["not_recorded"]
+
+
+def per_rank(folder):
+    return json.loads((folder / "run.json").read_text())["per_rank"]
+
+
+def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
+    folder = tmp_path / "run"
+    lines = train(run, folder, "rank=1,where=forward,call=1,kind=slow")
+    # The all-reduce of a step's requests ends a step later, in the line after that.
+    assert len(lines) == STEPS - 2
+    assert all(line["slowest"] == 1 for line in lines[1:]), lines
+    findings, not_recorded = doctor(folder)
+    assert "rank 1 takes" in findings["straggler"]["message"]
+    assert findings["straggler"]["severity"] in ("warning", "severe")
+    assert "uneven_shards" not in findings and "uneven_shards" not in not_recorded
+    first, second = per_rank(folder)
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert second["busy_s"] > first["busy_s"] and second["busy_s"] > 0.020 * (STEPS - 2)
+    assert any(entry["rule"] == "straggler"
+               for entry in json.loads((folder / "run.json").read_text())["verdict"])
+
+
+def test_uneven_shards_are_named(run, tmp_path):  # noqa: F811
+    folder = tmp_path / "run"
+    lines = train(run, folder, batch__global=3, batch__micro=2, telemetry__every_steps=5)
+    assert lines and all(line["largest_share_ratio"] == 2 / 1.5 for line in lines), lines
+    findings, _ = doctor(folder)
+    assert "1.33 times the mean" in findings["uneven_shards"]["message"]
+    shares = sorted(rank["samples"] for rank in per_rank(folder))
+    assert shares == [STEPS - 1, 2 * (STEPS - 1)]
+
+
+def test_a_rank_alone_has_nothing_to_compare(tmp_path):
+    folder = tmp_path / "run"
+    done = trainer(*job(folder))
+    assert done.returncode == 0, done.stderr
+    assert not any("ranks" in line for line in metrics(folder))
+    assert "per_rank" not in json.loads((folder / "run.json").read_text())
