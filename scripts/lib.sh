@@ -36,19 +36,25 @@ configure() {
   fi
 }
 
-# build PRESET TARGET…: a line for each tenth of the way, compiler messages in full, everything in
-# build/PRESET.log.
+# build PRESET TARGET…: how far it is and the time left, as a live line on a terminal, else a line
+# for each tenth of the way; compiler messages in full; everything in build/PRESET.log.
 build() {
-  local preset=$1 log=build/$1.log line done_steps all_steps tenth=0 started=$SECONDS
+  local preset=$1 log=build/$1.log line done_steps all_steps tenth=0 started=$SECONDS left
   shift
   local pattern='^\[([0-9]+)/([0-9]+)\]'
   if ! NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" "$@" 2>&1 | tee "$log" |
     while IFS= read -r line; do
       if [[ $line =~ $pattern ]]; then
         done_steps=${BASH_REMATCH[1]} all_steps=${BASH_REMATCH[2]}
-        if ((done_steps * 10 / all_steps > tenth)); then
+        ((done_steps > 0)) || continue
+        left=$(((SECONDS - started) * (all_steps - done_steps) / done_steps))
+        line="build/$preset: $done_steps of $all_steps steps in $((SECONDS - started)) s, about $left s left"
+        if [[ -t 2 ]]; then
+          printf '\r\e[K%s' "$(basename "$0"): $line" >&2
+          ((done_steps < all_steps)) || echo >&2
+        elif ((done_steps * 10 / all_steps > tenth)); then
           tenth=$((done_steps * 10 / all_steps))
-          say "build/$preset: $done_steps of $all_steps steps ($((SECONDS - started)) s)"
+          say "$line"
         fi
       elif [[ $line != ninja:* ]]; then
         echo "$line" >&2

@@ -2,6 +2,7 @@
 #
 #   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/framework/…
 #   lib/cmake/Brim/BrimConfig.cmake   share/brim/recipes, share/brim/configs
+#   share/man/man1/trainer*.1         completion for bash and fish, where they look for it
 #
 #   brim             every module's code, and trainer's without its main(), in one static library
 #   BRIM_ABI_HEADER  recipe/abi.h, made where any header has changed; found under BRIM_GENERATED
@@ -51,4 +52,14 @@ function(brim_install)
   install(DIRECTORY framework models DESTINATION include/brim FILES_MATCHING PATTERN "*.h")
   install(FILES ${BRIM_ABI_HEADER} DESTINATION include/brim/framework/recipe)
   install(DIRECTORY recipes configs DESTINATION share/brim)
+  install(CODE [[
+    set(share "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share")
+    set(trainer "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/bin/trainer")
+    file(MAKE_DIRECTORY ${share}/bash-completion/completions ${share}/fish/vendor_completions.d)
+    execute_process(COMMAND ${trainer} help --man ${share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND ${trainer} completion bash COMMAND_ERROR_IS_FATAL ANY
+      OUTPUT_FILE ${share}/bash-completion/completions/trainer)
+    execute_process(COMMAND ${trainer} completion fish COMMAND_ERROR_IS_FATAL ANY
+      OUTPUT_FILE ${share}/fish/vendor_completions.d/trainer.fish)
+  ]])
 endfunction()

@@ -84,7 +84,7 @@ function(brim_test name)
 endfunction()
 
 # A pytest file as one CTest test. The tests find the programs by BRIM_BIN_DIR, the test tools that
-# brim_program() makes included.
+# brim_program() makes included. Those of BRIM_LONG_TESTS start first and are labelled long.
 #   brim_python_test(NAME FILE test_x.py [LABELS peer])
 set(BRIM_TEST_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH
     "Python with pytest, and torch and torchvision for the peer tests")
@@ -98,4 +98,9 @@ function(brim_python_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
     SKIP_REGULAR_EXPRESSION "[0-9]+ skipped"  # scripts/test lets no such test pass
     ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
+  list(FIND BRIM_LONG_TESTS ${name} place)
+  if(place GREATER_EQUAL 0)
+    math(EXPR cost "1000 - ${place}")
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS};long" COST ${cost})
+  endif()
 endfunction()
