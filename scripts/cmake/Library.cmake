@@ -1,8 +1,10 @@
 # Brim as a library for other programs, and what `cmake --install` installs:
 #
 #   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/framework/…
-#   lib/cmake/Brim/BrimConfig.cmake   share/brim/recipes, share/brim/configs
-#   share/man/man1/trainer*.1         completion for bash and fish, where they look for it
+#   lib/cmake/brim/brim-config.cmake  share/brim/recipes, share/brim/configs
+#   share/man/man1/trainer*.1         completion for bash, zsh and fish, where they look for it
+#
+# The component `library` is what a program is built with: headers, libbrim.a, the CMake package.
 #
 #   brim             every module's code, and trainer's without its main(), in one static library
 #   BRIM_ABI_HEADER  recipe/abi.h, made where any header has changed; found under BRIM_GENERATED
@@ -35,30 +37,37 @@ function(brim_install)
   include(CMakePackageConfigHelpers)
   set(package ${CMAKE_BINARY_DIR}/package)
   set(BRIM_LINKS ${links})
-  configure_package_config_file(${CMAKE_SOURCE_DIR}/scripts/cmake/BrimConfig.cmake.in
-    ${package}/BrimConfig.cmake INSTALL_DESTINATION lib/cmake/Brim)
-  write_basic_package_version_file(${package}/BrimConfigVersion.cmake
+  configure_package_config_file(${CMAKE_SOURCE_DIR}/scripts/cmake/brim-config.cmake.in
+    ${package}/brim-config.cmake INSTALL_DESTINATION lib/cmake/brim)
+  write_basic_package_version_file(${package}/brim-config-version.cmake
     COMPATIBILITY ExactVersion)  # an interface that is not fixed yet
-  install(FILES ${package}/BrimConfig.cmake ${package}/BrimConfigVersion.cmake
-    ${CMAKE_SOURCE_DIR}/scripts/cmake/TorchTarget.cmake DESTINATION lib/cmake/Brim)
+  install(FILES ${package}/brim-config.cmake ${package}/brim-config-version.cmake
+    ${CMAKE_SOURCE_DIR}/scripts/cmake/TorchTarget.cmake DESTINATION lib/cmake/brim COMPONENT library)
 
   install(TARGETS trainer trainrun RUNTIME DESTINATION bin)
-  install(TARGETS brim ARCHIVE DESTINATION lib)
+  install(TARGETS brim ARCHIVE DESTINATION lib COMPONENT library)
   if(BRIM_WITH_CUDA)
     set_target_properties(brim_cuda PROPERTIES
       INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH};${BRIM_NVIDIA_ROOT}/cu13/lib")
     install(TARGETS brim_cuda LIBRARY DESTINATION lib)
   endif()
-  install(DIRECTORY framework models DESTINATION include/brim FILES_MATCHING PATTERN "*.h")
-  install(FILES ${BRIM_ABI_HEADER} DESTINATION include/brim/framework/recipe)
+  install(DIRECTORY framework models DESTINATION include/brim COMPONENT library
+    FILES_MATCHING PATTERN "*.h")
+  install(FILES ${BRIM_ABI_HEADER} DESTINATION include/brim/framework/recipe COMPONENT library)
+  # Its namespace has its version in its name: a program must see the one that libbrim.a saw.
+  find_path(BRIM_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
+  install(DIRECTORY ${BRIM_JSON_INCLUDE}/nlohmann DESTINATION include/brim COMPONENT library)
   install(DIRECTORY recipes configs DESTINATION share/brim)
   install(CODE [[
     set(share "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share")
     set(trainer "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/bin/trainer")
-    file(MAKE_DIRECTORY ${share}/bash-completion/completions ${share}/fish/vendor_completions.d)
+    file(MAKE_DIRECTORY ${share}/bash-completion/completions ${share}/fish/vendor_completions.d
+      ${share}/zsh/site-functions)
     execute_process(COMMAND ${trainer} help --man ${share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
     execute_process(COMMAND ${trainer} completion bash COMMAND_ERROR_IS_FATAL ANY
       OUTPUT_FILE ${share}/bash-completion/completions/trainer)
+    execute_process(COMMAND ${trainer} completion zsh COMMAND_ERROR_IS_FATAL ANY
+      OUTPUT_FILE ${share}/zsh/site-functions/_trainer)
     execute_process(COMMAND ${trainer} completion fish COMMAND_ERROR_IS_FATAL ANY
       OUTPUT_FILE ${share}/fish/vendor_completions.d/trainer.fish)
   ]])

@@ -16,9 +16,9 @@ function(brim_find_torch)
   find_path(BRIM_TORCH_INCLUDE torch/headeronly/version.h HINTS ${hints} ${ARGN}
             PATH_SUFFIXES include NO_DEFAULT_PATH)
   if(NOT BRIM_TORCH_INCLUDE)
-    message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} was not found. Pass "
-      "-DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)'), or "
-      "run scripts/setup where Brim itself is built")
+    message(FATAL_ERROR "LibTorch ${BRIM_TORCH_VERSION} was not found. Add to "
+      "CMAKE_PREFIX_PATH what python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' prints, "
+      "or run scripts/setup where Brim itself is built")
   endif()
   get_filename_component(root ${BRIM_TORCH_INCLUDE} DIRECTORY)
   file(STRINGS ${BRIM_TORCH_INCLUDE}/torch/headeronly/version.h lines

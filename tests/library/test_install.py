@@ -71,6 +71,7 @@ def test_installed_programs_find_their_recipes(prefix, tmp_path):
     share = prefix / "share"
     assert "trainer-data-pack" in (share / "man/man1/trainer-data-pack.1").read_text()
     assert "complete " in (share / "bash-completion/completions/trainer").read_text()
+    assert "#compdef trainer" in (share / "zsh/site-functions/_trainer").read_text()
     assert "complete " in (share / "fish/vendor_completions.d/trainer.fish").read_text()
 
 
@@ -158,15 +159,6 @@ def test_a_task_of_ones_own(prefix, tmp_path):
     assert falling[-1] < 0.5 * falling[0]
     last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
     assert last["eval_top1"] > 50 and "eval_top5" not in last
-
-
-def test_the_trainer_from_code(prefix, tmp_path):
-    loop = built(prefix, "own_loop")
-    weights = tmp_path / "weights.safetensors"
-    said = must_run(loop / "build/own_loop", weights, cwd=tmp_path).stdout.split()
-    assert float(said[3]) < 0.5 * float(said[1]), said
-    assert sorted(load_file(weights)) == ["first.bias", "first.weight", "last.bias", "last.weight"]
-    assert [path.name for path in tmp_path.iterdir()] == ["weights.safetensors"]  # no run's folder
 
 
 def test_a_wrong_shape_is_the_recipes_matter(prefix, own_model):

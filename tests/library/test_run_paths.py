@@ -1,5 +1,5 @@
-"""No program of ours loads a library from the folder it is called in: run paths of all that is
-built and packaged."""
+"""What scripts/package makes runs and builds elsewhere, and no program of ours loads a library from the
+folder it is called in: run paths of all that is built and packaged."""
 import importlib.util
 import os
 import pathlib
@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
+from safetensors.numpy import load_file
 
-from installed import BUILD, SOURCE, binaries, check_run_paths, cmake, must_run, needed, run_path
+from installed import BUILD, SOURCE, binaries, build, check_run_paths, cmake, must_run, needed, run_path
 
+EPOCH = "1700000000"
 LOADER = {"libc.so.6", "ld-linux-x86-64.so.2"}
 
 
@@ -29,8 +32,10 @@ def starts_beside_other_libraries(program, folder, libraries, **env):
 def package(tmp_path_factory):
     """scripts/package of this build, as it is."""
     root = tmp_path_factory.mktemp("package")
-    for name in ("scripts", "recipes", "configs", "CMakeLists.txt", "LICENSE"):
+    for name in ("scripts", "CMakeLists.txt", "LICENSE"):
         (root / name).symlink_to(SOURCE / name)
+    for name in ("recipes", "configs"):
+        shutil.copytree(SOURCE / name, root / name)
     (root / "build").mkdir()
     (root / "build/release").symlink_to(BUILD)
     tools = root / "tools"
@@ -39,8 +44,15 @@ def package(tmp_path_factory):
     (tools / "ninja").write_text("#!/bin/sh\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    must_run(root / "scripts/package", "--wheel", root / "brim", PATH=f"{tools}:{os.environ['PATH']}")
+    must_run(root / "scripts/package", "--wheel", "--tarball", root / "brim", PATH=f"{tools}:{os.environ['PATH']}",
+             SOURCE_DATE_EPOCH=EPOCH)
     return root / "brim"
+
+
+@pytest.fixture(scope="module")
+def libtorch():
+    include = re.search(r"^BRIM_TORCH_INCLUDE:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+    return os.path.dirname(include)
 
 
 def test_what_is_built():
@@ -59,9 +71,7 @@ def test_what_is_packaged(package):
     assert {str(path): run_path(path) for path in ours} == {str(path): ["$ORIGIN/../lib"] for path in ours}
 
 
-def test_a_packaged_program_ignores_the_current_folder(package, tmp_path):
-    include = re.search(r"^BRIM_TORCH_INCLUDE:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
-    libtorch = os.path.dirname(include)
+def test_a_packaged_program_ignores_the_current_folder(package, libtorch, tmp_path):
     libraries = needed(package / "libexec/trainer")
     starts_beside_other_libraries(package / "bin/trainer", tmp_path / "cwd", libraries, BRIM_LIBTORCH=libtorch)
 
@@ -97,3 +107,30 @@ def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         assert b"Requires-Dist: torch==2.11.0" in archive.read(metadata)
+
+
+def test_the_tarball_trains_and_builds_where_it_is_unpacked(package, libtorch, tmp_path):
+    [tarball] = package.parent.glob("brim-*-linux-x86_64.tar.gz")
+    with tarfile.open(tarball) as archive:
+        entries = archive.getmembers()
+        archive.extractall(tmp_path, filter="data")
+    # The same build gives the same bytes: nothing in it depends on who packs it, when, and where.
+    names = [entry.name for entry in entries]
+    assert names == sorted(names, key=lambda name: name.split("/"))
+    assert {(entry.uid, entry.gid, entry.mtime) for entry in entries} == {(0, 0, int(EPOCH))}
+    prefix = tmp_path / tarball.name.removesuffix(".tar.gz")
+    settings = [path.read_text() for path in (prefix / "lib/cmake/brim").iterdir()]
+    assert not any(str(libtorch) in text or str(SOURCE) in text for text in settings)
+
+    done = must_run(prefix / "bin/trainer", "--recipe", "digits", "--set", "train.steps=1", cwd=tmp_path,
+                    BRIM_LIBTORCH=libtorch)
+    assert "done: 1 step" in done.stderr
+    loop = tmp_path / "own_loop"
+    shutil.copytree(SOURCE / "examples/own_loop", loop, ignore=shutil.ignore_patterns("build"))
+    build(loop, loop / "build", f"{prefix};{libtorch}")
+    check_run_paths([loop / "build/own_loop"])
+    weights = loop / "weights.safetensors"
+    said = must_run(loop / "build/own_loop", weights, cwd=loop).stdout.split()
+    assert float(said[3]) < 0.5 * float(said[1]), said
+    assert sorted(load_file(weights)) == ["first.bias", "first.weight", "last.bias", "last.weight"]
+    assert not (loop / "runs").exists()
