@@ -103,7 +103,7 @@ Command compare_command() {
               [](cxxopts::Options& options) {
                 using cxxopts::value;
                 options.add_options()("sides", "files of trainer bench, or recipes",
-                                      value<std::vector<std::string>>(), "A B")(
+                                      value<std::vector<std::string>>(), "RECIPE|FILE...")(
                     "baseline", "what trainer bench --save-baseline kept, in A's place",
                     value<std::string>(),
                     "NAME")("margin", "share of the speed by which B may be slower",

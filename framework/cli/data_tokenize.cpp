@@ -92,8 +92,8 @@ Command data_tokenize_command() {
               [](cxxopts::Options& options) {
                 using cxxopts::value;
                 options.add_options()("in", "text files, taken in this order", value<Strings>(),
-                                      "FILE...")("tokenizer", "bytes, chars or gpt2",
-                                                 value<std::string>(), "NAME")(
+                                      "FILE...")("tokenizer", "how text is cut into tokens",
+                                                 value<std::string>(), "bytes|chars|gpt2")(
                     "vocab", "vocab.json of gpt2, or of chars as made before", value<std::string>(),
                     "FILE")("merges", "merges.txt of gpt2", value<std::string>(), "FILE")(
                     "output", "folder to make", value<std::string>(), "DIR")(

@@ -119,10 +119,9 @@ Command export_command() {
                                       cxxopts::value<std::string>(), "RUN|CHECKPOINT")(
                     "output", "the file to make", cxxopts::value<std::string>(), "FILE")(
                     "format",
-                    "whose names the weights get: torchvision, timm or hf; without it, the "
-                    "model's own; torchscript: a scripted model with its new weights, for "
-                    "torch.jit.load()",
-                    cxxopts::value<std::string>(), "PACKAGE")(
+                    "whose names the weights get; without it, the model's own; torchscript: a "
+                    "scripted model with its new weights, for torch.jit.load()",
+                    cxxopts::value<std::string>(), "torchvision|timm|hf|torchscript")(
                     "last", "the last step's weights where the run kept a moving average");
                 add_trust_option(options);
               },

@@ -48,39 +48,6 @@ std::string row(const std::string& left, std::string_view right, size_t column) 
   return text + wrap(right, column) + "\n";
 }
 
-/// An option as help, man page and completion say it.
-struct OptionText {
-  std::string name;   // without dashes
-  std::string flags;  // "-h, --help", "--set KEY=VALUE"
-  std::string what;
-  bool takes_value = false;
-};
-
-/// Apart: the options that positional words are values of.
-struct OptionTexts {
-  std::vector<OptionText> positional;
-  std::vector<OptionText> named;
-};
-
-OptionTexts texts_of(const Command& command) {
-  OptionTexts texts;
-  const cxxopts::Options options = options_of(command);
-  for (const cxxopts::HelpOptionDetails& option : options.group_help("").options) {
-    OptionText text{
-        .name = option.l.front(),
-        .flags = (option.s.empty() ? "" : "-" + option.s + ", ") + "--" + option.l.front(),
-        .what = option.desc,
-        .takes_value = !option.is_boolean};
-    if (text.takes_value) text.flags += " " + (option.arg_help.empty() ? "N" : option.arg_help);
-    if (option.has_default && text.takes_value)
-      text.what += " (default: " + option.default_value + ")";
-    const bool is_positional =
-        std::ranges::find(command.positional, text.name) != command.positional.end();
-    (is_positional ? texts.positional : texts.named).push_back(std::move(text));
-  }
-  return texts;
-}
-
 std::string usage_of(const Command& command) {
   return fmt::format("trainer {}{}{} [OPTIONS]", command.name, command.arguments.empty() ? "" : " ",
                      command.arguments);
@@ -141,106 +108,27 @@ constexpr std::string_view kStatuses =
 constexpr std::string_view kPurpose =
     "Trains neural networks in mixed precision, fills the memory, and says where the time goes.";
 
-template <class Visit>
-void for_each_command(Visit visit) {
-  for (const CommandGroup& group : command_groups()) {
-    for (const Command& command : group.commands) visit(command);
-  }
-}
-
-std::string option_words(const Command& command) {
-  std::string words;
-  const OptionTexts options = texts_of(command);
-  for (const auto* list : {&options.named, &options.positional}) {
-    for (const OptionText& option : *list) words += (words.empty() ? "--" : " --") + option.name;
-  }
-  return words;
-}
-
-/// The first words of all commands, and for those of two words the second ones.
-std::vector<std::pair<std::string, std::string>> words_of_commands() {
-  std::vector<std::pair<std::string, std::string>> words;
-  for_each_command([&](const Command& command) {
-    const std::string name(command.name);
-    const size_t space = std::min(name.find(' '), name.size());
-    const std::string first = name.substr(0, space);
-    if (words.empty() || words.back().first != first) words.emplace_back(first, "");
-    if (space < name.size()) {
-      words.back().second += (words.back().second.empty() ? "" : " ") + name.substr(space + 1);
-    }
-  });
-  return words;
-}
-
-std::string bash_script() {
-  std::string first;
-  std::string cases;
-  for (const auto& [word, actions] : words_of_commands()) {
-    first += (first.empty() ? "" : " ") + word;
-    if (!actions.empty()) cases += fmt::format("      {}) words='{}' ;;\n", word, actions);
-  }
-  std::string options;
-  for_each_command([&](const Command& command) {
-    const bool is_pair = command.name.find(' ') != std::string_view::npos;
-    options += fmt::format("      '{}'{}) words='{}' ;;\n", command.name, is_pair ? "" : "*",
-                           option_words(command));
-  });
-  return fmt::format(R"(_trainer() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} first=${{COMP_WORDS[1]}} words=
-  if [[ $current == -* && $COMP_CWORD -gt 1 ]]; then
-    case "$first ${{COMP_WORDS[2]}}" in
-{}    esac
-  elif [[ $COMP_CWORD -eq 1 ]]; then
-    words='{}'
-  elif [[ $COMP_CWORD -eq 2 ]]; then
-    case $first in
-{}      help) words='{}' ;;
-    esac
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -o default -F _trainer trainer
-)",
-                     options, first, cases, first);
-}
-
-std::string in_fish_quotes(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "\\'" : std::string(1, c);
-  return quoted + "'";
-}
-
-std::string fish_script() {
-  std::string text;
-  for_each_command([&](const Command& command) {
-    const size_t space = command.name.find(' ');
-    const bool is_pair = space != std::string_view::npos;
-    const std::string first(command.name.substr(0, space));
-    const std::string second(is_pair ? command.name.substr(space + 1) : "");
-    text += is_pair ? fmt::format(
-                          "complete -c trainer -n __fish_use_subcommand -a {0}\n"
-                          "complete -c trainer -n '__fish_seen_subcommand_from {0}' -a {1} "
-                          "-d {2}\n",
-                          first, second, in_fish_quotes(command.summary))
-                    : fmt::format("complete -c trainer -n __fish_use_subcommand -a {} -d {}\n",
-                                  first, in_fish_quotes(command.summary));
-    const std::string seen =
-        is_pair
-            ? fmt::format("'__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from {}'",
-                          first, second)
-            : fmt::format("'__fish_seen_subcommand_from {}'", first);
-    const OptionTexts options = texts_of(command);
-    for (const auto* list : {&options.named, &options.positional}) {
-      for (const OptionText& option : *list) {
-        text += fmt::format("complete -c trainer -n {} -l {}{} -d {}\n", seen, option.name,
-                            option.takes_value ? " -r" : "", in_fish_quotes(option.what));
-      }
-    }
-  });
-  return text;
-}
-
 }  // namespace
+
+OptionTexts texts_of(const Command& command) {
+  OptionTexts texts;
+  const cxxopts::Options options = options_of(command);
+  for (const cxxopts::HelpOptionDetails& option : options.group_help("").options) {
+    OptionText text{
+        .name = option.l.front(),
+        .flags = (option.s.empty() ? "" : "-" + option.s + ", ") + "--" + option.l.front(),
+        .what = option.desc,
+        .takes_value = !option.is_boolean,
+        .value = option.arg_help};
+    if (text.takes_value) text.flags += " " + (text.value.empty() ? "N" : text.value);
+    if (option.has_default && text.takes_value)
+      text.what += " (default: " + option.default_value + ")";
+    const bool is_positional =
+        std::ranges::find(command.positional, text.name) != command.positional.end();
+    (is_positional ? texts.positional : texts.named).push_back(std::move(text));
+  }
+  return texts;
+}
 
 std::string overview(std::string_view word) {
   std::string text =
@@ -297,14 +185,6 @@ void write_man_pages(const std::filesystem::path& folder) {
   }
   index += fmt::format(".SH EXIT STATUS\n{}\n", roff(kStatuses));
   write_file(folder / "trainer.1", index);
-}
-
-std::string completion_script(std::string_view shell) {
-  if (shell == "bash") return bash_script();
-  // zsh reads bash's completions by a function of its own.
-  if (shell == "zsh") return "autoload -U +X bashcompinit && bashcompinit\n" + bash_script();
-  if (shell == "fish") return fish_script();
-  throw UsageError("trainer completion: expected bash, zsh or fish, found '{}'", shell);
 }
 
 }  // namespace brim::cli

@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/completion.h"
 #include "framework/cli/help.h"
 
 namespace brim::cli {
@@ -74,22 +75,26 @@ Command help_command() {
 }
 
 Command completion_command() {
-  return {.name = "completion",
-          .arguments = "SHELL",
-          .summary = "completion for bash, zsh or fish",
-          .details = "Prints the script by which a shell completes commands and options.",
-          .add_options =
-              [](cxxopts::Options& options) {
-                options.add_options()("shell", "bash, zsh or fish", cxxopts::value<std::string>(),
-                                      "SHELL");
-              },
-          .positional = {"shell"},
-          .examples = {{"source <(trainer completion bash)",
-                        "for this shell; put it in ~/.bashrc "
-                        "for every one"},
-                       {"trainer completion fish > trainer.fish",
-                        "for fish: keep it in ~/.config/fish/completions"}},
-          .run = print_completion};
+  return {
+      .name = "completion",
+      .arguments = "SHELL",
+      .summary = "completion for bash, zsh or fish",
+      .details =
+          "Prints the script by which a shell completes commands, options, recipes' names and "
+          "the keys of --set.",
+      .add_options =
+          [](cxxopts::Options& options) {
+            options.add_options()("shell", "whose script to print", cxxopts::value<std::string>(),
+                                  "bash|zsh|fish");
+          },
+      .positional = {"shell"},
+      .examples = {{"source <(trainer completion bash)",
+                    "for this shell; put it in ~/.bashrc "
+                    "for every one"},
+                   {"trainer completion zsh > _trainer", "for zsh: keep it in a folder of $fpath"},
+                   {"trainer completion fish > trainer.fish",
+                    "for fish: keep it in ~/.config/fish/completions"}},
+      .run = print_completion};
 }
 
 }  // namespace brim::cli

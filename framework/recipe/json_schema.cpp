@@ -3,6 +3,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "framework/recipe/lookup.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/registry.h"
 
@@ -57,7 +58,7 @@ class SchemaWriter final : public Fields {
     const Level& root = open_.back();
     schema.update(root.shape);
     schema["properties"]["extends"] = {
-        {"type", "string"},
+        {"anyOf", Json::array({{{"enum", bundled_names("recipes")}}, {{"type", "string"}}})},
         {"description", "a recipe to start from, read first: a path, or a name as in --recipe"}};
     if (!root.needs.empty()) {
       const Json alone = {{"not", {{"required", {"extends"}}}}};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
 #include <system_error>
 #include <vector>
 
@@ -72,6 +71,12 @@ fs::path find_file(const std::string& name, std::string_view shelf, const fs::pa
   message += near.empty() ? "." : fmt::format("; did you mean '{}'?", near);
   if (!names.empty()) message += fmt::format(" {}/ holds: {}", shelf, fmt::join(names, ", "));
   throw Error(Exit::kRecipe, message);
+}
+
+std::set<std::string> bundled_names(std::string_view shelf) {
+  std::vector<fs::path> folders = shelves(shelf);
+  folders.erase(folders.begin());  // the current folder's are the user's
+  return names_on(folders);
 }
 
 }  // namespace brim::recipe

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,5 +16,8 @@ namespace brim::recipe {
 /// name and what there is, where nothing is found.
 std::filesystem::path find_file(const std::string& name, std::string_view shelf,
                                 const std::filesystem::path& folder = {});
+
+/// What find_file() takes for the files that come with Brim: "digits".
+std::set<std::string> bundled_names(std::string_view shelf);
 
 }  // namespace brim::recipe

@@ -15,15 +15,6 @@ from trainer import TRAINER, environment, trainer
 COMMANDS = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", trainer("--help").stdout, re.MULTILINE)
 
 
-def completed(*words):
-    """What bash offers for the last of these words."""
-    script = (f"source <({TRAINER} completion bash); COMP_WORDS=({shlex.join(words)}); "
-              f"COMP_CWORD={len(words) - 1}; _trainer; echo \"${{COMPREPLY[@]}}\"")
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment())
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    return done.stdout.split()
-
-
 def on_terminal(*args, **more):
     """What the trainer writes where its stderr is a terminal."""
     leader, follower = pty.openpty()
@@ -111,24 +102,6 @@ def test_a_key_without_its_section_is_found():
 def test_a_resolved_recipe_as_json_is_that_as_toml():
     text = trainer("recipe", "show", "digits").stdout
     assert json.loads(trainer("recipe", "show", "digits", "--json").stdout) == tomllib.loads(text)
-
-
-def test_bash_completes_commands_and_options():
-    firsts = {command.split()[0] for command in COMMANDS}
-    assert set(completed("trainer", "")) == firsts
-    assert completed("trainer", "tu") == ["tune"]
-    assert set(completed("trainer", "data", "")) == {"inspect", "pack", "tokenize", "bench"}
-    assert "--resize" in completed("trainer", "data", "pack", "--r")
-    assert completed("trainer", "train", "digits", "--dry") == ["--dry-run"]
-    assert "tune" in completed("trainer", "help", "t")
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_every_command(shell):
-    script = trainer("completion", shell).stdout
-    for command in COMMANDS:
-        assert re.search(rf"\b{command.split()[0]}\b", script)
-    assert "dry-run" in script
 
 
 def test_man_pages(tmp_path):
