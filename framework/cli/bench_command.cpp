@@ -57,7 +57,7 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
 }
 
 experiment::BenchPlan plan_of_recipe(const cxxopts::ParseResult& options) {
-  const std::string recipe = required_option(options, "recipe");
+  const std::string recipe = required_option(options, "bench", "recipe");
   std::vector<experiment::Sweep> sweeps;
   if (options.count("sweep") != 0) {
     for (const std::string& text : options["sweep"].as<std::vector<std::string>>()) {

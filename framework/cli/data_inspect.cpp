@@ -78,7 +78,7 @@ void print_text(const data::Inspection& found) {
 }
 
 int inspect_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
-  const auto images = open_images(required_option(parsed, "from"));
+  const auto images = open_images(required_option(parsed, "data inspect", "from"));
   const auto found = data::inspect(*images, threads_option(parsed), [&](int64_t done) {
     if (!log::is_terminal()) return;
     log::live(fmt::format("{} of {} images", format_count(done), format_count(images->size())));

@@ -20,8 +20,8 @@ using nlohmann::json;
 namespace {
 
 int pack_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
-  const std::string from = required_option(parsed, "from");
-  const std::string to = required_option(parsed, "to");
+  const std::string from = required_option(parsed, "data pack", "from");
+  const std::string to = required_option(parsed, "data pack", "to");
   const data::PackOptions how = {
       .samples = integer_option(parsed, "samples", 1, int64_t{1} << 31),
       .shard_bytes = integer_option(parsed, "shard-mib", 0, 1 << 20) << 20,

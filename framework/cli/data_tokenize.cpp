@@ -21,10 +21,12 @@ using Strings = std::vector<std::string>;
 
 text::TokenizeOptions read_options(const cxxopts::ParseResult& parsed) {
   text::TokenizeOptions how;
-  if (parsed.count("in") == 0) throw UsageError("no text files given; see --help");
+  if (parsed.count("in") == 0) {
+    throw UsageError("no text files given; see trainer help data tokenize");
+  }
   how.inputs = parsed["in"].as<Strings>();
-  how.output = required_option(parsed, "output");
-  how.tokenizer.name = required_option(parsed, "tokenizer");
+  how.output = required_option(parsed, "data tokenize", "output");
+  how.tokenizer.name = required_option(parsed, "data tokenize", "tokenizer");
   if (parsed.count("vocab") != 0) how.tokenizer.vocabulary = parsed["vocab"].as<std::string>();
   if (parsed.count("merges") != 0) how.tokenizer.merges = parsed["merges"].as<std::string>();
   how.eval_fraction = parsed["eval-fraction"].as<double>();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
@@ -70,15 +71,18 @@ void watch(experiment::RunReader& reader, bool as_json) {
 }  // namespace
 
 int doctor_run(const cxxopts::ParseResult& parsed) {
-  experiment::RunReader reader(required_option(parsed, "run"));
+  experiment::RunReader reader(required_option(parsed, "doctor", "run"));
   const bool as_json = parsed.count("json") != 0;
   const bool proves = parsed.count("prove") != 0;
   if (parsed.count("watch") != 0) {
-    if (proves) throw UsageError("--watch and --prove don't go together; see --help");
+    if (proves) throw UsageError("--watch and --prove don't go together; see trainer help doctor");
     watch(reader, as_json);
     return 0;
   }
   reader.update();
+  for (const std::string& remark : reader.data().remarks()) {
+    log::warning("{}: {}", reader.data().folder.string(), remark);
+  }
   std::optional<doctor::Proof> proof;
   if (proves) proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
   fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr));

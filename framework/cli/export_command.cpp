@@ -79,8 +79,8 @@ void save_torchscript(const std::filesystem::path& output, const train::SavedRun
 }
 
 int export_weights(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
-  const std::filesystem::path output = required_option(parsed, "output");
-  const train::SavedRun saved = train::find_saved(required_option(parsed, "from"));
+  const std::filesystem::path output = required_option(parsed, "export", "output");
+  const train::SavedRun saved = train::find_saved(required_option(parsed, "export", "from"));
   if (std::filesystem::exists(output)) {
     throw UsageError("--output {}: there is a file already; choose another name", output.string());
   }

@@ -1,14 +1,87 @@
 #include "framework/cli/options.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/base/nearest.h"
 #include "framework/recipe/text.h"
 
 namespace brim::cli {
+namespace {
+
+/// "trainer help data pack" of the options of "trainer data pack".
+std::string help_command_of(const cxxopts::Options& options) {
+  const std::string& program = options.program();
+  return "trainer help" + program.substr(std::min(program.find(' '), program.size()));
+}
+
+[[noreturn]] void refuse_option(const std::string& word,
+                                const std::vector<cxxopts::HelpOptionDetails>& known,
+                                const std::string& help) {
+  std::vector<std::string> flags;
+  for (const auto& option : known) flags.push_back("--" + option.l.front());
+  const std::string near = nearest(word, {flags.begin(), flags.end()});
+  if (near.empty()) throw UsageError("unknown option '{}'; see {}", word, help);
+  throw UsageError("unknown option '{}'; did you mean '{}'? See {}", word, near, help);
+}
+
+struct GivenValue {
+  std::string flag;  // "--steps"
+  std::string value;
+};
+
+/// The options' values. Refuses in Brim's words what cxxopts would in its own: an option that does
+/// not exist, a value too many or too few.
+std::vector<GivenValue> read_values(const cxxopts::Options& options, std::span<char* const> argv) {
+  const auto known = options.group_help("").options;
+  const std::string help = help_command_of(options);
+  std::vector<GivenValue> values;
+  for (size_t i = 1; i < argv.size() && argv[i] != std::string_view("--"); ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with('-') || word == "-" || word == "-h") continue;
+    const size_t equals = std::min(word.find('='), word.size());
+    const bool has_value = equals < word.size();
+    const std::string flag(word.substr(0, equals));
+    const auto option = std::ranges::find_if(
+        known, [&](const auto& candidate) { return flag == "--" + candidate.l.front(); });
+    if (option == known.end()) refuse_option(flag, known, help);
+    if (option->is_boolean && has_value) {
+      throw UsageError("{}: expected no value, found '{}'; see {}", flag, word.substr(equals + 1),
+                       help);
+    }
+    if (option->is_boolean) continue;
+    if (!has_value && ++i == argv.size()) {
+      throw UsageError("{}: expected a value, found none; see {}", flag, help);
+    }
+    values.push_back({flag, has_value ? std::string(word.substr(equals + 1)) : argv[i]});
+  }
+  return values;
+}
+
+bool is_number(const std::string& text) {
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0';
+}
+
+/// Whether cxxopts takes the value, which it does not where it is to be a number and is none.
+bool is_taken(cxxopts::Options& options, const GivenValue& given) {
+  const std::string word = given.flag + "=" + given.value;
+  const char* const argv[] = {"trainer", word.c_str()};
+  try {
+    options.parse(2, argv);
+    return true;
+  } catch (const std::exception&) {  // cxxopts renamed its exceptions between versions
+    return false;
+  }
+}
+
+}  // namespace
 
 void add_job_options(cxxopts::Options& options) {
   using cxxopts::value;
@@ -48,11 +121,13 @@ int64_t threads_option(const cxxopts::ParseResult& options) {
 cxxopts::ParseResult parse_options(cxxopts::Options& options,
                                    const std::vector<std::string>& positional,
                                    std::span<char* const> argv) {
+  const std::string help = help_command_of(options);
+  const std::vector<GivenValue> values = read_values(options, argv);
   try {
     options.parse_positional(positional);
     cxxopts::ParseResult result = options.parse(static_cast<int>(argv.size()), argv.data());
     if (!result.unmatched().empty()) {
-      throw UsageError("unexpected argument '{}'; see --help", result.unmatched().front());
+      throw UsageError("unexpected argument '{}'; see {}", result.unmatched().front(), help);
     }
     for (const cxxopts::HelpOptionDetails& option : options.group_help("").options) {
       const std::string& name = option.l.front();
@@ -65,8 +140,14 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
     return result;
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& problem) {  // cxxopts renamed its exceptions between versions
-    throw UsageError("{}; see --help", problem.what());
+  } catch (const std::exception&) {
+    for (const GivenValue& given : values) {
+      if (is_taken(options, given)) continue;
+      const bool is_real = is_number(given.value);
+      throw UsageError("{}: expected a {}, found '{}'; see {}", given.flag,
+                       is_real ? "64-bit integer" : "number", given.value, help);
+    }
+    throw;
   }
 }
 
@@ -91,8 +172,11 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
   return recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
 }
 
-std::string required_option(const cxxopts::ParseResult& options, const std::string& name) {
-  if (options.count(name) == 0) throw UsageError("--{} is missing; see --help", name);
+std::string required_option(const cxxopts::ParseResult& options, const std::string& command,
+                            const std::string& name) {
+  if (options.count(name) == 0) {
+    throw UsageError("--{} is missing; see trainer help {}", name, command);
+  }
   return options[name].as<std::string>();
 }
 

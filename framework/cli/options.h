@@ -35,8 +35,9 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
 /// Throws UsageError without either.
 recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe = "");
 
-/// An option that must be given.
-std::string required_option(const cxxopts::ParseResult& options, const std::string& name);
+/// An option that `trainer <command>` must be given.
+std::string required_option(const cxxopts::ParseResult& options, const std::string& command,
+                            const std::string& name);
 /// An option that is an integer from `low` to `high`.
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
                        int64_t high);

@@ -43,7 +43,9 @@ std::vector<std::string_view> actions_of(std::string_view word) {
     for (const auto action : actions) {
       list += (list.empty() ? "" : action == actions.back() ? " or " : ", ") + std::string(action);
     }
-    throw UsageError("trainer {}: expected {}, found '{}'", word, list, second);
+    const std::string found = second.empty() ? "none" : fmt::format("'{}'", second);
+    throw UsageError("trainer {}: expected {}, found {}; see trainer help {}", word, list, found,
+                     word);
   }
   std::error_code ignored;
   if (word.ends_with(".toml") || std::filesystem::exists(word, ignored)) {
@@ -57,7 +59,7 @@ std::vector<std::string_view> actions_of(std::string_view word) {
   }
   const std::string near = nearest(word, names);
   throw UsageError("unknown command '{}'; {}", word,
-                   near.empty() ? "see trainer --help" : "did you mean '" + near + "'?");
+                   near.empty() ? "see trainer help" : "did you mean '" + near + "'?");
 }
 
 int run_command(const Command& command, size_t words, std::span<char* const> argv) {
@@ -95,9 +97,9 @@ void (*own_components)() = nullptr;
 /// LibTorch's exhausted memory, on the CPU as on a GPU, is a user's matter and no bug.
 int body(int argc, char** argv) {
   try {
+    install_stop_handlers();
     register_components();
     if (own_components != nullptr) own_components();
-    install_stop_handlers();
     const device::SharedCores cores;
     return run({argv, static_cast<size_t>(argc)});
   } catch (const c10::OutOfMemoryError& error) {

@@ -27,6 +27,9 @@ int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) 
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
     runs.push_back({.data = experiment::read_run(folder)});
+    for (const std::string& remark : runs.back().data.remarks()) {
+      log::warning("{}: {}", folder, remark);
+    }
     const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(runs.back().data));
     if (!diagnosis.is_too_short) {
       runs.back().findings = diagnosis.verdict(diagnosis.findings.size());

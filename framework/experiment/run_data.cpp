@@ -9,6 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/units.h"
 #include "framework/telemetry/run_record.h"
 
 namespace brim::experiment {
@@ -58,12 +59,13 @@ std::vector<std::string> RunData::remarks() const {
   std::vector<std::string> words = notices;
   if (lines == 0) words.emplace_back("metrics.jsonl holds no step yet");
   if (damaged_lines > 0) {
-    words.push_back(
-        fmt::format("{} lines of metrics.jsonl are damaged and were left out", damaged_lines));
+    words.push_back(fmt::format("{} of metrics.jsonl {} left out as damaged",
+                                format_plural(damaged_lines, "line"),
+                                damaged_lines == 1 ? "was" : "were"));
   }
   if (torn_bytes > 0) {
-    words.push_back(fmt::format(
-        "the last line of metrics.jsonl is torn after {} bytes and was left out", torn_bytes));
+    words.push_back(fmt::format("the last line of metrics.jsonl is torn after {} and was left out",
+                                format_plural(torn_bytes, "byte")));
   }
   if (left_out_metrics > 0) {
     words.push_back(

@@ -89,7 +89,13 @@ def test_a_report_goes_into_the_first_run(tmp_path):
     assert trainer("--recipe", DIGITS, "--output", run, *sets(train__epochs=2, batch__micro=64)).returncode == 0
     done = trainer("report", run)
     assert done.returncode == 0 and "report of one run in" in done.stderr
+    assert "warning" not in done.stderr
     assert "<h1>digits</h1>" in (run / "report.html").read_text()
+    (run / "run.json").write_text("{")
+    for command in ("doctor", "report"):
+        done = trainer(command, run)
+        assert done.returncode == 0, done.stderr
+        assert f"warning: {run}: run.json is damaged and was left out" in done.stderr
     both = trainer("report", run, run, "--output", tmp_path / "two.html")
     assert both.returncode == 0 and "report of 2 runs" in both.stderr
 

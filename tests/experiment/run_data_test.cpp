@@ -70,7 +70,8 @@ TEST(RunData, DamageIsLeftOutAndSaid) {
   EXPECT_EQ(run.lines, 2);
   EXPECT_EQ(run.metric("loss")->high(), 2);
   EXPECT_TRUE(run.record.is_object());
-  EXPECT_THAT(run.remarks(), Contains(HasSubstr("3 lines of metrics.jsonl are damaged")));
+  EXPECT_THAT(run.remarks(),
+              Contains(HasSubstr("3 lines of metrics.jsonl were left out as damaged")));
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("is torn after 17 bytes")));
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("run.json is damaged")));
 }
