@@ -38,8 +38,8 @@ bool names_a_gpu(const std::string& word) {
 [[noreturn]] void refuse(const std::string& list, const std::string& found) {
   throw Error(
       Exit::kRecipe,
-      "device '{}': expected \"auto\", \"cpu\", or a GPU's index as in \"0\" or \"cuda:0\", "
-      "or its UUID, or several different ones as in \"0,1\"; found {}",
+      "device '{}': expected \"auto\", \"cpu\" (\"cpu,cpu\" for two ranks), a GPU's index as in "
+      "\"0\" or \"cuda:0\", its UUID, or several different GPUs as in \"0,1\"; found {}",
       list, found);
 }
 
@@ -89,6 +89,7 @@ DeviceList parse_device_list(const std::string& list) {
     return result;
   }
   for (std::string& word : words) {
+    if (word == "cpu" || word == "auto") refuse(list, fmt::format("'{}' beside other words", word));
     if (word.starts_with("cuda:") && index_of(word.substr(5))) word.erase(0, 5);
     if (!names_a_gpu(word)) {
       refuse(list, word.empty() ? "an empty place" : fmt::format("'{}'", word));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <system_error>
 #include <utility>
 
@@ -140,8 +141,9 @@ class Loader {
       return problem({"--set"}, "expected one line without control characters");
     }
     const size_t equals = set.find('=');
-    if (equals == std::string::npos || equals + 1 == set.size()) {
-      return problem(location, "expected section.key=value");
+    if (equals == std::string::npos) return problem(location, "expected section.key=value");
+    if (equals + 1 == set.size()) {
+      return problem(location, "expected a value after '=', found none; an empty string is '\"\"'");
     }
     std::vector<std::string> keys;
     for (size_t start = 0; start <= equals;) {
@@ -168,11 +170,23 @@ class Loader {
     add(std::move(*value));
   }
 
+  static bool is_too_large(const std::string& text) {
+    const std::string_view digits = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
+    int64_t ignored = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, code] = std::from_chars(digits.data(), end, ignored);
+    return stop == end && code == std::errc::result_out_of_range;
+  }
+
   /// A TOML value; what is none is a string, unless its first character promises another kind.
   std::optional<Value> set_value(const std::string& text, const Location& location) {
     const Origin origin{location.source, fs::current_path()};
     std::vector<Problem> found;
     auto parsed = parse_toml("value = " + text, origin, found);
+    if (!parsed && is_too_large(text)) {
+      problem(location, "the integer is out of range: expected at most 64 bits");
+      return std::nullopt;
+    }
     if (!parsed && std::string_view("[{\"'").find(text.front()) == std::string_view::npos) {
       found.clear();
       parsed = parse_toml("value = " + toml_string(text), origin, found);

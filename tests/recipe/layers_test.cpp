@@ -199,7 +199,13 @@ TEST_F(RecipeLayers, WrongSets) {
   write("r.toml", kGood);
   const auto error = [](const std::string& set) { return errors("r.toml", {.sets = {set}}); };
   EXPECT_EQ(error("run.seed"), "--set run.seed: expected section.key=value");
-  EXPECT_EQ(error("run.seed="), "--set run.seed=: expected section.key=value");
+  EXPECT_EQ(error("run.seed="),
+            "--set run.seed=: expected a value after '=', found none; an empty string is '\"\"'");
+  for (const std::string set :
+       {"run.seed=99999999999999999999", "run.seed=-99999999999999999999"}) {
+    EXPECT_EQ(error(set),
+              "--set " + set + ": the integer is out of range: expected at most 64 bits");
+  }
   EXPECT_EQ(error("run..seed=1"),
             "--set run..seed=1: 'run..seed' is no key: expected letters, digits, '_' and '-', with "
             "a dot between section and key");
