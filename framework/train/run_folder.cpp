@@ -33,15 +33,34 @@ bool holds_run(const fs::path& folder) { return is_there(folder / "recipe.toml")
 bool is_checkpoint(const fs::path& folder) { return is_there(folder / "manifest.json"); }
 
 /// runs/name, runs/name-2, …: the n-th candidate.
-fs::path numbered(const std::string& name, int n) {
-  return fs::path("runs") / (n == 1 ? name : fmt::format("{}-{}", name, n));
+fs::path numbered(const std::string& name, int n, const fs::path& among = "runs") {
+  return among / (n == 1 ? name : fmt::format("{}-{}", name, n));
 }
 
 /// The number of the first candidate that holds no run.
-int first_free(const std::string& name) {
+int first_free(const std::string& name, const fs::path& among = "runs") {
   int n = 1;
-  while (is_there(numbered(name, n))) ++n;
+  while (is_there(numbered(name, n, among))) ++n;
   return n;
+}
+
+/// The --output must be a folder, or free to become one, and no folder of runs.
+void check_output(const RunFolderOptions& options) {
+  const fs::path& output = options.output;
+  std::error_code ignored;
+  if (!is_there(output) || holds_run(output)) return;
+  if (!fs::is_directory(output, ignored)) {
+    throw UsageError("--output {}: expected a folder, found a file; choose another name",
+                     output.string());
+  }
+  for (const auto& entry : fs::directory_iterator(output, ignored)) {
+    if (!is_there(entry.path() / "run.json") || !holds_run(entry.path())) continue;
+    throw UsageError(
+        "--output {}: expected the folder of one run, found a folder of runs, such as {}; did you "
+        "mean --output {}?",
+        output.string(), entry.path().filename().string(),
+        numbered(options.run_name, first_free(options.run_name, output), output).string());
+  }
 }
 
 /// Makes the first candidate that no other process has made.
@@ -150,6 +169,7 @@ RunFolder resume_from(const RunFolderOptions& options) {
 }  // namespace
 
 RunFolder choose_run_folder(const RunFolderOptions& options) {
+  check_output(options);
   if (options.is_restarted) {
     if (is_of_launch({newest_folder(options)}, options.launch)) return resume_auto(options);
   }

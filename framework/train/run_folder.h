@@ -39,6 +39,7 @@ struct RunFolderOptions {
 /// Decides where the run lives and what it resumes from. A folder that is there is locked before
 /// anything in it is read, and Error(kResource) where another process trains in it; nothing else
 /// on disk is touched.
+/// An --output that is a file, or holds runs and is none itself, is a UsageError.
 ///   restarted: as with auto, in the folder that the same launch made; afresh where it made none
 ///   no --resume: the folder must not hold a run yet; else Error(kRecipe)
 ///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output);

@@ -113,6 +113,9 @@ def test_extends_loop(tmp_path):
     (["recipe", "chekc", "--recipe", DIGITS], "chekc"),
     (["--recipe", DIGITS, "--config", "nowhere.toml"], "nowhere.toml"),
     (["--recipe", DIGITS, "--devices", "gpu zero"], "gpu zero"),
+    (["--recipe", DIGITS, "--devices", "cpu,0"], 'several different GPUs as in "0,1"; found \'cpu\' beside'),
+    (["--recipe", DIGITS, "--set", "train.epochs=99999999999999999999"], "the integer is out of range"),
+    (["--recipe", DIGITS, "--set", "train.epochs="], "expected a value after '=', found none"),
 ])
 def test_bad_command_line(args, words, tmp_path):
     refused(trainer(*args, cwd=tmp_path), 2, words)
@@ -184,6 +187,7 @@ def test_broken_image_is_named(tmp_path):
     refused_lines = result.stderr.splitlines()[-1]
     assert result.returncode == 3, result.stderr
     assert refused_lines.startswith("error[data]: ") and "one.jpg" in refused_lines
+    assert 'data.on_error = "skip"' in refused_lines and "trainer data inspect DIR" in refused_lines
 
 
 @pytest.fixture(scope="module")
@@ -331,6 +335,13 @@ def digest(content):
 def test_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file" / "run"), 5, "file")
+    refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file"), 2, "expected a folder, found a file")
+
+
+def test_a_folder_of_runs_is_no_runs_folder(short_run, tmp_path):
+    shutil.copytree(short_run, tmp_path / "runs" / "digits")
+    refused(trainer("--recipe", DIGITS, "--output", "runs", cwd=tmp_path), 2, "did you mean --output runs/digits-2?")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits"]
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):

@@ -48,6 +48,24 @@ TEST_F(RunFolders, AFolderThatHoldsARunIsRefused) {
   }
 }
 
+TEST_F(RunFolders, AFileOrAFolderOfRunsIsRefused) {
+  create_run_folder({folder_ / "runs" / "a", {}}, "x = 1\n", nlohmann::json::object());
+  brim::testing::put_content(folder_ / "file", "");
+  const auto refusal = [&](const std::string& output, const std::string& resume) {
+    return error_of(Exit::kRecipe, [&] {
+      choose_run_folder({.run_name = "a", .output = folder_ / output, .resume = resume});
+    });
+  };
+  for (const std::string resume : {"", "auto"}) {
+    EXPECT_THAT(refusal("file", resume), HasSubstr("expected a folder, found a file"));
+    EXPECT_THAT(refusal("runs", resume), HasSubstr("did you mean --output"));
+    EXPECT_THAT(refusal("runs", resume), HasSubstr("/runs/a-2?"));
+  }
+  std::filesystem::create_directories(folder_ / "empty" / "inner");
+  EXPECT_EQ(choose_run_folder({.run_name = "a", .output = folder_ / "empty"}).path,
+            folder_ / "empty");
+}
+
 TEST_F(RunFolders, ResumeAutoWithoutACheckpointIsAFreshStart) {
   const RunFolder run =
       choose_run_folder({.run_name = "a", .output = folder_ / "run", .resume = "auto"});
