@@ -31,12 +31,14 @@ struct TrainedModel {
   std::optional<optim::Ema::Swap> averaged;
 };
 
-/// Prints the likeliest classes of each image file. Throws Error(kData) naming a bad file.
-void classify_images(TrainedModel& trained, const std::vector<std::string>& files,
-                     const cxxopts::ParseResult& options, int64_t batch);
+/// Prints the likeliest classes of each image file. Warns of the bad ones and returns their names.
+std::vector<std::string> classify_images(TrainedModel& trained,
+                                         const std::vector<std::string>& files,
+                                         const cxxopts::ParseResult& options, int64_t batch);
 
-/// Prints how each prompt or file continues. Throws Error(kData) naming a bad file.
-void continue_texts(TrainedModel& trained, const std::vector<std::string>& files,
-                    const cxxopts::ParseResult& options, int64_t batch);
+/// Prints how each prompt or file continues. The same of bad files.
+std::vector<std::string> continue_texts(TrainedModel& trained,
+                                        const std::vector<std::string>& files,
+                                        const cxxopts::ParseResult& options, int64_t batch);
 
 }  // namespace brim::cli

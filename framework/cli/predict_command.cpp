@@ -1,13 +1,16 @@
 // trainer predict: what a trained model says about images, or how it continues text.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/predict.h"
 #include "framework/device/choice.h"
@@ -55,10 +58,12 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   }
   TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
-  if (trained.components.input.kind() == nn::InputKind::kTokens) {
-    continue_texts(trained, files, parsed, batch);
-  } else {
-    classify_images(trained, files, parsed, batch);
+  const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
+  const auto bad = is_text ? continue_texts(trained, files, parsed, batch)
+                           : classify_images(trained, files, parsed, batch);
+  if (!bad.empty()) {
+    throw Error(Exit::kData, "{} of {} could not be read: {}; the warnings above say why",
+                bad.size(), format_plural(std::ssize(files), "file"), fmt::join(bad, ", "));
   }
   return 0;
 }

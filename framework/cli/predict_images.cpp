@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -41,10 +42,11 @@ void print_guesses(const std::string& file, const std::vector<Guess>& guesses, b
 
 }  // namespace
 
-void classify_images(TrainedModel& trained, const std::vector<std::string>& files,
-                     const cxxopts::ParseResult& options, int64_t batch) {
+std::vector<std::string> classify_images(TrainedModel& trained,
+                                         const std::vector<std::string>& files,
+                                         const cxxopts::ParseResult& options, int64_t batch) {
   if (files.empty()) {
-    throw UsageError("no image files given; see trainer predict --help");
+    throw UsageError("no image files given; see trainer help predict");
   }
   const train::TrainingComponents& components = trained.components;
   const auto& known = dynamic_cast<const data::ImageSamples&>(*components.train_data);
@@ -55,7 +57,8 @@ void classify_images(TrainedModel& trained, const std::vector<std::string>& file
       data::open_pictures({files.begin(), files.end()}, known.shape(), *trained.job.data.source);
 
   data::LoaderOptions loading = trained.job.data.eval_options();
-  loading.on_error = data::OnError::kFail;
+  loading.on_error = data::OnError::kDrop;
+  loading.max_skipped = std::ssize(files);
   loading.global_batch = loading.micro_batch = batch;
   Timeline timeline;
   data::DevicePrefetcher inputs(
@@ -63,6 +66,7 @@ void classify_images(TrainedModel& trained, const std::vector<std::string>& file
       train::input_options(trained.job, *pictures, components.device, components.channels_last,
                            components.precision.parameters()),
       timeline);
+  std::vector<std::string> bad;
   const at::NoGradGuard no_grad;
   while (const auto* input = inputs.next()) {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped between images");
@@ -75,16 +79,23 @@ void classify_images(TrainedModel& trained, const std::vector<std::string>& file
     auto [probabilities, classes] = logits.to(at::kFloat).softmax(1).topk(top, 1);
     probabilities = probabilities.cpu().contiguous();
     classes = classes.cpu().contiguous();
+    const at::Tensor labels = input->tensors.labels.cpu();
     for (int64_t i = 0; i < input->count; ++i) {
+      const std::string file = pictures->name(input->first_position + i);
+      if (labels.const_data_ptr<int64_t>()[i] == data::kNoLabel) {
+        bad.push_back(file);
+        continue;
+      }
       std::vector<Guess> guesses;
       for (int64_t k = 0; k < top; ++k) {
         const int64_t label = classes.const_data_ptr<int64_t>()[i * top + k];
         guesses.push_back({names[static_cast<size_t>(label)],
                            probabilities.const_data_ptr<float>()[i * top + k]});
       }
-      print_guesses(pictures->name(input->first_position + i), guesses, options.count("json") != 0);
+      print_guesses(file, guesses, options.count("json") != 0);
     }
   }
+  return bad;
 }
 
 }  // namespace brim::cli

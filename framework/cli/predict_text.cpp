@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/cli/predict.h"
 #include "framework/data/sources/tokens.h"
@@ -25,27 +26,44 @@ using Strings = std::vector<std::string>;
 struct Prompt {
   std::string name;  // empty: given on the command line
   std::string text;
+  std::vector<int32_t> ids;
 };
 
+Prompt read_prompt(const std::string& name, const text::Tokenizer& tokenizer) {
+  Prompt prompt{name, "", {}};
+  text::TextFile file(name);
+  while (prompt.text.size() <= kMaxText && file.read(prompt.text, kMaxText)) {
+  }
+  if (prompt.text.empty() || prompt.text.size() > kMaxText) {
+    throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMaxText,
+                prompt.text.empty() ? "none" : "more");
+  }
+  try {
+    prompt.ids = tokenizer.encode(prompt.text);
+  } catch (const Error& error) {
+    throw Error(error.status(), "{}: {}", name, error.what());
+  }
+  return prompt;
+}
+
+/// Those of --prompt, then those of files; files that can't be read go to `bad`.
 std::vector<Prompt> read_prompts(const std::vector<std::string>& files,
-                                 const cxxopts::ParseResult& options) {
+                                 const cxxopts::ParseResult& options,
+                                 const text::Tokenizer& tokenizer, Strings& bad) {
   std::vector<Prompt> prompts;
   if (options.count("prompt") != 0) {
-    for (const auto& text : options["prompt"].as<Strings>()) prompts.push_back({"", text});
+    for (const auto& text : options["prompt"].as<Strings>()) {
+      prompts.push_back({"", text, tokenizer.encode(text)});
+    }
   }
   for (const auto& name : files) {
-    Prompt prompt{name, ""};
-    text::TextFile file(name);
-    while (prompt.text.size() <= kMaxText && file.read(prompt.text, kMaxText)) {
+    try {
+      prompts.push_back(read_prompt(name, tokenizer));
+    } catch (const Error& error) {
+      if (error.status() != Exit::kData) throw;
+      log::warning("skipped: {}", error.what());
+      bad.push_back(name);
     }
-    if (prompt.text.empty() || prompt.text.size() > kMaxText) {
-      throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMaxText,
-                  prompt.text.empty() ? "none" : "more");
-    }
-    prompts.push_back(std::move(prompt));
-  }
-  if (prompts.empty()) {
-    throw UsageError("no text to continue: give --prompt or files; see trainer predict --help");
   }
   return prompts;
 }
@@ -81,15 +99,20 @@ train::GenerateOptions read_options(const cxxopts::ParseResult& options,
 
 }  // namespace
 
-void continue_texts(TrainedModel& trained, const std::vector<std::string>& files,
-                    const cxxopts::ParseResult& options, int64_t batch) {
-  const std::vector<Prompt> prompts = read_prompts(files, options);
+std::vector<std::string> continue_texts(TrainedModel& trained,
+                                        const std::vector<std::string>& files,
+                                        const cxxopts::ParseResult& options, int64_t batch) {
+  if (files.empty() && options.count("prompt") == 0) {
+    throw UsageError("no text to continue: give --prompt or files; see trainer help predict");
+  }
   const auto tokenizer = open_tokenizer(trained, options);
   const train::GenerateOptions how = read_options(options, *tokenizer);
+  Strings bad;
+  const std::vector<Prompt> prompts = read_prompts(files, options, *tokenizer, bad);
   for (size_t first = 0; first < prompts.size(); first += static_cast<size_t>(batch)) {
     const size_t end = std::min(prompts.size(), first + static_cast<size_t>(batch));
     std::vector<std::vector<int32_t>> ids;
-    for (size_t i = first; i < end; ++i) ids.push_back(tokenizer->encode(prompts[i].text));
+    for (size_t i = first; i < end; ++i) ids.push_back(prompts[i].ids);
     const auto found = train::generate(trained.components, ids, how, static_cast<int64_t>(first));
     for (size_t i = first; i < end; ++i) {
       const std::string more = tokenizer->decode(found[i - first]);
@@ -104,6 +127,7 @@ void continue_texts(TrainedModel& trained, const std::vector<std::string>& files
       fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
   }
+  return bad;
 }
 
 }  // namespace brim::cli

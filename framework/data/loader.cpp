@@ -179,7 +179,14 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
   for (int i = 0; i < kMaxReplacements && failure; ++i) {
-    if (options_.on_error == OnError::kFail || failure->status != Exit::kData) return failure;
+    if (failure->status != Exit::kData) return failure;
+    if (options_.on_error == OnError::kFail) {
+      failure->message +=
+          ". Set data.on_error = \"skip\" to leave such samples out; trainer data inspect DIR "
+          "lists "
+          "them";
+      return failure;
+    }
     if (auto too_many = skip(ref.sample, *failure)) return too_many;
     if (options_.on_error == OnError::kDrop) {
       slot.labels[static_cast<size_t>(index)] = kNoLabel;

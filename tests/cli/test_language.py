@@ -3,6 +3,7 @@ say to the wrong data."""
 import gzip
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -128,6 +129,13 @@ def test_predict_names_bad_files(run, tmp_path):
     for name in ("empty.txt", "missing.txt"):
         done = trainer("predict", "--devices", "cpu", "--run", run, tmp_path / name)
         assert done.returncode == 3 and name in done.stderr, done.stderr
+    (tmp_path / "good.txt").write_text("A run ")
+    done = trainer("predict", "--devices", "cpu", "--run", run, "--tokens", 3, "--json",
+                   *(tmp_path / name for name in ("empty.txt", "good.txt", "missing.txt")))
+    assert [json.loads(line)["prompt"] for line in done.stdout.splitlines()] == ["A run "]
+    assert done.returncode == 3 and "empty.txt: expected" in done.stderr, done.stderr
+    assert "missing.txt: cannot open" in done.stderr
+    assert re.search(r"error\[data\]: 2 of 3 files could not be read: \S+/empty.txt, \S+/missing.txt; ", done.stderr)
 
 
 def refusal(*args):
@@ -245,7 +253,9 @@ def test_predict_names_the_likeliest_classes(tmp_path):
     assert text.startswith(f"{files[0]}:  ") and text.rstrip().endswith("%")
     (tmp_path / "bad.png").write_bytes(files[0].read_bytes()[:60])
     done = trainer("predict", "--devices", "cpu", "--run", run, files[0], tmp_path / "bad.png")
-    assert done.returncode == 3 and "bad.png" in done.stderr
+    assert done.returncode == 3 and "skipped: " + str(tmp_path / "bad.png") in done.stderr, done.stderr
+    assert "error[data]: 1 of 2 files could not be read: " + str(tmp_path / "bad.png") in done.stderr
+    assert done.stdout.startswith(f"{files[0]}:  ") and len(done.stdout.splitlines()) == 1
     done = trainer("predict", "--devices", "cpu", "--run", run)
     assert done.returncode == 2 and "no image files given" in done.stderr
     done = trainer("predict", "--devices", "cpu", "--recipe", digits, files[0])

@@ -104,8 +104,15 @@ TEST_F(ImageFolderTest, ImagesOfOtherFormatsAreCounted) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(config().open_train({})->size(), 2);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, ::testing::HasSubstr("train: 2 image files are of other formats"));
+  EXPECT_THAT(said, ::testing::HasSubstr("train: 2 image files left out: neither JPEG nor PNG"));
+  EXPECT_THAT(said, ::testing::HasSubstr("Convert them to PNG"));
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  fs::remove(root_ / "train/cat/b.BMP");
+  ::testing::internal::CaptureStderr();
+  config().open_train({});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("train: 1 image file left out: neither JPEG nor PNG (such as "
+                                   ".bmp, .webp). Convert it to PNG"));
 }
 
 TEST_F(ImageFolderTest, SplitsAreNoClasses) {

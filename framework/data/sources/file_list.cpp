@@ -196,11 +196,8 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
     classes[label] = {};
   }
   if (others != 0) {
-    log::warning(
-        "{}: {} image {} of other formats (such as .bmp, .webp) left out: expected {}. "
-        "Convert them to PNG",
-        root.string(), format_count(others), others == 1 ? "file is" : "files are",
-        fmt::join(kExtensions, ", "));
+    log::warning("{}: {} left out: neither JPEG nor PNG (such as .bmp, .webp). Convert {} to PNG",
+                 root.string(), format_plural(others, "image file"), others == 1 ? "it" : "them");
   }
   if (!empty.empty()) {
     throw Error(Exit::kData, "{}: found no {} files in the class {} {}", root.string(),
