@@ -4,6 +4,18 @@
 
 namespace brim::nn {
 
+void Model::to(c10::Device device, c10::ScalarType dtype, bool non_blocking) {
+  for (auto& [name, tensor] : named_tensors(*this)) {
+    const bool converts = tensor.is_floating_point() || tensor.is_complex();
+    tensor.set_data(tensor.to(device, converts ? dtype : tensor.scalar_type(), non_blocking));
+  }
+}
+
+void Model::to(c10::ScalarType dtype, bool non_blocking) {
+  const auto weights = parameters();
+  if (!weights.empty()) to(weights.front().device(), dtype, non_blocking);
+}
+
 void require_shape(std::string_view model, const ModelShape& shape, int64_t smallest_side) {
   if (shape.channels < 1) {
     throw Error(Exit::kRecipe, "model {} needs images with at least 1 channel; the data has {}",

@@ -68,6 +68,10 @@ class Model : public torch::nn::Module, public Fusable {
     torch::nn::Module::train(on);
     for (torch::nn::Module* module : in_evaluation_) module->eval();
   }
+  using torch::nn::Module::to;
+  /// As in Python: buffers of integers, such as counters of batch norms, keep their type.
+  void to(c10::Device device, c10::ScalarType dtype, bool non_blocking = false) override;
+  void to(c10::ScalarType dtype, bool non_blocking = false) override;
 
  private:
   std::vector<torch::nn::Module*> in_evaluation_;

@@ -59,18 +59,6 @@ void Wrapped::train(bool on) {
   Model::train(on);  // after it: modules that stay in evaluation mode are its matter
 }
 
-void Wrapped::to(c10::Device device, c10::ScalarType dtype, bool non_blocking) {
-  for (auto& [name, tensor] : named_tensors(*this)) {
-    const bool converts = tensor.is_floating_point() || tensor.is_complex();
-    tensor.set_data(tensor.to(device, converts ? dtype : tensor.scalar_type(), non_blocking));
-  }
-}
-
-void Wrapped::to(c10::ScalarType dtype, bool non_blocking) {
-  const auto weights = parameters();
-  if (!weights.empty()) to(weights.front().device(), dtype, non_blocking);
-}
-
 void check_forward(Model& model, const ModelShape& shape) {
   at::Tensor logits;
   try {

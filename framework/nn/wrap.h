@@ -21,10 +21,6 @@ class Wrapped : public Model {
   /// every parameter's gradient is then zero.
   at::Tensor forward(const at::Tensor& images) override;
   void train(bool on = true) override;
-  using torch::nn::Module::to;
-  /// As in Python: buffers of integers keep their type.
-  void to(c10::Device device, c10::ScalarType dtype, bool non_blocking = false) override;
-  void to(c10::ScalarType dtype, bool non_blocking = false) override;
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

@@ -65,7 +65,9 @@ def test_a_run_starts_from_torchvisions_weights_and_exports_them_back(resnet, tm
     back = load_file(exported)
     torchvision.models.resnet18(num_classes=10).load_state_dict(back, strict=True)
     for name, tensor in model.state_dict().items():
-        assert torch.equal(back[name], tensor), name
+        assert torch.equal(back[name], tensor) and back[name].dtype == tensor.dtype, name
+    again = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(exported)))
+    assert again.returncode == 0 and "converted" not in again.stderr, again.stderr
 
 
 def test_a_run_needs_the_file_no_more_once_it_has_begun(resnet, tmp_path):
