@@ -83,17 +83,17 @@ class Inside {
 template <class Body>
 void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
   const Inside inside(watchdog, what);
-  const auto fail = [&](const std::exception& error) {
-    throw Error(Exit::kDistributed, watchdog.explain(error.what()));
+  const auto fail = [&](const char* error) {
+    throw Error(Exit::kDistributed, watchdog.explain(error));
   };
   try {
     body();
-  } catch (const c10::DistError& error) {
-    fail(error);
+  } catch (const c10::DistError& error) {  // its what() ends with LibTorch's stack
+    fail(error.what_without_backtrace());
   } catch (const gloo::Exception& error) {
-    fail(error);
+    fail(error.what());
   } catch (const gloo::EnforceNotMet& error) {
-    fail(error);
+    fail(error.what());
   }
 }
 

@@ -1,7 +1,9 @@
 #include "framework/distributed/store.h"
 
+#include <c10/util/Logging.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -19,6 +21,13 @@ using std::chrono::milliseconds;
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "what listens there does not answer as a store does";
+
+/// LibTorch warns of every connection that is lost, with its C++ stack; the watchdog says in words
+/// which rank is gone. A TORCH_CPP_LOG_LEVEL of the user's stands.
+void silence_warnings() {
+  c10::initLogging();
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+}
 
 bool is_own_address(const std::string& address) {
   try {
@@ -108,6 +117,7 @@ void check_world(c10d::Store& store, const Ranks& ranks) {
 }  // namespace
 
 OpenStore open_store(const Ranks& ranks, milliseconds limit) {
+  silence_warnings();
   const std::optional<Listener> listener = listen(ranks);
   Address address = {ranks.rendezvous.address, ranks.rendezvous.port};
   if (ranks.rendezvous.kind == RendezvousKind::kFile)

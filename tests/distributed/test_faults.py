@@ -42,6 +42,7 @@ def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, 
         result = run.finish(ranks[other])
         assert result.status == 6, result.stderr
         assert re.search(rf"\brank {rank}\b", result.error), result.stderr
+        assert "frame #" not in result.stderr and "[c10d]" not in result.stderr, result.stderr
     if kind == "stop":
         os.kill(ranks[rank].pid, signal.SIGKILL)
     assert run.finish(ranks[rank]).status in own_statuses(where, kind)
@@ -60,6 +61,7 @@ def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run,
     signals = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}
     assert result.status == (128 + signals[kind] if kind in signals else 1), result.stderr
     assert f"rank {rank} (pid " in result.error and words in result.error
+    assert "frame #" not in result.stderr and "[c10d]" not in result.stderr, result.stderr
 
 
 # Rank 0 that stops at the start leaves a socket, the launcher's, on which no one answers.
