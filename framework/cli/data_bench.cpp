@@ -52,23 +52,35 @@ std::vector<int64_t> usual_worker_counts() {
   return counts;
 }
 
-std::string_view advice(data::Stage slowest) {
+/// What makes the stage cheaper, of the keys that this recipe uses.
+std::string_view advice(data::Stage slowest, const data::DataConfig& config) {
+  const std::string_view kind = config.source.selected();
+  const bool reads_files = kind == "image_folder" || kind == "webdataset";
+  const data::AugmentConfig& augment = config.augment;
+  const bool changes_images = augment.flip || augment.crop != data::Crop::kNone ||
+                              augment.policy.automatic != data::AutoAugment::kNone ||
+                              augment.policy.jitters();
+  const bool changes_batches = augment.mix.mixes() || augment.mix.erase > 0;
   switch (slowest) {
     case data::Stage::kRead:
+      if (!reads_files) break;
       return "a faster disk, data.cache = \"encoded\", or tar shards (trainer data pack)";
     case data::Stage::kDecode:
-      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files (trainer data "
-             "pack "
-             "--resize)";
+      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files "
+             "(trainer data pack --resize)";
     case data::Stage::kResize:
       return "smaller files (trainer data pack --resize) or a smaller data.image_size";
     case data::Stage::kAugment:
+      if (!changes_images) break;
       return "cheaper data.augment";
     case data::Stage::kCopy:
-      return "less of data.augment that works on batches (erase, mixup, cutmix), or a smaller "
-             "data.image_size";
+      if (changes_batches) {
+        return "less of data.augment that works on batches (erase, mixup, cutmix)";
+      }
+      if (!reads_files) break;
+      return "a smaller data.image_size";
   }
-  return "";
+  return "no key of this recipe makes it cheaper";
 }
 
 struct Report {
@@ -93,7 +105,7 @@ void print_json(const Report& report) {
   fmt::print("{}\n", out.dump());
 }
 
-void print_text(const Report& report) {
+void print_text(const Report& report, const data::DataConfig& config) {
   fmt::print("workers   samples/s   CPU per sample\n");
   for (size_t i = 0; i < report.workers.size(); ++i) {
     fmt::print("{:>7}   {:>9.0f}   {:>11} ms\n", report.workers[i], report.loaded[i].samples_per_s,
@@ -110,7 +122,7 @@ void print_text(const Report& report) {
   const auto slowest =
       static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
   fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
-             advice(static_cast<data::Stage>(slowest)));
+             advice(static_cast<data::Stage>(slowest), config));
 }
 
 int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
@@ -144,7 +156,7 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
   const auto input =
       train::input_options(job, *dataset, device, job.precision.channels_last, at::kFloat);
   report.stage_s.push_back(data::measure_copy(*dataset, loading, input, device, samples));
-  parsed.count("json") != 0 ? print_json(report) : print_text(report);
+  parsed.count("json") != 0 ? print_json(report) : print_text(report, job.data);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 """trainer bench and trainer compare, on real runs of a few steps. Nothing here expects a speed."""
 import json
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -92,6 +93,8 @@ def test_a_replay_needs_nothing_but_its_file(bench, tmp_path):
     assert all(job.pop("peak_flops") > 0 for job in jobs)  # measured each time
     assert jobs[0] == jobs[1] and again[0]["steps"] == 8
     assert "too noisy to say" in done.stdout  # of one run nothing can be said
+    assert "no interval" not in done.stdout and "interval" in done.stdout.splitlines()[0]
+    assert re.search(r"to measure: 1 run of \d+ steps", done.stderr), done.stderr
     for more in (["--recipe", DIGITS], ["--data", "real"], ["--sweep", "batch.micro=1"]):
         refused = trainer("bench", "--replay", "F.json", *more, cwd=tmp_path)
         assert refused.returncode == 2 and "does not go with --replay" in refused.stderr

@@ -235,7 +235,7 @@ def test_shards_are_inspected_too(tmp_path):
 @pytest.mark.parametrize(
     "words,message",
     [
-        ([], "expected inspect, pack, tokenize or bench, found ''"),
+        ([], "expected inspect, pack, tokenize or bench, found none"),
         (["pak"], "expected inspect, pack, tokenize or bench, found 'pak'"),
         (["pack"], "--from is missing"),
         (["pack", "--from", "x"], "--to is missing"),
@@ -304,6 +304,8 @@ def test_bench_says_how_fast_and_what_bounds_it(tmp_path):
     slowest = max(stages, key=stages.get)
     assert text.returncode == 0 and "bounded by " in text.stdout
     assert slowest in text.stdout
+    digits = trainer("data", "bench", "digits", "--samples", 200, "--workers", 0)  # with no augmentation
+    assert digits.returncode == 0 and "no key of this recipe makes it cheaper" in digits.stdout, digits.stdout
     for bad in ("x", "1,,2", "-1", ""):
         assert trainer(*words[:-1], bad).returncode == 2
 

@@ -80,8 +80,8 @@ class Bench {
     const ChildEnd end = run_child(arguments, scratch_.path() / "log", [&watch] { watch.look(); });
     json conditions = watch.finish(end.cpu_s);
     if (stop_requested()) {
-      throw Error(Exit::kStopped, "stopped on request after {} of {} runs; nothing is kept", done_,
-                  runs());
+      throw Error(Exit::kStopped, "stopped on request after {} of {}; nothing is kept", done_,
+                  format_plural(runs(), "run"));
     }
     if (end.status != 0) throw error_of(end, variant.name);
     MeasuredRun measured_run = read_measured_run(run, measured);
@@ -123,9 +123,10 @@ class Bench {
     const double step_s = median(run.step_s);
     variant.steps = asked.value_or(std::clamp(static_cast<int64_t>(std::ceil(kMeasured_s / step_s)),
                                               kFewestSteps, kMaxChosenSteps));
-    log::info("{}: {} a step, {} after {} steps; {} × {} steps follow", variant.name,
-              format_duration(step_s), run.is_steady ? "steady" : "not steady", run.warmup_steps,
-              plan_.repeats, format_count(variant.warmup + variant.steps));
+    log::info("{}: {} a step, {} after {}; to measure: {} of {}", variant.name,
+              format_duration(step_s), run.is_steady ? "steady" : "not steady",
+              format_plural(run.warmup_steps, "step"), format_plural(plan_.repeats, "run"),
+              format_plural(variant.warmup + variant.steps, "step"));
   }
 
   void measure(size_t index) {

@@ -28,10 +28,11 @@ using Row = std::array<std::string, 7>;
 Row row_of(const BenchVariant& variant, double first) {
   const Summary s = summary_of(variant);
   const int64_t peak = s.peak_bytes > 0 ? s.peak_bytes : s.resident_peak_bytes;
+  const bool is_single = variant.runs.size() == 1;
   return {variant.name,
           format_number(s.samples_per_s),
-          format_number(s.interval.low) + "–" + format_number(s.interval.high),
-          fmt::format("{:.1f} %", 100 * s.variation),
+          is_single ? "–" : format_number(s.interval.low) + "–" + format_number(s.interval.high),
+          is_single ? "–" : fmt::format("{:.1f} %", 100 * s.variation),
           fmt::format("{} / {} ms", format_number(1e3 * s.step_p50_s),
                       format_number(1e3 * s.step_p95_s)),
           format_bytes(peak),
@@ -59,7 +60,7 @@ std::string table(const std::vector<Row>& rows) {
 
 std::string interval_name(const Interval& interval) {
   return interval.confidence > 0 ? fmt::format("{:.3g} % interval", 100 * interval.confidence)
-                                 : "no interval";
+                                 : "interval";
 }
 
 /// "forward 45 %, backward 40 %, …": the largest first.
@@ -143,8 +144,9 @@ std::vector<std::string> doubts(const BenchResult& result) {
     const auto unsteady =
         std::ranges::count_if(variant.runs, [](const MeasuredRun& run) { return !run.is_steady; });
     if (unsteady > 0) {
-      lines.push_back(fmt::format("{}: {} of {} runs were not steady while they were measured",
-                                  variant.name, unsteady, variant.runs.size()));
+      lines.push_back(fmt::format("{}: {} of {} {} not steady during the measurement", variant.name,
+                                  unsteady, format_plural(std::ssize(variant.runs), "run"),
+                                  unsteady == 1 ? "was" : "were"));
     }
   }
   if (const double cores = worst_condition(result, "others_cores"); cores > kBusyOthers) {

@@ -84,10 +84,17 @@ TemporaryFolder::TemporaryFolder() {
                 errno_text(errno));
   }
   path_ = name;
-  lock_.emplace(path_ / kFolderLock, "another bench has this folder");
+  try {
+    lock_.emplace(path_ / kFolderLock, "another bench has this folder");
+  } catch (...) {  // without a lock no later bench would take it for one of ours
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    throw;
+  }
 }
 
 TemporaryFolder::~TemporaryFolder() {
+  lock_.reset();  // over NFS an open file stays in its folder, which then stays too
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/units.h"
 #include "framework/experiment/bench/steady.h"
 #include "framework/experiment/metrics_line.h"
 
@@ -65,8 +66,8 @@ MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measu
   const std::filesystem::path path = folder / "metrics.jsonl";
   const std::vector<StepLine> steps = read_steps(path);
   if (static_cast<int64_t>(steps.size()) < measured || measured < 1) {
-    throw Error(Exit::kData, "{}: expected the metrics of {} steps, found {}", path.string(),
-                measured, steps.size());
+    throw Error(Exit::kData, "{}: expected the metrics of {}, found {}", path.string(),
+                format_plural(measured, "step"), steps.size());
   }
   const auto count = static_cast<size_t>(measured);
   std::vector<double> all_s;
