@@ -240,7 +240,7 @@ void TrainingStep::make_room() {
       size, finished_steps_ + 1, micro_batch_.size(),
       has_statistics(*components_.model)
           ? "where batch norms see fewer samples, which changes the result"
-          : "which gives the same result",
+          : "which gives the same result, dropout's masks apart",
       std::exchange(shortage_, kElsewhere));
   if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
 }
