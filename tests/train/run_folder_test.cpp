@@ -62,7 +62,7 @@ TEST_F(RunFolders, AFileOrAFolderOfRunsIsRefused) {
     EXPECT_THAT(refusal("runs", resume), HasSubstr("/runs/a-2?"));
   }
   std::filesystem::create_directories(folder_ / "empty" / "inner");
-  EXPECT_EQ(choose_run_folder({.run_name = "a", .output = folder_ / "empty"}).path,
+  EXPECT_EQ(choose_run_folder({.run_name = "a", .output = folder_ / "empty", .resume = ""}).path,
             folder_ / "empty");
 }
 
