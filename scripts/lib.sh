@@ -25,15 +25,40 @@ tool() { if [[ -x $venv/bin/$1 ]]; then echo "$venv/bin/$1"; else echo "$1"; fi;
 # Prints the part of a text file that follows `usage:` in its opening comment.
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 
+# hold_lock FILE: one process at a time, until this shell ends; says for whom it waits.
+hold_lock() {
+  local holder
+  exec 9>>"$1"
+  if ! flock --nonblock 9; then
+    holder=$(tail -1 "$1")
+    say "waiting for ${holder:-another call}, which is at work in $root"
+    flock 9
+  fi
+  echo "process $$ ($(tr '\0' ' ' </proc/$$/cmdline | sed 's/ $//'))" >"$1"
+}
+
+# need_disk MEGABYTES TEXT: ends where the repository's disk has less than TEXT needs.
+need_disk() {
+  local free
+  free=$(df -Pm "$root" | awk 'NR == 2 { print $4 }')
+  ((free >= $1)) || die 5 "$2 needs $1 MB of free disk in $root; $free MB are free"
+}
+
 # configure PRESET [cmake arguments…]: quiet where all is well, the whole log where not.
 configure() {
-  local preset=$1 log=build/$1.configure.log
+  local preset=$1 log=build/$1.configure.log cache=build/$1/CMakeCache.txt
   shift
   mkdir -p build
-  if ! "$(tool cmake)" --preset "$preset" "$@" >"$log" 2>&1; then
-    cat "$log" >&2
-    die 1 "configuring build/$preset failed"
+  "$(tool cmake)" --preset "$preset" "$@" >"$log" 2>&1 && return
+  # The cache of an older build may name a folder, compiler or LibTorch that is gone.
+  if [[ -e $cache ]]; then
+    say "configuring build/$preset failed with the settings of an earlier build; again without them"
+    cp "$cache" "$cache.old"
+    "$(tool cmake)" --fresh --preset "$preset" "$@" >"$log" 2>&1 && return
+    mv "$cache.old" "$cache"
   fi
+  cat "$log" >&2
+  die 1 "configuring build/$preset failed"
 }
 
 # build PRESET TARGET…: how far it is and the time left, as a live line on a terminal, else a line
@@ -41,7 +66,11 @@ configure() {
 build() {
   local preset=$1 log=build/$1.log line done_steps all_steps tenth=0 started=$SECONDS left
   shift
-  local pattern='^\[([0-9]+)/([0-9]+)\]'
+  local pattern='^\[([0-9]+)/([0-9]+)\]' cache
+  # ccache fails where it can't make its folder: the home folder may be another user's, or missing.
+  cache=$(ccache --get-config cache_dir 2>/dev/null || true)
+  [[ -z $cache ]] || { mkdir -p "$cache" && [[ -w $cache ]]; } 2>/dev/null ||
+    export CCACHE_DIR=$root/build/ccache
   if ! NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" "$@" 2>&1 | tee "$log" |
     while IFS= read -r line; do
       if [[ $line =~ $pattern ]]; then
@@ -60,7 +89,7 @@ build() {
         echo "$line" >&2
       fi
     done; then
-    grep -m1 '^ninja: error' "$log" >&2 || true
+    grep -m1 -E '^ninja: error|No space left on device' "$log" >&2 || true
     die 1 "building build/$preset failed; the whole log is $root/$log"
   fi
 }
