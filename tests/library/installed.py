@@ -37,6 +37,18 @@ def build(source, folder, prefix, *options):
     must_run(cmake(), "--build", folder)
 
 
+def commands_of(page):
+    """The lines of a page's shell blocks, without their remarks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def run_as_written(line, cwd, home):
+    """A document's command, where Brim is installed in ~/brim."""
+    path = f"{pathlib.Path(cmake()).parent}:{os.environ['PATH']}"
+    return must_run("sh", "-c", line, cwd=cwd, HOME=str(home), PATH=path, CMAKE_GENERATOR="Ninja")
+
+
 def losses(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]

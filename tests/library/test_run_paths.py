@@ -13,7 +13,8 @@ import zipfile
 import pytest
 from safetensors.numpy import load_file
 
-from installed import BUILD, SOURCE, binaries, build, check_run_paths, cmake, must_run, needed, run_path
+from installed import (BUILD, SOURCE, binaries, build, check_run_paths, cmake, commands_of, must_run, needed, run_path,
+                       run_as_written)
 
 EPOCH = "1700000000"
 LOADER = {"libc.so.6", "ld-linux-x86-64.so.2"}
@@ -130,7 +131,9 @@ def test_the_tarball_trains_and_builds_where_it_is_unpacked(package, libtorch, t
     build(loop, loop / "build", f"{prefix};{libtorch}")
     check_run_paths([loop / "build/own_loop"])
     weights = loop / "weights.safetensors"
-    said = must_run(loop / "build/own_loop", weights, cwd=loop).stdout.split()
+    configure, command = commands_of(loop / "README.md")
+    assert configure == commands_of(SOURCE / "examples/own_model/README.md")[0]  # runs there
+    said = run_as_written(command, loop, tmp_path).stdout.split()
     assert float(said[3]) < 0.5 * float(said[1]), said
     assert sorted(load_file(weights)) == ["first.bias", "first.weight", "last.bias", "last.weight"]
     assert not (loop / "runs").exists()
