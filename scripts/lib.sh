@@ -34,7 +34,8 @@ hold_lock() {
     say "waiting for ${holder:-another call}, which is at work in $root"
     flock 9
   fi
-  echo "process $$ ($(tr '\0' ' ' </proc/$$/cmdline | sed 's/ $//'))" >"$1"
+  # On a full disk without a name: what needs the disk says so.
+  { echo "process $$ ($(tr '\0' ' ' </proc/$$/cmdline | sed 's/ $//'))" >"$1"; } 2>/dev/null || true
 }
 
 # need_disk MEGABYTES TEXT: ends where the repository's disk has less than TEXT needs.
