@@ -1,5 +1,7 @@
 """Pages that are made while MkDocs builds: the front page from README.md, the commands from `trainer help`, the
 C++ API from the headers by Doxygen."""
+import concurrent.futures
+import os
 import pathlib
 import re
 import subprocess
@@ -39,8 +41,10 @@ def help_of(*words):
 def commands_page():
     overview = help_of()
     page = ["# Commands", "", "Made from `trainer help`.", "", "```text", overview.rstrip(), "```", ""]
-    for name in re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", overview, re.MULTILINE):
-        page += [f"## trainer {name}", "", "```text", help_of(*name.split()).rstrip(), "```", ""]
+    names = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", overview, re.MULTILINE)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for name, text in zip(names, pool.map(lambda name: help_of(*name.split()), names)):
+            page += [f"## trainer {name}", "", "```text", text.rstrip(), "```", ""]
     launcher = subprocess.run([TRAINER.parent / "trainrun", "--help"], text=True, check=True, capture_output=True)
     return "\n".join([*page, "## trainrun", "", "```text", launcher.stdout.rstrip(), "```", ""])
 

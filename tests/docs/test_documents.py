@@ -2,6 +2,8 @@
 
 A ```sh block after `<!-- needs=… -->` asks for what a test machine lacks: its options are looked up only.
 A ```toml block with a title is written to that file."""
+import concurrent.futures
+import functools
 import os
 import pathlib
 import re
@@ -24,8 +26,8 @@ extends = "{recipe}"
 [model]
 name = "{model}"
 [data]
-image_size = 32
-resize = 32
+image_size = 16
+resize = 16
 [batch]
 global = 8
 [train]
@@ -50,6 +52,19 @@ epochs = 1
 [schedule]
 warmup = 0
 """
+SMALL_DIGITS = """
+extends = "{recipe}"
+[train]
+epochs = 4
+"""
+# Benchmarks are read as they are written, and then run once.
+RUNS_ONCE = """#!/bin/sh
+case "$*" in
+  *--replay*) ;;
+  bench*|compare*--repeats*) exec {trainer} "$@" --repeats 1 ;;
+esac
+exec {trainer} "$@"
+"""
 
 
 def blocks(page):
@@ -63,7 +78,7 @@ def commands():
 
 def environment(folder):
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
-    return dict(env, PATH=f"{BIN}:{env['PATH']}", HOME=str(folder), XDG_CACHE_HOME=str(folder / ".cache"),
+    return dict(env, PATH=f"{folder}/scripts:{BIN}:{env['PATH']}", HOME=str(folder), XDG_CACHE_HOME=str(folder / ".cache"),
                 OMP_NUM_THREADS="1", TERM="dumb")
 
 
@@ -74,8 +89,8 @@ def stand_ins(tmp_path_factory):
     for part in ("train", "val"):
         for place, kind in enumerate(("daisy", "rose", "tulip")):
             (folder / "flowers" / part / kind).mkdir(parents=True)
-            for number in range(8):
-                Image.new("RGB", (40, 40), (80 * place, 20 * number, 0)).save(
+            for number in range(4):
+                Image.new("RGB", (40, 40), (80 * place, 40 * number, 0)).save(
                     folder / "flowers" / part / kind / f"{number}.jpg")
     (folder / "book.txt").write_text("The trainer trains the model.\n" * 200)
     recipes = folder / "recipes"
@@ -84,6 +99,7 @@ def stand_ins(tmp_path_factory):
         (recipes / f"{name}.toml").write_text(SMALL.format(recipe=SOURCE / "recipes" / f"{name}.toml", model=model))
     for name in ("text_bytes", "gpt2"):
         (recipes / f"{name}.toml").write_text(SMALL_GPT.format(recipe=SOURCE / "recipes" / f"{name}.toml"))
+    (recipes / "digits.toml").write_text(SMALL_DIGITS.format(recipe=SOURCE / "recipes/digits.toml"))
     (folder / "flowers.toml").write_text(
         'extends = "resnet50"\n[data.train]\npath = "flowers/train"\n[data.eval]\npath = "flowers/val"\n')
     done = subprocess.run([BIN / "trainer", "train", "flowers.toml", "--output", "weights", "--set", "train.steps=1"],
@@ -96,16 +112,18 @@ def stand_ins(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", commands(), ids=lambda page: str(page.relative_to(SOURCE)))
-def test_the_commands_of_a_page_run(page, stand_ins, tmp_path):
-    folder = tmp_path / "here"
+def made_small(key):
+    return f"{key[1]} = {1 if key[1] == 'epochs' else 8}"
+
+
+def run_page(page, stand_ins, folder):
     shutil.copytree(stand_ins, folder)
     (folder / "scripts").mkdir()
-    (folder / "scripts/trainer").write_text(f"#!/bin/sh\nexec {BIN}/trainer \"$@\"\n")
+    (folder / "scripts/trainer").write_text(RUNS_ONCE.format(trainer=BIN / "trainer"))
     (folder / "scripts/trainer").chmod(0o755)
     for _, language, title, text in blocks(page):
         if language == "toml" and title:
-            (folder / title).write_text(text)
+            (folder / title).write_text(re.sub(r"^(epochs|global) = \d+", made_small, text, flags=re.MULTILINE))
     for needs, language, _, text in blocks(page):
         if language != "sh" or needs:
             continue
@@ -114,7 +132,22 @@ def test_the_commands_of_a_page_run(page, stand_ins, tmp_path):
         assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
-def help_of(program, words):
+@pytest.fixture(scope="session")
+def running(request, stand_ins, tmp_path_factory):
+    """The chosen pages, as many at a time as there are cores: their commands use one thread each."""
+    tests = [item for item in request.session.items if "running" in item.fixturenames]
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield {page: pool.submit(run_page, page, stand_ins, tmp_path_factory.mktemp("page") / "here")
+               for page in (test.callspec.params["page"] for test in tests)}
+
+
+@pytest.mark.parametrize("page", commands(), ids=lambda page: str(page.relative_to(SOURCE)))
+def test_the_commands_of_a_page_run(page, running):
+    running[page].result()
+
+
+@functools.cache
+def help_of(program, *words):
     if program == "trainrun":
         return subprocess.run([BIN / "trainrun", "--help"], capture_output=True, text=True, check=True).stdout
     done = subprocess.run([BIN / "trainer", "help", *words], capture_output=True, text=True)
@@ -142,7 +175,7 @@ def test_commands_that_cannot_run_here_have_options_that_exist():
                     command = ["train"]
                     if rest and not rest[0].startswith("-") and program == "trainer":
                         command = rest[:2] if rest[0] in ("data", "recipe") else rest[:1]
-                    known = help_of(program, command)
+                    known = help_of(program, *command)
                     for option in rest:
                         if option.startswith("--"):
                             assert option.split("=")[0] in known, (page.name, line, option)
