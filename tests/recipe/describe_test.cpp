@@ -120,7 +120,7 @@ TEST(JsonSchema, SaysWhatTheReaderChecks) {
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
   EXPECT_EQ(schema["additionalProperties"], false);
   const auto& sections = schema["properties"];
-  EXPECT_EQ(sections["extends"]["type"], "string");
+  EXPECT_EQ(sections["extends"]["anyOf"][1]["type"], "string");
   EXPECT_EQ(sections["run"]["additionalProperties"], false);
   EXPECT_EQ(sections["run"]["description"], "the run itself");
   EXPECT_EQ(sections["run"]["properties"]["devices"]["items"],
