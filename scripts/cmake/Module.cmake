@@ -5,7 +5,8 @@
 #       part in the shared precompiled header.
 #   brim_program(NAME [TORCH] SOURCES … DEPENDS …)
 #   brim_test(NAME [TORCH] SOURCES … DEPENDS … [LABELS cpu])
-#       a GoogleTest program test_NAME, and a CTest test NAME that runs it.
+#       a GoogleTest program test_NAME, and a CTest test NAME that runs it. Tests have precompiled
+#       headers of their own, which tests/CMakeLists.txt makes.
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 
@@ -23,13 +24,18 @@ target_precompile_headers(brim_pch PRIVATE
   <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
   <torch/nn/modules/linear.h>)
 
-function(brim_common target is_torch)
+function(brim_common target is_torch pch)
   target_link_libraries(${target} PUBLIC brim_options)
   add_dependencies(${target} check_levels)
   if(is_torch)
     target_link_libraries(${target} PUBLIC brim::torch)
     set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${BRIM_TORCH_RPATH})
-    target_precompile_headers(${target} REUSE_FROM brim_pch)
+    if(NOT pch)
+      set(pch brim_pch)
+    endif()
+  endif()
+  if(pch)
+    target_precompile_headers(${target} REUSE_FROM ${pch})
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")  # the shared header was made with -fPIC; -fPIE would refuse it
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -42,7 +48,7 @@ function(brim_module name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_library(brim_${name} STATIC ${arg_SOURCES})
   set_target_properties(brim_${name} PROPERTIES UNITY_BUILD ${BRIM_UNITY} UNITY_BUILD_BATCH_SIZE 10)
-  brim_common(brim_${name} ${arg_TORCH})
+  brim_common(brim_${name} ${arg_TORCH} "")
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(brim_${name} PUBLIC ${arg_DEPENDS} ${arg_LINK})
   set_property(GLOBAL APPEND PROPERTY BRIM_MODULES brim_${name})
@@ -50,9 +56,9 @@ function(brim_module name)
 endfunction()
 
 function(brim_program name)
-  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "PCH" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  brim_common(${name} ${arg_TORCH})
+  brim_common(${name} ${arg_TORCH} "${arg_PCH}")
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
 endfunction()
@@ -65,12 +71,13 @@ function(brim_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS cpu)
   endif()
-  set(torch)
+  set(kind PCH brim_test_pch)
   if(arg_TORCH)
-    set(torch TORCH)
+    set(kind TORCH PCH brim_torch_test_pch)
   endif()
-  brim_program(test_${name} ${torch} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS}
+  brim_program(test_${name} ${kind} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS}
     LINK ${arg_LINK} GTest::gmock_main)
+  target_compile_options(test_${name} PRIVATE ${BRIM_TEST_OPTIONS})
   if(NOT arg_TORCH)
     add_dependencies(plain_tests test_${name})
   endif()
@@ -97,7 +104,7 @@ function(brim_python_test name)
     COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
     SKIP_REGULAR_EXPRESSION "[0-9]+ skipped"  # scripts/test lets no such test pass
-    ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=;PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache")
   list(FIND BRIM_LONG_TESTS ${name} place)
   if(place GREATER_EQUAL 0)
     math(EXPR cost "1000 - ${place}")
