@@ -1,4 +1,5 @@
 """A rank that dies, stops or throws, wherever it is: no other one hangs, and it is named."""
+import contextlib
 import json
 import os
 import re
@@ -6,7 +7,7 @@ import signal
 
 import pytest
 
-from runs import SHORT_TIMEOUT_S, TIMEOUT_S, TRAINER, by_file, job, run, with_fault  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TIMEOUT_S, TRAINER, Run, by_file, job, run, with_fault  # noqa: F401
 
 WORLD = 3
 WHERE = {"start": 1, "forward": 3, "backward": 3, "evaluation": 1, "checkpoint": 1}  # at which call
@@ -16,15 +17,22 @@ CASES = [(where, kind, (i + j) % WORLD) for i, where in enumerate(WHERE)
          for j, kind in enumerate(KIND)]
 
 
+def is_silent(where, kind):
+    """Only silence takes the time limit to be found."""
+    return kind == "stop" or where == "start"
+
+
+# Those that wait for a time limit wait together.
+SILENT = [case for case in CASES if is_silent(*case[:2])]
+
+
 def fault(where, kind, rank):
     return f"rank={rank},where={where},call={WHERE[where]},kind={kind}"
 
 
 def broken_job(output, where, kind, rank):
-    """Only silence takes the time limit to be found."""
-    is_silent = kind == "stop" or where == "start"
-    return with_fault([TRAINER, *job(output, distributed__timeout_s=SHORT_TIMEOUT_S if is_silent
-                                     else TIMEOUT_S)], fault(where, kind, rank))
+    limit = SHORT_TIMEOUT_S if is_silent(where, kind) else TIMEOUT_S
+    return with_fault([TRAINER, *job(output, distributed__timeout_s=limit)], fault(where, kind, rank))
 
 
 def own_statuses(where, kind):
@@ -35,17 +43,37 @@ def own_statuses(where, kind):
              "exit": 1}[kind]}
 
 
-@pytest.mark.parametrize("where, kind, rank", CASES)
-def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, run, tmp_path):
-    ranks = run.start_ranks(WORLD, broken_job(tmp_path / "run", where, kind, rank))
+def runs_of(cases, tmp_path, stack):
+    for number, case in enumerate(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        yield stack.enter_context(Run(folder)), case
+
+
+def check_without_a_launcher(run, ranks, where, kind, rank):
     for other in set(range(WORLD)) - {rank}:
         result = run.finish(ranks[other])
-        assert result.status == 6, result.stderr
-        assert re.search(rf"\brank {rank}\b", result.error), result.stderr
+        assert result.status == 6, (where, kind, rank, result.stderr)
+        assert re.search(rf"\brank {rank}\b", result.error), (where, kind, result.stderr)
         assert "frame #" not in result.stderr and "[c10d]" not in result.stderr, result.stderr
     if kind == "stop":
         os.kill(ranks[rank].pid, signal.SIGKILL)
     assert run.finish(ranks[rank]).status in own_statuses(where, kind)
+
+
+@pytest.mark.parametrize("where, kind, rank", [case for case in CASES if case not in SILENT])
+def test_without_a_launcher_the_others_end_and_name_the_rank(where, kind, rank, run, tmp_path):
+    ranks = run.start_ranks(WORLD, broken_job(tmp_path / "run", where, kind, rank))
+    check_without_a_launcher(run, ranks, where, kind, rank)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_without_a_launcher_a_silent_rank_is_named(half, tmp_path):
+    with contextlib.ExitStack() as stack:
+        started = [(run, run.start_ranks(WORLD, broken_job(run.folder / "run", *case)), case)
+                   for run, case in runs_of(SILENT[half::2], tmp_path, stack)]
+        for run, ranks, case in started:
+            check_without_a_launcher(run, ranks, *case)
 
 
 @pytest.mark.parametrize("where, kind, rank, words", [
@@ -64,15 +92,17 @@ def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run,
     assert "frame #" not in result.stderr and "[c10d]" not in result.stderr, result.stderr
 
 
-# Rank 0 that stops at the start leaves a socket, the launcher's, on which no one answers.
-@pytest.mark.parametrize("where, rank", [("start", 0), ("start", 2), ("backward", 0),
-                                         ("evaluation", 1)])
-def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(where, rank, run, tmp_path):
-    launcher = run.trainrun(WORLD, broken_job(tmp_path / "run", where, "stop", rank))
-    result = run.finish(launcher)
-    assert result.status == 6, result.stderr
-    assert all(f"rank {rank}" in line for line in result.errors), result.stderr
-    assert "exited with status 6; its error: error[distributed]: " in result.error
+def test_a_rank_that_stops_under_trainrun_is_found_by_the_trainer(tmp_path):
+    # Rank 0 that stops at the start leaves a socket, the launcher's, on which no one answers.
+    cases = [("start", 0), ("start", 2), ("backward", 0), ("evaluation", 1)]
+    with contextlib.ExitStack() as stack:
+        started = [(run, run.trainrun(WORLD, broken_job(run.folder / "run", where, "stop", rank)), rank)
+                   for run, (where, rank) in runs_of(cases, tmp_path, stack)]
+        for run, launcher, rank in started:
+            result = run.finish(launcher)
+            assert result.status == 6, result.stderr
+            assert all(f"rank {rank}" in line for line in result.errors), result.stderr
+            assert "exited with status 6; its error: error[distributed]: " in result.error
 
 
 def test_every_rank_reports_the_error_that_one_of_them_prints(run, tmp_path):
