@@ -34,8 +34,7 @@ target_compile_options(brim_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${BRIM_WARNINGS}>
   # GCC 12 sees overlapping copies in std::string::insert and operator+ that are not there (PR 105651).
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-fpch-preprocess>)
-# LibTorch ships its own fmt headers and Debian another version; header-only use lets both coexist.
-target_compile_definitions(brim_options INTERFACE FMT_HEADER_ONLY=1 CXXOPTS_NO_REGEX)
+target_compile_definitions(brim_options INTERFACE CXXOPTS_NO_REGEX)
 target_link_libraries(brim_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 if(BRIM_SANITIZE)
   target_compile_options(brim_options INTERFACE -fsanitize=${BRIM_SANITIZE} -fno-omit-frame-pointer)
