@@ -7,7 +7,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -44,9 +43,8 @@ void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
   }
 }
 
-GradScaler::GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled,
-                       Agree agree)
-    : config_(config), enabled_(enabled), agree_(std::move(agree)) {
+GradScaler::GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled)
+    : config_(config), enabled_(enabled) {
   if (config.init_scale < config.min_scale) {
     throw Error(Exit::kRecipe, "the initial loss scale {} is under the minimum scale {}",
                 config.init_scale, config.min_scale);
@@ -81,10 +79,6 @@ void GradScaler::inspect(at::TensorList gradients, const at::Tensor& inverse_sca
   const at::NoGradGuard no_grad;
   found_inf_.zero_();
   check_and_unscale(gradients, found_inf_, inverse_scale);
-  if (agree_) {
-    agree_(found_inf_);
-    found_inf_.clamp_max_(1);  // the fused kernels compare with 1
-  }
   stage_ = stage;
 }
 

@@ -10,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,10 +29,6 @@ struct GradScalerConfig {
   bool operator==(const GradScalerConfig&) const = default;
 };
 
-/// Makes the ranks agree: leaves a value above 0 on every rank where it was above 0 on any (sum or
-/// maximum). Called once a step on every rank, with or without gradients there.
-using Agree = std::function<void(at::Tensor& found_inf)>;
-
 /// Sets found_inf, a float32 scalar, to 1 where a gradient holds an infinity or NaN, and multiplies
 /// every gradient by inverse_scale, a float32 scalar. Any dtypes, one device.
 void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
@@ -44,7 +39,7 @@ class GradScaler {
  public:
   /// A disabled scaler passes everything through. Throws Error(kRecipe) where the initial scale is
   /// under the minimum.
-  GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled, Agree agree = {});
+  GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled);
 
   bool enabled() const { return enabled_; }
 
@@ -82,7 +77,6 @@ class GradScaler {
 
   GradScalerConfig config_;
   bool enabled_;
-  Agree agree_;
   Stage stage_ = Stage::kReady;
   at::Tensor scale_;
   at::Tensor growth_tracker_;

@@ -17,10 +17,7 @@ void join(Bucket& left, const Bucket& right) {
 }  // namespace
 
 void Series::add(int64_t step, double value) {
-  if (!std::isfinite(value)) {
-    ++not_finite_;
-    return;
-  }
+  if (!std::isfinite(value)) return;
   step = std::max(step, last_step_);
   if (empty()) {
     first_ = value;

@@ -12,7 +12,7 @@ namespace brim::experiment {
 
 /// Points of a stretch of steps, as one.
 struct Bucket {
-  int64_t stretch = 0;  // step / Series::steps_per_bucket() of its points
+  int64_t stretch = 0;  // step / the steps of a bucket
   int64_t first_step = 0;
   int64_t last_step = 0;
   int64_t count = 0;
@@ -28,15 +28,13 @@ class Series {
   static constexpr size_t kMaxBuckets = 1024;
 
   /// Steps from 0 on, in rising order; one that falls back joins the last bucket. Values that are
-  /// not finite are left out and counted.
+  /// not finite are left out.
   void add(int64_t step, double value);
 
   /// Never more than kMaxBuckets, in order of their steps; a point each while that suffices.
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  int64_t steps_per_bucket() const { return steps_per_bucket_; }
 
   int64_t count() const { return quantiles_.count(); }
-  int64_t not_finite() const { return not_finite_; }
   bool empty() const { return count() == 0; }
   /// Of all points; 0 where there are none.
   double mean() const;
@@ -53,7 +51,6 @@ class Series {
 
   std::vector<Bucket> buckets_;
   int64_t steps_per_bucket_ = 1;
-  int64_t not_finite_ = 0;
   int64_t last_step_ = 0;
   double first_ = 0.0;
   double last_ = 0.0;

@@ -1,4 +1,5 @@
 """What people and shells read about the commands: help, completion, man pages, colours."""
+import functools
 import json
 import os
 import pathlib
@@ -13,6 +14,11 @@ import pytest
 from trainer import TRAINER, environment, trainer
 
 COMMANDS = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", trainer("--help").stdout, re.MULTILINE)
+
+
+@functools.cache
+def help_of(command):
+    return trainer("help", *command.split()).stdout
 
 
 def on_terminal(*args, **more):
@@ -38,7 +44,7 @@ def test_there_are_21_commands():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_usage_and_examples_in_80_columns(command):
-    text = trainer("help", *command.split()).stdout
+    text = help_of(command)
     assert text.startswith(f"usage: trainer {command}")
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"^Examples:\n  \S", text, re.MULTILINE)
@@ -47,13 +53,12 @@ def test_help_has_usage_and_examples_in_80_columns(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_have_options_that_exist(command):
-    for line in re.findall(r"^  (?:source <\()?(trainer .*?)\)?$", trainer("help", *command.split()).stdout,
-                           re.MULTILINE):
+    for line in re.findall(r"^  (?:source <\()?(trainer .*?)\)?$", help_of(command), re.MULTILINE):
         words = shlex.split(line.split(" > ")[0])
         name = " ".join(words[1:3]) if " ".join(words[1:3]) in COMMANDS else words[1]
         if name.startswith("--"):
             continue
-        known = trainer("help", *name.split()).stdout
+        known = help_of(name)
         for word in words:
             assert not word.startswith("--") or word.split("=")[0] in known, (line, word)
 

@@ -1,5 +1,6 @@
-// One change of an image, for test_augment_peer.py to compare with torchvision:
-//   augment_tool apply NAME MAGNITUDE IN H W C OUT   IN and OUT hold uint8 [H, W, C]
+// Changes of an image, for test_augment_peer.py to compare with torchvision:
+//   augment_tool apply NAME IN H W C OUT MAGNITUDE...  IN holds uint8 [H, W, C], OUT one such image
+//                                                    for each magnitude
 //   augment_tool magnitudes SPACE NAME H W           prints the 31 of "rand" or "trivial"
 // NAME is torchvision's name of a RandAugment operation, or Hue.
 #include <fmt/format.h>
@@ -39,20 +40,24 @@ int body(int count, char** words) {
     }
     return 0;
   }
-  if (command != "apply" || count != 9) throw Error(Exit::kRecipe, "usage: see the source");
-  const ImageShape shape = {std::atoi(words[5]), std::atoi(words[6]), std::atoi(words[7])};
-  const std::string bytes = read_file(words[4], Exit::kData, int64_t{1} << 30);
-  std::vector<uint8_t> image(bytes.begin(), bytes.end());
-  if (static_cast<int64_t>(image.size()) != shape.bytes()) {
-    throw Error(Exit::kData, "{}: not of that size", words[4]);
+  if (command != "apply" || count < 9) throw Error(Exit::kRecipe, "usage: see the source");
+  const ImageShape shape = {std::atoi(words[4]), std::atoi(words[5]), std::atoi(words[6])};
+  const std::string bytes = read_file(words[3], Exit::kData, int64_t{1} << 30);
+  if (static_cast<int64_t>(bytes.size()) != shape.bytes()) {
+    throw Error(Exit::kData, "{}: not of that size", words[3]);
   }
-  const double magnitude = std::strtod(words[3], nullptr);
-  if (std::string_view(words[2]) == "Hue") {
-    adjust_hue(image, shape.channels, magnitude);
-  } else {
-    apply(op_named(words[2]), magnitude, image, shape);
+  std::string changed;
+  for (int i = 8; i < count; ++i) {
+    std::vector<uint8_t> image(bytes.begin(), bytes.end());
+    const double magnitude = std::strtod(words[i], nullptr);
+    if (std::string_view(words[2]) == "Hue") {
+      adjust_hue(image, shape.channels, magnitude);
+    } else {
+      apply(op_named(words[2]), magnitude, image, shape);
+    }
+    changed.append(image.begin(), image.end());
   }
-  write_file(words[8], {reinterpret_cast<const char*>(image.data()), image.size()});
+  write_file(words[7], changed);
   return 0;
 }
 

@@ -29,13 +29,14 @@ def picture(height, width, channels, seed=0):
     return image
 
 
-def ours(tmp_path, name, magnitude, image):
+def ours(tmp_path, name, magnitudes, image):
+    """The image, changed by each magnitude."""
     source, out = tmp_path / "in.raw", tmp_path / "out.raw"
     source.write_bytes(image.tobytes())
-    words = [TOOL, "apply", name, repr(magnitude), source, *image.shape, out]
+    words = [TOOL, "apply", name, source, *image.shape, out, *map(repr, magnitudes)]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return np.fromfile(out, dtype=np.uint8).reshape(image.shape)
+    return np.fromfile(out, dtype=np.uint8).reshape(-1, *image.shape)
 
 
 def theirs(name, magnitude, image):
@@ -88,10 +89,11 @@ def chosen(name, size):
 @pytest.mark.parametrize("name", [*NAMES, "Hue"])
 def test_operation(tmp_path, name, size, channels):
     image = picture(*size, channels)
-    for magnitude in chosen(name, size):
-        found = ours(tmp_path, name, magnitude, image).astype(int)
-        expected = theirs(name, magnitude, image)
-        off = np.abs(found - expected)
+    given = chosen(name, size)
+    changed = ours(tmp_path, name, given, image)
+    assert len(changed) == len(given)
+    for magnitude, found in zip(given, changed):
+        off = np.abs(found.astype(int) - theirs(name, magnitude, image))
         where = f"{name} {magnitude}"
         if name in GEOMETRY:
             # Halfway between two pixels, rounding decides; such points lie on a line.
@@ -105,4 +107,4 @@ def test_equalize_and_autocontrast_of_few_values(tmp_path):
     for values in [[7], [3, 250], [0, 255], [100, 101, 102]]:
         image = np.random.default_rng(1).choice(np.array(values, np.uint8), (40, 30, 3))
         for name in ("Equalize", "AutoContrast"):
-            np.testing.assert_array_equal(ours(tmp_path, name, 0.0, image), theirs(name, 0.0, image))
+            np.testing.assert_array_equal(ours(tmp_path, name, [0.0], image)[0], theirs(name, 0.0, image))
