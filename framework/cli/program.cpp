@@ -15,6 +15,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/help.h"
 #include "framework/cli/register_all.h"
+#include "framework/device/memory.h"
 #include "framework/device/shared_cores.h"
 
 namespace brim::cli {
@@ -102,12 +103,13 @@ int body(int argc, char** argv) {
     if (own_components != nullptr) own_components();
     const device::SharedCores cores;
     return run({argv, static_cast<size_t>(argc)});
-  } catch (const c10::OutOfMemoryError& error) {
-    throw Error(Exit::kResource,
-                "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or give the "
-                "job more memory (device.memory_gib)",
-                error.what_without_backtrace());
   } catch (const c10::Error& error) {  // its what() ends with LibTorch's stack
+    if (device::is_out_of_memory(error)) {
+      throw Error(Exit::kResource,
+                  "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or give "
+                  "the job more memory (device.memory_gib)",
+                  error.what_without_backtrace());
+    }
     throw Error(Exit::kBug,
                 "{} (this is a bug in Brim, or in a component of your own; please report it with "
                 "the recipe)",

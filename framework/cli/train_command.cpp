@@ -209,11 +209,12 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   } catch (const Error& error) {
     group->report_failure(static_cast<int>(error.status()), error.what());
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    group->report_failure(static_cast<int>(Exit::kResource), "out of memory");
-    throw;
   } catch (const c10::Error& error) {
-    group->report_failure(static_cast<int>(Exit::kBug), error.what_without_backtrace());
+    if (device::is_out_of_memory(error)) {
+      group->report_failure(static_cast<int>(Exit::kResource), "out of memory");
+    } else {
+      group->report_failure(static_cast<int>(Exit::kBug), error.what_without_backtrace());
+    }
     throw;
   } catch (const std::exception& error) {
     group->report_failure(static_cast<int>(Exit::kBug), error.what());

@@ -1,7 +1,9 @@
 #include "framework/device/memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
@@ -137,6 +139,15 @@ std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config
   }
   memory->leave_for_tensors();
   return memory;
+}
+
+bool is_out_of_memory(const c10::Error& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  constexpr std::array kWords = {"CUDA error: out of memory", "CUDA failure 2 ", "_ALLOC_FAILED",
+                                 "_ALLOCATION_FAILED", "unable to find an engine to execute"};
+  const std::string said = error.what_without_backtrace();
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* words) { return said.find(words) != std::string::npos; });
 }
 
 }  // namespace brim::device

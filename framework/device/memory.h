@@ -3,6 +3,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <memory>
@@ -58,5 +59,10 @@ class Memory {
 /// limit over what the device has.
 std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config,
                                   int64_t sharers = 1);
+
+/// Whether memory ran out: LibTorch's allocators say so by c10::OutOfMemoryError, CUDA, cuBLAS and
+/// cuDNN in the words of another error. cuDNN's search of a plan, which swallows exhausted memory,
+/// says only that there is no engine: that counts too.
+bool is_out_of_memory(const c10::Error& error);
 
 }  // namespace brim::device

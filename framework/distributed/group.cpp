@@ -17,6 +17,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/torchelastic.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory.h"
 #include "framework/distributed/gloo.h"
 #include "framework/distributed/store.h"
 #include "framework/distributed/watchdog.h"
@@ -228,8 +229,9 @@ void Group::all_or_none(std::string_view what, const std::function<void()>& body
     body();
   } catch (const Error& error) {
     note(error.status(), error.what());
-  } catch (const c10::OutOfMemoryError& error) {
-    note(Exit::kResource, error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    note(device::is_out_of_memory(error) ? Exit::kResource : Exit::kBug,
+         error.what_without_backtrace());
   } catch (const std::exception& error) {
     note(Exit::kBug, error.what());
   }

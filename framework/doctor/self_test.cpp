@@ -10,6 +10,7 @@
 
 #include "framework/base/error.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory.h"
 #include "framework/recipe/document.h"
 #include "framework/train/training_step.h"
 
@@ -103,10 +104,12 @@ CheckResult judge(const Trained& reference, const Trained& own) {
 CheckResult test_device(c10::Device device, device::Memory& memory, const Trained& reference) {
   try {
     return judge(reference, train_tiny(device, memory, amp::PrecisionMode::kFp32));
-  } catch (const c10::OutOfMemoryError& error) {
-    return {Health::kWarn, fmt::format("no memory to train in: {}", first_line(error)),
-            "look with `trainer devices` at what fills it"};
   } catch (const std::exception& error) {
+    const auto* by_libtorch = dynamic_cast<const c10::Error*>(&error);
+    if (by_libtorch != nullptr && device::is_out_of_memory(*by_libtorch)) {
+      return {Health::kWarn, fmt::format("no memory to train in: {}", first_line(error)),
+              "look with `trainer devices` at what fills it"};
+    }
     return {Health::kFail, fmt::format("ten steps could not be trained: {}", first_line(error)),
             "leave this device out (CUDA_VISIBLE_DEVICES), or repair its driver and libraries"};
   }

@@ -11,11 +11,12 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
+#include "framework/device/memory.h"
 
 namespace brim::train {
 namespace {
 
-/// Throws c10::OutOfMemoryError, in whatever mode the model then is.
+/// Where memory runs out, throws LibTorch's error, in whatever mode the model then is.
 at::Tensor sums_in_passes(TrainingComponents& components, const Inputs& all_inputs, int64_t batch,
                           int64_t pass) {
   const at::NoGradGuard no_grad;
@@ -44,7 +45,8 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
                                         int64_t batch, int64_t pass, std::string& shortage) {
   try {
     return sums_in_passes(components, inputs, batch, pass);
-  } catch (const c10::OutOfMemoryError& error) {
+  } catch (const c10::Error& error) {
+    if (!device::is_out_of_memory(error)) throw;
     shortage = error.what_without_backtrace();
   }
   components.model->train();

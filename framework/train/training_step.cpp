@@ -88,7 +88,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
     knows_modules_ = gradients.has_value();
     if (recorder_ != nullptr && knows_modules_) recorder_->memory(account());
     return gradients;
-  } catch (const c10::OutOfMemoryError&) {
+  } catch (const c10::Error& error) {
+    if (!device::is_out_of_memory(error)) throw;
     modules_ = watch.largest(kLargestModules);
     throw;
   }
@@ -97,9 +98,9 @@ std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
 std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
   try {
     return knows_modules_ ? accumulate() : watch_modules();
-  } catch (const c10::OutOfMemoryError& error) {
+  } catch (const c10::Error& error) {
     // training cannot continue for the ranks that wait for this one
-    if (components_.has_sync_batch_norm) throw;
+    if (!device::is_out_of_memory(error) || components_.has_sync_batch_norm) throw;
     shortage_ = error.what_without_backtrace();
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped || components_.has_sync_batch_norm) throw;

@@ -10,8 +10,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "framework/device/memory.h"
 
 namespace brim::device {
 namespace {
@@ -139,6 +142,23 @@ TEST_F(CpuAllocator, TensorsOutliveMain) {
     in_other_thread = at::ones({100});
   }).join();
   EXPECT_EQ(held(), 400 + 400'000);
+}
+
+bool says_out_of_memory(const std::string& words) {
+  return is_out_of_memory(c10::Error({"here", "there.cpp", 1}, words));
+}
+
+TEST(OutOfMemory, IsKnownByTypeOrByTheWordsOfCudasLibraries) {
+  EXPECT_TRUE(
+      is_out_of_memory(c10::OutOfMemoryError({"here", "there.cpp", 1}, "CUDA out of memory")));
+  EXPECT_TRUE(says_out_of_memory("CUDA error: out of memory\nCUDA kernel errors might be late"));
+  EXPECT_TRUE(says_out_of_memory(
+      "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"));
+  EXPECT_TRUE(says_out_of_memory("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"));
+  EXPECT_TRUE(says_out_of_memory("FIND was unable to find an engine to execute this computation"));
+  EXPECT_FALSE(says_out_of_memory("CUDA error: device-side assert triggered"));
+  EXPECT_FALSE(says_out_of_memory("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"));
+  EXPECT_FALSE(says_out_of_memory("The size of tensor a (3) must match the size of tensor b (4)"));
 }
 
 }  // namespace

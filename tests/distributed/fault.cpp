@@ -5,8 +5,9 @@
 //
 // where: start (before main), forward, backward, evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
-//        oom: LibTorch's exception for exhausted memory; shortage: the kernel refuses memory until
-//        Brim's allocator has given up once; slow: 20 ms more at this call and each later one
+//        oom: LibTorch's exception for exhausted memory; no_engine: cuDNN's; shortage: the kernel
+//        refuses memory until Brim's allocator has given up once; slow: 20 ms more at this call and
+//        each later one
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/flatten_ops.h>
@@ -78,6 +79,8 @@ void commit(const std::string& kind) {
   if (kind == "shortage")
     refusals_left = 3;  // the allocator tries again with an empty cache, and without free pages
   if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
+  if (kind == "no_engine")
+    TORCH_CHECK(false, "FIND was unable to find an engine to execute this computation");
   if (kind == "libtorch") TORCH_CHECK(false, "the injected mistake");
   if (kind == "throw") throw std::runtime_error("the injected fault");
 }

@@ -49,7 +49,7 @@ def train(run, world, recipe, output, fault=None, **values):
 # step buckets are the first ones, later those in the order of readiness.
 @pytest.mark.parametrize("world, rank, where, call, kind, values", [
     (2, 1, "backward", 1, "shortage", {}),
-    (2, 0, "backward", 2, "oom", {}),
+    (2, 0, "backward", 2, "no_engine", {}),
     (2, 1, "forward", 2, "oom", {}),
     (3, 1, "backward", 1, "shortage", {"distributed__bucket_mib": 0.3, "distributed__zero": True}),
     (2, 1, "backward", 1, "shortage", {"distributed__compress": "bf16", "distributed__bucket_mib": 0.3}),

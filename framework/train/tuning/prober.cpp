@@ -95,7 +95,8 @@ bool Prober::train(tune::Probe& probe) {
   try {
     components = build_components(job_, device_, group_, Weights::kOfRecipe,
                                   knows_room_ ? nullptr : &memory_);
-  } catch (const c10::OutOfMemoryError&) {
+  } catch (const c10::Error& error) {
+    if (!device::is_out_of_memory(error)) throw;
     is_built = false;
   }
   if (!all(is_built)) {
@@ -110,7 +111,8 @@ bool Prober::train(tune::Probe& probe) {
   try {
     step.emplace(job_, *components, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
     step->leave_room_for_checkpoint();
-  } catch (const c10::OutOfMemoryError&) {  // buckets of gradients
+  } catch (const c10::Error& error) {  // buckets of gradients
+    if (!device::is_out_of_memory(error)) throw;
     is_built = false;
   }
   if (!all(is_built)) return false;
@@ -121,8 +123,8 @@ bool Prober::train(tune::Probe& probe) {
     bool fits = false;
     try {
       fits = step->try_once().has_value();
-    } catch (const c10::OutOfMemoryError&) {  // in the update
-      if (!group_->is_single_rank()) throw;
+    } catch (const c10::Error& error) {  // in the update
+      if (!device::is_out_of_memory(error) || !group_->is_single_rank()) throw;
     }
     account_.modules = step->account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
