@@ -41,7 +41,7 @@ std::string describe(const Failure& failure) {
   if (!failure.reported.empty()) {
     text += "; its error: " + failure.reported;
   } else if (!failure.last_line.empty()) {
-    text += "; its last error line: " + failure.last_line;
+    text += "; the last line of its stderr: " + failure.last_line;
   }
   if (!failure.log.empty()) text += "; its log: " + failure.log;
   std::replace(text.begin(), text.end(), '\n', ' ');

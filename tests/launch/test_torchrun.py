@@ -21,7 +21,7 @@ def test_torchrun_shows_which_rank_failed():
     assert status == 1
     shown = err[err.index("Root Cause"):]
     assert "error[data]: rank 1 (pid " in shown
-    assert "exited with status 3; its last error line: error[data]: no such file" in shown
+    assert "exited with status 3; the last line of its stderr: error[data]: no such file" in shown
     assert '"errorCode": 3' in shown or "'errorCode': 3" in shown or "exitcode  : 3" in shown
 
 
@@ -34,7 +34,7 @@ def test_a_signal_and_text_that_is_not_utf8():
     # torchrun makes $$ a $.
     _, _, err = torchrun(TRAINRUN, *sh("printf 'caf\\351 \\001\\n' >&2; kill -SEGV $$$$"))
     shown = err[err.index("Root Cause"):]
-    assert "was killed by signal 11 (SIGSEGV); its last error line: caf" in shown
+    assert "was killed by signal 11 (SIGSEGV); the last line of its stderr: caf" in shown
 
 
 def test_trainrun_shows_the_message_of_a_python_worker():
@@ -63,7 +63,7 @@ def test_a_damaged_error_file_is_left_aside(content, tmp_path):
     (tmp_path / "file").write_text(content)
     status, _, err = trainrun(*sh(f"cp {tmp_path}/file $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 1"))
     assert status == 1
-    assert err.splitlines()[-1].endswith("exited with status 1; its last error line: why")
+    assert err.splitlines()[-1].endswith("exited with status 1; the last line of its stderr: why")
 
 
 def test_the_file_has_torchrun_s_form(tmp_path):
