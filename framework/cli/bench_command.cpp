@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -111,10 +112,6 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
 
   nlohmann::json json = experiment::to_json(result);
   const std::string text = json.dump() + "\n";
-  for (const fs::path& path : paths) {
-    write_file(path, text);
-    log::info("written to {}; trainer bench --replay measures it again", path.string());
-  }
   std::optional<experiment::Comparison> comparison;
   if (before) {
     comparison = experiment::compare(*before, experiment::record_of(result), kUsualMargin);
@@ -128,6 +125,11 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
       fmt::print("A: {}\n{}", printable(before->started),
                  printable_lines(experiment::report(*comparison)));
     }
+  }
+  std::fflush(stdout);  // measured is measured, wherever it can be kept
+  for (const fs::path& path : paths) {
+    write_file(path, text);
+    log::info("written to {}; trainer bench --replay measures it again", path.string());
   }
   return 0;
 }

@@ -53,7 +53,10 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
     throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
   }
   train::TrainState state;
-  if (saved) state = train::restore(saved->checkpoint, job, components);
+  if (saved) {
+    state = train::load_model(saved->checkpoint, components);
+    train::require_same_classes(state, components, saved->checkpoint);
+  }
   const int64_t samples = components.eval_data->size();
   const at::Tensor sums =
       train::evaluation_sums(components, train::Inputs(job, components), job.batch.micro_or_all());

@@ -15,6 +15,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/temporaries.h"
 #include "framework/base/units.h"
+#include "framework/checkpoint/manifest.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -26,9 +27,10 @@
 namespace brim::cli {
 namespace {
 
-/// Averaged weights in place of the last step's, where the run kept an average; buffers as they
+/// Of a checkpoint whose files are whole: averaged weights in place of the last step's, where the run kept an average; buffers as they
 /// are.
 checkpoint::TensorMap weights_of(const std::filesystem::path& checkpoint, bool wants_average) {
+  checkpoint::verify_files(checkpoint, checkpoint::read_manifest(checkpoint));
   checkpoint::TensorMap weights = checkpoint::load_tensors(checkpoint / "model.safetensors");
   const std::filesystem::path average = checkpoint / "ema.safetensors";
   if (!wants_average || !std::filesystem::exists(average)) return weights;

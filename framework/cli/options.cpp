@@ -177,7 +177,14 @@ std::string required_option(const cxxopts::ParseResult& options, const std::stri
   if (options.count(name) == 0) {
     throw UsageError("--{} is missing; see trainer help {}", name, command);
   }
-  return options[name].as<std::string>();
+  return path_option(options, name);
+}
+
+std::string path_option(const cxxopts::ParseResult& options, const std::string& name) {
+  if (options.count(name) == 0) return {};
+  auto value = options[name].as<std::string>();
+  if (value.empty()) throw UsageError("--{}: expected a path, found nothing", name);
+  return value;
 }
 
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,

@@ -28,6 +28,8 @@ struct TrainedModel {
   c10::Device device;
   std::unique_ptr<device::Memory> memory;
   train::TrainingComponents components;
+  /// By label, printable: as the checkpoint names them, whatever the data's are by now.
+  std::vector<std::string> classes;
   std::optional<optim::Ema::Swap> averaged;
 };
 

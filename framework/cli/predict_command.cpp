@@ -27,7 +27,8 @@ TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::Saved
   components =
       train::build_components(job, device, distributed::Group::alone(),
                               saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
-  if (saved) train::restore(saved->checkpoint, job, components);
+  if (saved) classes = train::load_model(saved->checkpoint, components).classes;
+  if (classes.empty()) classes = train::class_names(components);
   if (components.ema) averaged.emplace(*components.ema);
   components.model->eval();
 }

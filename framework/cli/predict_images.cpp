@@ -35,7 +35,7 @@ void print_guesses(const std::string& file, const std::vector<Guess>& guesses, b
   }
   std::string line = printable(file) + ":";
   for (const Guess& guess : guesses) {
-    line += fmt::format("  {} {:.1f} %", printable(guess.name), 100 * guess.probability);
+    line += fmt::format("  {} {:.1f} %", guess.name, 100 * guess.probability);
   }
   fmt::print("{}\n", line);
 }
@@ -50,7 +50,7 @@ std::vector<std::string> classify_images(TrainedModel& trained,
   }
   const train::TrainingComponents& components = trained.components;
   const auto& known = dynamic_cast<const data::ImageSamples&>(*components.train_data);
-  const auto names = known.class_names();
+  const std::vector<std::string>& names = trained.classes;
   const int64_t top =
       std::min<int64_t>(integer_option(options, "top", 1, 1'000'000), known.classes());
   const auto pictures =

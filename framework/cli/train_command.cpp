@@ -111,7 +111,8 @@ void check_files(const train::JobConfig& job, const train::TrainingComponents& c
 void keep_room_for_loading(const train::JobConfig& job, const train::TrainingComponents& components,
                            device::Memory& memory) {
   const int64_t world = components.group->world();
-  const int64_t micro = std::min(job.batch.micro_or_all(), (*job.batch.global + world - 1) / world);
+  const int64_t global = std::min(*job.batch.global, components.train_data->size());
+  const int64_t micro = std::min(job.batch.micro_or_all(), (global + world - 1) / world);
   memory.keep_outside(
       memory.outside_bytes() +
       train::prefetch_buffer_bytes(job, components.train_data->sample_bytes(), micro) +
@@ -151,7 +152,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     for (const std::string& line : train::describe(job, components)) log::info("{}", line);
     if (is_dry_run && group->is_main()) check_files(job, components);
     if (folder.checkpoint && !is_dry_run)
-      state = train::restore(*folder.checkpoint, job, components);
+      state = train::resume(*folder.checkpoint, job, components);
     if (is_dry_run || !group->is_main()) return;
     nlohmann::json record = telemetry::run_record({.command = std::move(command),
                                                    .libraries = libraries(device),
@@ -198,8 +199,8 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
                                 .launch = ranks.launch,
                                 .is_restarted = ranks.restarts > 0,
                                 .is_dry_run = parsed.count("dry-run") != 0};
-  if (parsed.count("output") != 0) where.output = parsed["output"].as<std::string>();
-  if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
+  where.output = path_option(parsed, "output");
+  where.resume = path_option(parsed, "resume");
 
   const auto group = distributed::Group::connect(ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());

@@ -15,8 +15,10 @@
 
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
+#include "framework/data/dataset.h"
 #include "framework/nn/model.h"
 #include "framework/nn/random_state.h"
 
@@ -125,6 +127,7 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"evaluation_due", state.evaluation_due},
                   {"order", order(job, components)},
                   {"schedule", components.schedule->state()},
+                  {"classes", class_names(components)},
                   {"buckets", state.buckets}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
@@ -159,57 +162,112 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
   checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string());
 }
 
-}  // namespace
+/// What state.json says of a snapshot beside the tensors.
+TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::path& path) {
+  const nlohmann::json& state = saved.state;
+  if (state.at("format") != kFormat) {
+    throw Error(Exit::kCheckpoint, "{}: expected format {}, found {}", path.string(), kFormat,
+                state.at("format").dump());
+  }
+  TrainState result;
+  result.step = saved.step;
+  if (saved.step > kMaxStep || state.at("step") != saved.step) {
+    throw Error(Exit::kCheckpoint,
+                "{}: expected the manifest's step, at most {}, found steps {} and {}; use another "
+                "checkpoint",
+                path.string(), kMaxStep, state.at("step").dump(), saved.step);
+  }
+  result.evaluation_due = state.at("evaluation_due").get<bool>();
+  if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
+  if (result.best && std::abs(*result.best) > std::numeric_limits<float>::max()) {
+    throw Error(Exit::kCheckpoint,
+                "{}: expected a best metric within float32, found {}; use another checkpoint",
+                path.string(), *result.best);
+  }
+  if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
+  if (state.contains("classes")) state.at("classes").get_to(result.classes);
+  return result;
+}
 
-TrainState restore(const std::filesystem::path& path, const JobConfig& job,
-                   TrainingComponents& components) {
-  const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
-  const auto copy = [&](const std::string& file, TensorMap into) {
-    const auto found = saved.tensors.find(file);
-    checkpoint::copy_into(found == saved.tensors.end() ? TensorMap{} : found->second, into,
-                          (path / (file + ".safetensors")).string());
-  };
+void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, TensorMap into,
+                  const std::filesystem::path& path) {
+  const auto found = saved.tensors.find(file);
+  checkpoint::copy_into(found == saved.tensors.end() ? TensorMap{} : found->second, into,
+                        (path / (file + ".safetensors")).string());
+}
+
+void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& components,
+                const std::filesystem::path& path) {
+  copy_tensors(saved, "model", nn::named_tensors(*components.model), path);
+  if (components.ema) copy_tensors(saved, "ema", components.ema->state(), path);
+}
+
+/// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
+template <class Read>
+TrainState reading_state_of(const std::filesystem::path& path, const Read& read) {
   try {
-    const nlohmann::json& state = saved.state;
-    if (state.at("format") != kFormat) {
-      throw Error(Exit::kCheckpoint, "{}: expected format {}, found {}", path.string(), kFormat,
-                  state.at("format").dump());
-    }
-    require_same_order(state.at("order"), order(job, components), path);
-    copy("model", nn::named_tensors(*components.model));
-    restore_optimizer(saved, path, components);
-    if (components.ema) copy("ema", components.ema->state());
-    for (auto& [name, generator] : nn::generators(components.device)) {
-      const TensorMap& random = saved.tensors.at("random");
-      const auto own = random.find(of_rank(name, components.group->rank()));
-      if (own != random.end()) generator.set_state(own->second);
-    }
-    components.schedule->load(state.at("schedule"));
-
-    TrainState result;
-    result.step = saved.step;
-    if (saved.step > kMaxStep || state.at("step") != saved.step) {
-      throw Error(
-          Exit::kCheckpoint,
-          "{}: expected the manifest's step, at most {}, found steps {} and {}; use another "
-          "checkpoint",
-          path.string(), kMaxStep, state.at("step").dump(), saved.step);
-    }
-    result.evaluation_due = state.at("evaluation_due").get<bool>();
-    if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
-    if (result.best && std::abs(*result.best) > std::numeric_limits<float>::max()) {
-      throw Error(Exit::kCheckpoint,
-                  "{}: expected a best metric within float32, found {}; use another checkpoint",
-                  path.string(), *result.best);
-    }
-    if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
-    return result;
+    return read();
   } catch (const nlohmann::json::exception& problem) {
     throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}",
                 (path / "state.json").string(), problem.what());
-  } catch (const std::out_of_range&) {
-    throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
   }
+}
+
+}  // namespace
+
+std::vector<std::string> class_names(const TrainingComponents& components) {
+  const auto* images = dynamic_cast<const data::ImageSamples*>(components.train_data.get());
+  if (images == nullptr) return {};
+  std::vector<std::string> names = images->class_names();
+  for (std::string& name : names) name = printable(name);
+  return names;
+}
+
+void require_same_classes(const TrainState& state, const TrainingComponents& components,
+                          const std::filesystem::path& path) {
+  const std::vector<std::string> ours = class_names(components);
+  const std::vector<std::string>& saved = state.classes;
+  if (saved.empty() || saved == ours) return;
+  const auto name = [](const std::vector<std::string>& names, size_t label) {
+    return label < names.size() ? fmt::format("\"{}\"", names[label]) : std::string("none");
+  };
+  size_t label = 0;
+  while (name(saved, label) == name(ours, label)) ++label;
+  throw Error(Exit::kCheckpoint,
+              "{}: the classes are others than those that the model has learned: class {} was {} "
+              "and is {}. Give it data with the same classes",
+              path.string(), label, name(saved, label), name(ours, label));
+}
+
+TrainState load_model(const std::filesystem::path& path, TrainingComponents& components) {
+  const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
+  return reading_state_of(path, [&] {
+    TrainState state = read_state(saved, path);
+    copy_model(saved, components, path);
+    return state;
+  });
+}
+
+TrainState resume(const std::filesystem::path& path, const JobConfig& job,
+                  TrainingComponents& components) {
+  const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
+  return reading_state_of(path, [&] {
+    TrainState state = read_state(saved, path);
+    require_same_order(saved.state.at("order"), order(job, components), path);
+    require_same_classes(state, components, path);
+    copy_model(saved, components, path);
+    restore_optimizer(saved, path, components);
+    const auto random = saved.tensors.find("random");
+    if (random == saved.tensors.end()) {
+      throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
+    }
+    for (auto& [name, generator] : nn::generators(components.device)) {
+      const auto own = random->second.find(of_rank(name, components.group->rank()));
+      if (own != random->second.end()) generator.set_state(own->second);
+    }
+    components.schedule->load(saved.state.at("schedule"));
+    return state;
+  });
 }
 
 int64_t global_batch_of(const std::filesystem::path& checkpoint) {

@@ -23,6 +23,7 @@ struct TrainState {
   bool evaluation_due = false;             // the evaluation after this step has not been done
   std::optional<double> best;              // best evaluation so far, by Task::best_by()
   distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a single rank
+  std::vector<std::string> classes = {};   // by label, printable; empty where the data name none
 };
 
 /// The state as the live tensors and JSON; what is split over the ranks goes straight to the disk.
@@ -30,12 +31,24 @@ struct TrainState {
 checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& components,
                               const TrainState& state, checkpoint::Store* store);
 
-/// Loads a checkpoint into `components`. A gradient scaler of which it says nothing starts afresh,
-/// and what it says of one that is not used any more is left out. Throws Error(kCheckpoint) where
-/// it is damaged, or of a job with another model, optimizer, seed, data size or global batch;
-/// `components` may be partly changed then.
-TrainState restore(const std::filesystem::path& checkpoint, const JobConfig& job,
-                   TrainingComponents& components);
+/// Loads a checkpoint into `components`, to resume its run. A gradient scaler of which it says
+/// nothing starts afresh, and what it says of one that is not used any more is left out. Throws
+/// Error(kCheckpoint) where it is damaged, or of a job with another model, optimizer, seed, data
+/// size, classes or global batch; `components` may be partly changed then.
+TrainState resume(const std::filesystem::path& checkpoint, const JobConfig& job,
+                  TrainingComponents& components);
+
+/// Loads a checkpoint's model and moving average alone, to use them; optimizer and data may be
+/// others. Throws Error(kCheckpoint) where it is damaged or of another model.
+TrainState load_model(const std::filesystem::path& checkpoint, TrainingComponents& components);
+
+/// Class names of the training data, by label, printable; empty where they have none.
+std::vector<std::string> class_names(const TrainingComponents& components);
+
+/// Throws Error(kCheckpoint) naming the first label whose name in the training data is not the one
+/// that the checkpoint gives it; a checkpoint that gives none agrees with all.
+void require_same_classes(const TrainState& state, const TrainingComponents& components,
+                          const std::filesystem::path& checkpoint);
 
 /// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.
 int64_t global_batch_of(const std::filesystem::path& checkpoint);

@@ -91,6 +91,8 @@ def test_version():
     (["train", "digits", "--ouput=x"],
      "unknown option '--ouput'; did you mean '--output'? See trainer help train"),
     (["--recipe", "digits", "-o", "x"], "unknown option '-o'; see trainer help train"),
+    (["train", "digits", "--resume", ""], "--resume: expected a path, found nothing"),
+    (["train", "digits", "--output", ""], "--output: expected a path, found nothing"),
     (["train", "digits", "--output"], "--output: expected a value, found none; see trainer help train"),
     (["train", "digits", "--dry-run=yes"],
      "--dry-run: expected no value, found 'yes'; see trainer help train"),

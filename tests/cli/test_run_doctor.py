@@ -1,5 +1,6 @@
 """trainer doctor RUN, the verdict at a run's end, and trainer report, on real runs."""
 import json
+import shutil
 import signal
 import subprocess
 
@@ -98,6 +99,16 @@ def test_a_report_goes_into_the_first_run(tmp_path):
         assert f"warning: {run}: run.json is damaged and was left out" in done.stderr
     both = trainer("report", run, run, "--output", tmp_path / "two.html")
     assert both.returncode == 0 and "report of 2 runs" in both.stderr
+
+
+def test_what_was_not_recorded_is_never_guessed(slow_run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(slow_run[0], copy)
+    (copy / "run.json").write_text("")
+    result = trainer("doctor", copy)
+    assert result.returncode == 0, result.stderr
+    assert "of the device's memory is used" not in result.stdout
+    assert "not recorded: device (memory_mostly_empty)" in result.stdout
 
 
 def test_what_is_no_run_is_refused(tmp_path):

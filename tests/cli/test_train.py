@@ -1,5 +1,6 @@
 """What a user sees of a training run."""
 import json
+import re
 import signal
 
 import pytest
@@ -87,6 +88,15 @@ def test_histograms_without_an_event_file_are_said_to_have_no_effect(tmp_path):
     result = trainer("--recipe", DIGITS, "--dry-run", "--output", tmp_path,
                      *sets(telemetry__histograms_every_steps=5, telemetry__tensorboard=False))
     assert "telemetry.histograms_every_steps has no effect" in result.stderr
+
+
+def test_the_console_shows_the_loss_of_the_step_that_it_names(digits):
+    run, result = digits
+    recorded = {line["step"]: line["loss"] for line in metrics(run) if "loss" in line}
+    shown = {int(step): float(loss) for step, loss in re.findall(r"step (\d+)/\d+ .* loss ([\d.]+)", result.stderr)}
+    assert max(recorded) in shown
+    for step in recorded.keys() & shown.keys():
+        assert shown[step] == pytest.approx(recorded[step], abs=6e-5), step
 
 
 def test_plain_lines_without_a_terminal(digits):

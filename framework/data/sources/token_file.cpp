@@ -92,7 +92,7 @@ void TokenFile::throw_outside(int64_t first, std::span<const int32_t> tokens) co
   const int64_t token = first + (found - tokens.begin());
   throw Error(Exit::kData,
               "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
-              "byte {}; is data.type the file's?",
+              "byte {}; expected the type of the file's tokens in data.type",
               name(), vocabulary_ - 1, static_cast<uint32_t>(*found), token, token * token_bytes_);
 }
 

@@ -25,7 +25,8 @@ std::string advice(const RunFacts& facts, double fill) {
 }  // namespace
 
 RuleResult check_empty_memory(const RunFacts& facts) {
-  if (facts.is_cuda && !*facts.is_cuda) return silent();  // a CPU's memory is not only for this
+  if (!facts.is_cuda) return not_recorded("device");
+  if (!*facts.is_cuda) return silent();  // a CPU's memory is not only for this
   if (!facts.peak_bytes || !facts.cap_bytes) return not_recorded("memory");
   const double fill = *facts.peak_bytes / *facts.cap_bytes;
   const auto severity = fallen_to(fill, kEmpty);

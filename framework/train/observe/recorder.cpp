@@ -112,12 +112,16 @@ void Recorder::count(const StepRecord& record) {
   const int64_t counted = record.samples * std::max<int64_t>(1, tokens_per_sample_);
   state_.samples_per_s = static_cast<double>(counted) / state_.step_s;
   state_.learning_rate = record.learning_rate;
-  progress_.update(state_);
+  unshown_.push_back(state_);
 }
 
 void Recorder::values(const ArrivedValues& arrived) {
   count_passed_steps(arrived.step);
-  state_.loss = arrived.values[kLoss];
+  while (!unshown_.empty() && unshown_.front().step <= arrived.step) {
+    unshown_.front().loss = arrived.values[kLoss];
+    progress_.update(unshown_.front());
+    unshown_.pop_front();
+  }
   if (arrived.values[kFoundInf] > 0) ++skipped_steps_;
   if (pending_.empty() || pending_.front().record.step != arrived.step) return;
   write_line(pending_.front(), arrived);

@@ -113,6 +113,7 @@ class Recorder {
   std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
+  std::deque<telemetry::ProgressState> unshown_;  // of steps whose loss is on its way
   Window window_;
   std::deque<PendingLine> pending_;
   std::vector<telemetry::RankWork> all_works_;

@@ -1,0 +1,104 @@
+"""A trained run is used while its data and files change."""
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from trainer import latest_checkpoint, sets, trainer
+
+COLOURS = {"daisy": (250, 250, 240), "poppy": (220, 30, 20), "violet": (90, 40, 160)}
+
+
+def save_images(folder, each):
+    for name, (red, green, blue) in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(each):
+            shade = 3 * number
+            Image.new("RGB", (16, 16), (red - shade, green, blue + shade)).save(folder / name / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with data and a run that was trained on them; not to be changed."""
+    folder = tmp_path_factory.mktemp("flowers")
+    save_images(folder / "train", 8)
+    save_images(folder / "val", 2)
+    (folder / "flowers.toml").write_text(f"""
+[model]
+name = "small_cnn"
+[data]
+kind = "image_folder"
+image_size = 16
+resize = 16
+[data.train]
+path = "{folder}/train"
+[data.eval]
+path = "{folder}/val"
+[batch]
+global = 8
+[precision]
+mode = "fp32"
+[optimizer]
+name = "sgd"
+learning_rate = 0.05
+[train]
+epochs = 6
+""")
+    done = trainer("--recipe", folder / "flowers.toml", "--output", folder / "run")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the run whose recipe names a copy of the data, in `train` and `val` beside it."""
+    folder = tmp_path / "flowers"
+    shutil.copytree(trained, folder, symlinks=True)
+    for recipe in (folder / "flowers.toml", folder / "run/recipe.toml"):
+        recipe.write_text(recipe.read_text().replace(str(trained), str(folder)))
+    return folder / "run"
+
+
+def best_guess(run, image):
+    done = trainer("predict", run, image, "--top", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["classes"][0]["name"]
+
+
+def resumed(run):
+    return trainer("--recipe", run.parent / "flowers.toml", "--resume", run, *sets(train__epochs=7))
+
+
+def test_more_images_hinder_resuming_only(run):
+    shutil.copy(run.parent / "train/daisy/0.png", run.parent / "train/daisy/more.png")
+    assert trainer("eval", run).returncode == 0
+    assert best_guess(run, run.parent / "val/poppy/0.png") == "poppy"
+    done = resumed(run)
+    assert done.returncode == 4 and "training samples was 24 and is 25" in done.stderr, done.stderr
+
+
+def test_a_renamed_class_keeps_the_name_that_was_learned(run):
+    for part in ("train", "val"):
+        (run.parent / part / "daisy").rename(run.parent / part / "zinnia")
+    assert best_guess(run, run.parent / "val/zinnia/0.png") == "daisy"
+    for done in (trainer("eval", run), resumed(run)):
+        assert done.returncode == 4, done.stderr
+        assert 'class 0 was "daisy" and is "poppy"' in done.stderr, done.stderr
+
+
+def test_damaged_weights_are_not_exported(run, tmp_path):
+    file = latest_checkpoint(run) / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    done = trainer("export", latest_checkpoint(run), "--output", tmp_path / "weights.safetensors")
+    assert done.returncode == 4 and "model.safetensors" in done.stderr, done.stderr
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_a_global_batch_beyond_the_data_needs_no_more_memory(trained, tmp_path):
+    done = trainer("--recipe", trained / "flowers.toml", "--output", tmp_path / "run",
+                   *sets(batch__global=200_000_000, train__epochs=1))
+    assert done.returncode == 0 and "out of memory" not in done.stderr, done.stderr
