@@ -56,7 +56,8 @@ TEST(ChooseDevice, OtherWordsAreRecipeErrors) {
     const Error error = error_of(select);
     EXPECT_EQ(error.status(), Exit::kRecipe) << select;
     EXPECT_THAT(error.what(),
-                HasSubstr("device '" + select + "': expected \"auto\", \"cpu\" (\"cpu,cpu\" for two ranks)"));
+                HasSubstr("device '" + select +
+                          "': expected \"auto\", \"cpu\" (\"cpu,cpu\" for two ranks)"));
   }
 }
 
