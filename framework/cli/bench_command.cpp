@@ -126,7 +126,7 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
                  printable_lines(experiment::report(*comparison)));
     }
   }
-  std::fflush(stdout);  // measured is measured, wherever it can be kept
+  std::fflush(stdout);  // what was measured stays where a file below can't be written
   for (const fs::path& path : paths) {
     write_file(path, text);
     log::info("written to {}; trainer bench --replay measures it again", path.string());

@@ -27,8 +27,8 @@
 namespace brim::cli {
 namespace {
 
-/// Of a checkpoint whose files are whole: averaged weights in place of the last step's, where the run kept an average; buffers as they
-/// are.
+/// Averaged weights in place of the last step's, where the run kept an average; buffers as they
+/// are. Throws Error(kCheckpoint) where a file of the checkpoint is damaged.
 checkpoint::TensorMap weights_of(const std::filesystem::path& checkpoint, bool wants_average) {
   checkpoint::verify_files(checkpoint, checkpoint::read_manifest(checkpoint));
   checkpoint::TensorMap weights = checkpoint::load_tensors(checkpoint / "model.safetensors");

@@ -21,9 +21,9 @@ file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "")
 configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch.cpp COPYONLY)
 add_library(brim_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
 target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
-target_precompile_headers(brim_pch PRIVATE
-  <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
+set(BRIM_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
   <torch/nn/modules/linear.h>)
+target_precompile_headers(brim_pch PRIVATE ${BRIM_TORCH_HEADERS})
 
 function(brim_common target is_torch pch)
   target_link_libraries(${target} PUBLIC brim_options)
