@@ -1,7 +1,6 @@
 #include "framework/cli/options.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -59,14 +58,11 @@ std::vector<GivenValue> read_values(const cxxopts::Options& options, std::span<c
       throw UsageError("{}: expected a value, found none; see {}", flag, help);
     }
     values.push_back({flag, has_value ? std::string(word.substr(equals + 1)) : argv[i]});
+    if (values.back().value.empty()) {  // as from a shell's variable that is not set
+      throw UsageError("{}: expected a value, found an empty one; see {}", flag, help);
+    }
   }
   return values;
-}
-
-bool is_number(const std::string& text) {
-  char* end = nullptr;
-  std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0';
 }
 
 /// Whether cxxopts takes the value, which it does not where it is to be a number and is none.
@@ -143,9 +139,9 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
   } catch (const std::exception&) {
     for (const GivenValue& given : values) {
       if (is_taken(options, given)) continue;
-      const bool is_real = is_number(given.value);
-      throw UsageError("{}: expected a {}, found '{}'; see {}", given.flag,
-                       is_real ? "64-bit integer" : "number", given.value, help);
+      const bool is_real = is_taken(options, {given.flag, "0.5"});
+      throw UsageError("{}: expected {}, found '{}'; see {}", given.flag,
+                       is_real ? "a number" : "a 64-bit integer", given.value, help);
     }
     throw;
   }
@@ -177,14 +173,7 @@ std::string required_option(const cxxopts::ParseResult& options, const std::stri
   if (options.count(name) == 0) {
     throw UsageError("--{} is missing; see trainer help {}", name, command);
   }
-  return path_option(options, name);
-}
-
-std::string path_option(const cxxopts::ParseResult& options, const std::string& name) {
-  if (options.count(name) == 0) return {};
-  auto value = options[name].as<std::string>();
-  if (value.empty()) throw UsageError("--{}: expected a path, found nothing", name);
-  return value;
+  return options[name].as<std::string>();
 }
 
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,

@@ -38,9 +38,6 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
 /// An option that `trainer <command>` must be given.
 std::string required_option(const cxxopts::ParseResult& options, const std::string& command,
                             const std::string& name);
-/// An option that names a file or a folder; "" where it is not given. Throws UsageError where it is
-/// given empty, as by a shell's variable that is not set.
-std::string path_option(const cxxopts::ParseResult& options, const std::string& name);
 /// An option that is an integer from `low` to `high`.
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
                        int64_t high);

@@ -18,8 +18,9 @@ namespace brim::cli {
 /// A job's model in evaluation mode, with the averaged weights where the run keeps an average,
 /// under the recipe's cap of memory.
 struct TrainedModel {
-  /// Of the checkpoint, or of model.pretrained where there is none. Throws what building the job
-  /// and restoring its state throw.
+  /// Of the checkpoint, or of model.pretrained where there is none. A checkpoint says itself what
+  /// its model takes, so that the training data need not be there. Throws what building the job and
+  /// restoring its state throw.
   TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved);
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;

@@ -15,6 +15,7 @@
 #include "framework/cli/predict.h"
 #include "framework/device/choice.h"
 #include "framework/distributed/group.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/state.h"
 
 namespace brim::cli {
@@ -23,10 +24,17 @@ TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::Saved
   if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
   if (!job.batch.micro) job.batch.micro = *job.batch.global;
   job.eval.enabled = false;
+  const auto input = saved ? train::input_of(saved->checkpoint) : std::nullopt;
+  recipe::Slot<data::SourceConfig> source;
+  if (input) {
+    train::select_synthetic(*input, *job.batch.global, 0, source);
+    std::swap(source, job.data.source);
+  }
   memory = device::memory_of(device, job.device);
   components =
       train::build_components(job, device, distributed::Group::alone(),
                               saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
+  if (input) std::swap(source, job.data.source);
   if (saved) classes = train::load_model(saved->checkpoint, components).classes;
   if (classes.empty()) classes = train::class_names(components);
   if (components.ema) averaged.emplace(*components.ema);

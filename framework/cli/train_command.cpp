@@ -199,8 +199,8 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
                                 .launch = ranks.launch,
                                 .is_restarted = ranks.restarts > 0,
                                 .is_dry_run = parsed.count("dry-run") != 0};
-  where.output = path_option(parsed, "output");
-  where.resume = path_option(parsed, "resume");
+  if (parsed.count("output") != 0) where.output = parsed["output"].as<std::string>();
+  if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
 
   const auto group = distributed::Group::connect(ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());

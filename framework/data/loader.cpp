@@ -233,10 +233,10 @@ std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failu
   const bool is_new = skipped_.insert(sample).second;
   const auto count = static_cast<int64_t>(skipped_.size());
   if (count > options_.max_skipped) {
-    return Failure{failure.index, failure.status,
-                   fmt::format("{}; with it {} samples could not be read, and data.max_skipped "
-                               "allows {}",
-                               failure.message, count, options_.max_skipped)};
+    return Failure{
+        failure.index, failure.status,
+        fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
+                    failure.message, format_plural(count, "sample"), options_.max_skipped)};
   }
   if (is_new) unreported_.push_back("skipped: " + failure.message);
   return std::nullopt;

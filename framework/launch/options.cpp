@@ -325,8 +325,7 @@ std::optional<LaunchOptions> parse_options(int argc, char** argv) {
   }
   if (i >= argc) {
     throw UsageError(
-        "no program given; try: trainrun --nproc-per-node=auto trainer --recipe "
-        "recipes/digits.toml");
+        "no program given; try: trainrun --nproc-per-node=auto trainer --recipe digits");
   }
   require_for_nodes(parsed);
   validate(parsed.options);

@@ -40,6 +40,8 @@ std::string describe(const Failure& failure) {
   }
   if (!failure.reported.empty()) {
     text += "; its error: " + failure.reported;
+  } else if (failure.last_line.starts_with("error[")) {
+    text += "; its error: " + failure.last_line;
   } else if (!failure.last_line.empty()) {
     text += "; the last line of its stderr: " + failure.last_line;
   }

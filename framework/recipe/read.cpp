@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -18,6 +19,29 @@ namespace brim::recipe {
 namespace {
 
 const Table kNoTable;
+
+/// Our keys by the names that they have in PyTorch, Lightning, timm and transformers.
+constexpr std::pair<std::string_view, std::string_view> kNamesInOtherTools[] = {
+    {"lr", "optimizer.learning_rate"},
+    {"wd", "optimizer.weight_decay"},
+    {"batch_size", "batch.global"},
+    {"micro_batch_size", "batch.micro"},
+    {"grad_clip", "train.clip_norm"},
+    {"clip_grad", "train.clip_norm"},
+    {"gradient_clip_val", "train.clip_norm"},
+    {"max_grad_norm", "train.clip_norm"},
+    {"max_epochs", "train.epochs"},
+    {"num_epochs", "train.epochs"},
+    {"num_train_epochs", "train.epochs"},
+    {"max_steps", "train.steps"},
+    {"ema_decay", "train.ema"},
+    {"gradient_checkpointing", "train.recompute"},
+    {"warmup_steps", "schedule.warmup"},
+    {"warmup_epochs", "schedule.warmup"},
+    {"num_workers", "data.workers"},
+    {"dtype", "precision.mode"},
+    {"find_unused_parameters", "distributed.unused_parameters"},
+};
 
 /// "the string "x"", "the integer 5", "a table".
 std::string found_text(const Value& value) {
@@ -253,6 +277,8 @@ class Reader final : public Fields {
     const Chosen* instead;
   };
   std::optional<Owner> owner(const std::string& name) const;
+  /// The key that other tools call so: 'learning_rate' in its section, else with its section.
+  std::string key_of_other_tools(const std::string& name) const;
   /// The one key of this name in the whole recipe, as "optimizer.learning_rate", or "".
   std::string key_elsewhere(const std::string& name) const;
   void report_unknown();
@@ -330,6 +356,15 @@ std::optional<Reader::Owner> Reader::owner(const std::string& name) const {
   return std::nullopt;
 }
 
+std::string Reader::key_of_other_tools(const std::string& name) const {
+  const auto* const named = std::ranges::find(
+      kNamesInOtherTools, name, &std::pair<std::string_view, std::string_view>::first);
+  if (named == std::end(kNamesInOtherTools)) return "";
+  const std::string path(named->second), section = frames_.back().path + ".";
+  if (!key_list(config_).contains(path)) return "";
+  return path.starts_with(section) ? path.substr(section.size()) : path;
+}
+
 std::string Reader::key_elsewhere(const std::string& name) const {
   std::string found;
   for (const std::string& path : key_list(config_)) {
@@ -359,7 +394,8 @@ void Reader::report_unknown() {
                          toml_string(slot->selected()), where);
     }
     if (hint.empty()) {
-      std::string near = nearest(name, {frame.known.begin(), frame.known.end()});
+      std::string near = key_of_other_tools(name);
+      if (near.empty()) near = nearest(name, {frame.known.begin(), frame.known.end()});
       if (near.empty()) near = key_elsewhere(name);
       if (!near.empty()) hint = fmt::format("; did you mean '{}'?", near);
     }

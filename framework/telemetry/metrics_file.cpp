@@ -11,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/units.h"
 
 namespace brim::telemetry {
 namespace {
@@ -90,7 +91,8 @@ void cut_back_metrics(const std::filesystem::path& path, int64_t step) {
     }
   });
   if (damaged > 0) {
-    log::warning("{}: {} damaged lines (not JSON objects) were dropped", path.string(), damaged);
+    log::warning("{}: dropped {} (not JSON objects)", path.string(),
+                 format_plural(damaged, "damaged line"));
   }
   if (dropped == 0) return;
   shorter.write(kept);

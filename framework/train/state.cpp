@@ -28,8 +28,10 @@ namespace {
 using checkpoint::TensorMap;
 
 constexpr int kFormat = 1;
+constexpr const char* kStateFile = "state.json";
 constexpr int64_t kMaxStep = int64_t{1} << 48;  // a thousand steps a second make it in 8,900 years
 constexpr int64_t kLargestState = 64 << 20;
+constexpr int64_t kLargestSide = 1 << 24;  // of a model's input, in any direction
 
 /// "cpu" of rank 0, "cpu.3" of rank 3.
 std::string of_rank(const std::string& name, int64_t rank) {
@@ -103,6 +105,42 @@ void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
               checkpoint.string(), differences);
 }
 
+nlohmann::json input_json(const nn::ModelShape& input) {
+  if (input.kind() == nn::InputKind::kTokens) {
+    return {{"length", input.length},
+            {"vocabulary", input.vocabulary},
+            {"documents", input.has_documents}};
+  }
+  return {{"channels", input.channels},
+          {"height", input.height},
+          {"width", input.width},
+          {"classes", input.classes}};
+}
+
+nn::ModelShape read_input(const nlohmann::json& json, const std::filesystem::path& path) {
+  const auto size = [&](const char* name) {
+    const auto value = json.at(name).get<int64_t>();
+    if (value >= 1 && value <= kLargestSide) return value;
+    throw Error(Exit::kCheckpoint, "{}: expected an input's {} from 1 to {}, found {}",
+                path.string(), name, kLargestSide, value);
+  };
+  if (json.contains("length")) {
+    return {.length = size("length"),
+            .vocabulary = size("vocabulary"),
+            .has_documents = json.at("documents").get<bool>()};
+  }
+  return {.channels = size("channels"),
+          .height = size("height"),
+          .width = size("width"),
+          .classes = size("classes")};
+}
+
+/// A checkpoint's state.json without the tensors beside it.
+nlohmann::json read_state_file(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / kStateFile;
+  return checkpoint::parse_json(read_file(path, Exit::kCheckpoint, kLargestState), path.string());
+}
+
 }  // namespace
 
 checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& components,
@@ -127,6 +165,7 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"evaluation_due", state.evaluation_due},
                   {"order", order(job, components)},
                   {"schedule", components.schedule->state()},
+                  {"input", input_json(components.input)},
                   {"classes", class_names(components)},
                   {"buckets", state.buckets}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
@@ -204,12 +243,12 @@ void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& component
 
 /// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
 template <class Read>
-TrainState reading_state_of(const std::filesystem::path& path, const Read& read) {
+auto reading_state_of(const std::filesystem::path& path, const Read& read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& problem) {
     throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}",
-                (path / "state.json").string(), problem.what());
+                (path / kStateFile).string(), problem.what());
   }
 }
 
@@ -271,16 +310,20 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
 }
 
 int64_t global_batch_of(const std::filesystem::path& checkpoint) {
-  const std::filesystem::path path = checkpoint / "state.json";
-  const nlohmann::json state =
-      checkpoint::parse_json(read_file(path, Exit::kCheckpoint, kLargestState), path.string());
+  const nlohmann::json state = read_state_file(checkpoint);
   try {
     const auto global = state.at("order").at("batch.global").get<int64_t>();
     if (global >= 1) return global;
   } catch (const nlohmann::json::exception&) {
   }
   throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run, with its global batch",
-              path.string());
+              (checkpoint / kStateFile).string());
+}
+
+std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint) {
+  const nlohmann::json state = read_state_file(checkpoint);
+  if (!state.contains("input")) return std::nullopt;
+  return reading_state_of(checkpoint, [&] { return read_input(state.at("input"), checkpoint); });
 }
 
 void require_finite_weights(const nn::Model& model, const RunFolder& folder) {

@@ -12,6 +12,7 @@ namespace brim {
 namespace {
 
 [[noreturn]] void signal_twice(int first, int second) {
+  std::signal(SIGHUP, SIG_DFL);  // which nohup has the tests ignore
   install_stop_handlers();
   if (stop_requested()) std::exit(10);
   std::raise(first);

@@ -91,12 +91,16 @@ def test_version():
     (["train", "digits", "--ouput=x"],
      "unknown option '--ouput'; did you mean '--output'? See trainer help train"),
     (["--recipe", "digits", "-o", "x"], "unknown option '-o'; see trainer help train"),
-    (["train", "digits", "--resume", ""], "--resume: expected a path, found nothing"),
-    (["train", "digits", "--output", ""], "--output: expected a path, found nothing"),
+    (["train", "digits", "--resume", ""], "--resume: expected a value, found an empty one; see trainer help train"),
+    (["train", "digits", "--output", ""], "--output: expected a value, found an empty one; see trainer help train"),
     (["train", "digits", "--output"], "--output: expected a value, found none; see trainer help train"),
     (["train", "digits", "--dry-run=yes"],
      "--dry-run: expected no value, found 'yes'; see trainer help train"),
     (["predict", "run", "--top", "1.5"], "--top: expected a 64-bit integer, found '1.5'; see trainer help predict"),
+    (["predict", "run", "--temperature", "nan"],
+     "--temperature: expected a number, found 'nan'; see trainer help predict"),
+    (["data", "tokenize", "a.txt", "--output", "tokens", "--tokenizer="],
+     "--tokenizer: expected a value, found an empty one; see trainer help data tokenize"),
     (["predict", "run", "--temperature", "hot"],
      "--temperature: expected a number, found 'hot'; see trainer help predict"),
     (["data", "inspect"], "--from is missing; see trainer help data inspect"),
@@ -111,6 +115,14 @@ def test_a_wrong_command_line_is_a_usage_error(args, message):
     done = trainer(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error[usage]: {message}\n"
+
+
+@pytest.mark.parametrize("key, ours", [("lr", "optimizer.learning_rate"), ("optimizer.lr", "learning_rate"),
+                                       ("batch_size", "batch.global"), ("train.grad_clip", "clip_norm")])
+def test_a_key_by_its_name_in_other_tools_is_found(key, ours):
+    done = trainer("recipe", "check", "digits", "--set", f"{key}=1")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"did you mean '{ours}'?\n")
 
 
 def test_a_key_without_its_section_is_found():

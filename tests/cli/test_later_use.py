@@ -88,6 +88,25 @@ def test_a_renamed_class_keeps_the_name_that_was_learned(run):
         assert 'class 0 was "daisy" and is "poppy"' in done.stderr, done.stderr
 
 
+def test_predict_needs_no_training_data(run, tmp_path):
+    image = shutil.copy(run.parent / "val/poppy/0.png", tmp_path)
+    with_data = trainer("predict", run, image)
+    for part in ("train", "val"):
+        shutil.rmtree(run.parent / part)
+    done = trainer("predict", run, image)
+    assert (done.returncode, done.stdout) == (0, with_data.stdout), done.stderr
+    assert "poppy" in done.stdout
+    assert trainer("eval", run).returncode == 3
+
+
+@pytest.mark.parametrize("side", [0, -1, 1 << 40, "wide"])
+def test_a_wrong_input_in_a_checkpoint_is_refused(run, side):
+    state = latest_checkpoint(run) / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "input": {"channels": 3, "height": side}}))
+    done = trainer("predict", latest_checkpoint(run), run.parent / "val/poppy/0.png")
+    assert done.returncode == 4 and str(state.parent) in done.stderr, done.stderr
+
+
 def test_damaged_weights_are_not_exported(run, tmp_path):
     file = latest_checkpoint(run) / "model.safetensors"
     content = bytearray(file.read_bytes())

@@ -397,7 +397,7 @@ def test_recompute_is_proposed_where_it_makes_one_sample_fit(tmp_path):
                                                        checkpoint__every_steps=100, batch__global=2,
                                                        device__memory_gib=0.06))
     assert result.returncode == 5, result.stderr
-    assert "most of it in" in result.stderr
+    assert "with gradients, most is in" in result.stderr
     assert 'With train.recompute = ["*"] it fits' in result.stderr
 
 

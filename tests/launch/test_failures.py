@@ -36,7 +36,7 @@ def test_a_rank_s_status_passes_through(code, kind):
     assert status == code
     line = err.splitlines()[-1]
     assert line.startswith(f"error[{kind}]: rank 1 (pid ")
-    assert line.endswith(f"exited with status {code}; the last line of its stderr: error[x]: why")
+    assert line.endswith(f"exited with status {code}; its error: error[x]: why")
 
 
 def test_the_last_line_stands_in_where_none_says_error():
@@ -54,7 +54,7 @@ def test_a_stack_is_no_error_line():
     assert err.splitlines()[-1].endswith("the last line of its stderr: what():  bad shape")
     lines = ("error[bug]: bad shape", *(f"error[bug]: {line}" for line in STACK))
     _, _, err = trainrun(*sh("".join(f'echo "{line}" >&2; ' for line in lines) + "exit 1"))
-    assert err.splitlines()[-1].endswith("the last line of its stderr: error[bug]: bad shape")
+    assert err.splitlines()[-1].endswith("; its error: error[bug]: bad shape")
 
 
 def test_an_error_file_is_quoted_without_its_stack(tmp_path):

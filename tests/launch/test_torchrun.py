@@ -21,7 +21,7 @@ def test_torchrun_shows_which_rank_failed():
     assert status == 1
     shown = err[err.index("Root Cause"):]
     assert "error[data]: rank 1 (pid " in shown
-    assert "exited with status 3; the last line of its stderr: error[data]: no such file" in shown
+    assert "exited with status 3; its error: error[data]: no such file" in shown
     assert '"errorCode": 3' in shown or "'errorCode': 3" in shown or "exitcode  : 3" in shown
 
 

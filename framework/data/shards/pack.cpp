@@ -211,7 +211,9 @@ class Packer {
     const auto bytes = images_.bytes(image, buffer);
     Packed packed = {{}, extension_of(bytes), images_.label(image)};
     if (packed.extension.empty()) {
-      throw Error(Exit::kData, "{}: expected a JPEG or PNG image", images_.name(image));
+      throw Error(Exit::kData,
+                  "{}: expected a JPEG or PNG image; trainer data inspect lists all such files",
+                  images_.name(image));
     }
     if (options_.resize != 0) {
       const Image decoded = decode_image(bytes, images_.name(image));

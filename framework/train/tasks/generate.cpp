@@ -16,13 +16,13 @@ namespace brim::train {
 namespace {
 
 void check_prompt(std::span<const int32_t> prompt, int64_t number, int64_t vocabulary) {
-  if (prompt.empty()) throw Error(Exit::kData, "prompt {} is empty; give it a word", number);
+  if (prompt.empty()) throw Error(Exit::kData, "prompt {} is empty; give it a word", number + 1);
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] >= 0 && prompt[i] < vocabulary) continue;
     throw Error(Exit::kData,
                 "prompt {}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at "
                 "token {}; is the tokenizer the data's?",
-                number, vocabulary - 1, prompt[i], i);
+                number + 1, vocabulary - 1, prompt[i], i);
   }
 }
 
