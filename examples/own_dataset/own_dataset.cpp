@@ -1,7 +1,7 @@
 // A dataset of your own: numbered samples, which may be read by several threads at once.
 
-#include "framework/data/source.h"
-#include "framework/recipe/library.h"
+#include <brim/data/source.h>
+#include <brim/recipe/library.h>
 
 namespace {
 

@@ -1,16 +1,16 @@
 // Brim's training step around a module of your own, in a program of your own: no recipe file, no
 // run's folder. Prints the loss before and after and writes the weights.
 
+#include <brim/checkpoint/tensors.h>
+#include <brim/cli/program.h>
+#include <brim/device/choice.h>
+#include <brim/nn/wrap.h>
+#include <brim/train/components.h>
+#include <brim/train/training_step.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstdio>
-
-#include "framework/checkpoint/tensors.h"
-#include "framework/cli/program.h"
-#include "framework/device/choice.h"
-#include "framework/nn/wrap.h"
-#include "framework/train/training_step.h"
 
 namespace {
 

@@ -1,10 +1,9 @@
 // A model of your own: a plain torch::nn::Module, and the keys that a recipe gives it.
 
+#include <brim/nn/wrap.h>
+#include <brim/recipe/library.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
-
-#include "framework/nn/wrap.h"
-#include "framework/recipe/library.h"
 
 namespace {
 

@@ -1,9 +1,8 @@
 // A task of your own: what is learned, and by which metrics it is judged.
 
 #include <ATen/ATen.h>
-
-#include "framework/recipe/library.h"
-#include "framework/train/tasks/task.h"
+#include <brim/recipe/library.h>
+#include <brim/train/tasks/task.h>
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torch/optim/optimizer.h>
 
 #include <vector>
 
@@ -95,6 +96,24 @@ std::optional<at::Tensor> GradScaler::grad_scale() const {
 std::optional<at::Tensor> GradScaler::found_inf() const {
   if (!enabled_) return std::nullopt;
   return found_inf_;
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (enabled_ && stage_ == Stage::kReady) {
+    std::vector<at::Tensor> gradients;
+    for (const auto& group : optimizer.param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+      }
+    }
+    unscale(gradients);
+  }
+  if (enabled_ && stage_ != Stage::kUnscaled) {
+    throw Error(Exit::kBug, "the gradients of this step were checked, and are still scaled");
+  }
+  if (enabled_ && found_inf_.item<float>() != 0) return false;
+  optimizer.step();
+  return true;
 }
 
 void GradScaler::update() {

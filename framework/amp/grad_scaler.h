@@ -4,7 +4,8 @@
 //   2. unscale(gradients) where they are clipped or looked at, else check(gradients)
 //   3. the optimizer's step, given grad_scale() and found_inf()
 //   4. update()
-// Nothing here waits for the device, except where it says so.
+// With an optimizer of LibTorch's, step(optimizer) is 2 and 3. Nothing here waits for the device,
+// except where it says so.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,10 @@
 #include <string>
 
 #include "framework/recipe/fields.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace brim::amp {
 
@@ -59,6 +64,10 @@ class GradScaler {
   /// Float32 scalar, 1 where the step must be skipped; nullopt when disabled. It is the live
   /// tensor: the next step's check or unscale overwrites it.
   std::optional<at::Tensor> found_inf() const;
+
+  /// Unscales the optimizer's gradients, where unscale() has not been called, and calls its step()
+  /// where all of them are finite, which waits for the device. Returns whether it was called.
+  bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the step: the scale backs off after a skipped one (never under the minimum) and grows
   /// after growth_interval good ones in a row.

@@ -88,7 +88,7 @@ int report(const Error& error) {
 
 }  // namespace
 
-int run_program(int (*body)(int, char**), int argc, char** argv) {
+int run_program(const std::function<int(int, char**)>& body, int argc, char** argv) {
   fill_standard_streams();
   try {
     const int status = body(argc, argv);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -69,6 +70,6 @@ void print_error(const Error& error);
 /// Anything that is not a brim::Error counts as a bug of ours, except exhausted memory. Under
 /// torchrun or trainrun the error is also left in the launcher's file
 /// (framework/base/torchelastic.h).
-int run_program(int (*body)(int, char**), int argc, char** argv);
+int run_program(const std::function<int(int, char**)>& body, int argc, char** argv);
 
 }  // namespace brim

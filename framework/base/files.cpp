@@ -193,6 +193,7 @@ std::filesystem::path cache_folder(std::string_view name) {
 }
 
 void make_folder(const fs::path& path) {
+  if (path.empty()) return;  // the current one
   std::error_code code;
   fs::create_directories(path, code);
   if (code) throw_file_error(Exit::kResource, "make the folder", path, code.value());

@@ -25,6 +25,13 @@ inline constexpr int kPhaseCount = 10;
 /// "data_wait", "copy", …: the names in metrics.jsonl.
 std::string_view phase_name(Phase phase);
 
+/// Work on data that no step waited for, in seconds.
+struct OverlappedWork {
+  double decode_s = 0;  // of the loader's threads together (Loader::take_overlapped_s)
+  // of the device, which augments too (CopyStream::take_overlapped_s); 0 on the CPU
+  double copy_s = 0;
+};
+
 /// Is told of phases as they begin, on the thread that drives the step.
 class PhaseObserver {
  public:

@@ -114,6 +114,11 @@ void Store::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+bool Store::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return !work_;
+}
+
 void Store::run() {
   std::unique_lock lock(mutex_);
   while (true) {

@@ -60,6 +60,8 @@ class Store {
 
   /// Returns once everything saved is on disk; throws what its writing failed with.
   void wait();
+  /// Whether wait() would return at once.
+  bool is_idle();
 
   std::optional<std::filesystem::path> latest() const { return latest_checkpoint(folder_); }
   std::optional<std::filesystem::path> best() const { return best_checkpoint(folder_); }

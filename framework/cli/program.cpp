@@ -21,6 +21,13 @@
 namespace brim::cli {
 namespace {
 
+constexpr const char* kMemoryAdvice =
+    ". Choose a smaller model, a smaller batch.micro or smaller samples, or give the job more "
+    "memory "
+    "(device.memory_gib)";
+constexpr const char* kBugAdvice =
+    " (this is a bug in Brim, or in a component of your own; please report it with the recipe)";
+
 size_t words_in(std::string_view name) {
   return 1 + static_cast<size_t>(std::ranges::count(name, ' '));
 }
@@ -63,58 +70,39 @@ std::vector<std::string_view> actions_of(std::string_view word) {
                    near.empty() ? "see trainer help" : "did you mean '" + near + "'?");
 }
 
-int run_command(const Command& command, size_t words, std::span<char* const> argv) {
+/// A command, and how many words name it; null where the overview has been printed instead.
+struct Called {
+  const Command* command = nullptr;
+  size_t words = 0;
+};
+
+Called find_called(const std::vector<std::string_view>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    fmt::print("{}", overview());
+    return {};
+  }
+  const auto named = [](std::string_view name) { return find_command(std::span(&name, 1)); };
+  if (words[0] == "--version") return {named("version"), 1};
+  if (words[0].starts_with('-')) return {named("train"), 0};
+  if (const Command* command = find_command(words)) return {command, words_in(command->name)};
+  const bool asks = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
+  if (!asks || actions_of(words[0]).empty()) refuse(words[0], words.size() > 1 ? words[1] : "");
+  fmt::print("{}", overview(words[0]));
+  return {};
+}
+
+/// The command line parsed, and its command run.
+int run(std::span<char* const> argv) {
+  const Called called = find_called({argv.begin() + 1, argv.end()});
+  if (called.command == nullptr) return 0;
+  const Command& command = *called.command;
   cxxopts::Options options = options_of(command);
-  const auto parsed = parse_options(options, command.positional, argv.subspan(words));
+  const auto parsed = parse_options(options, command.positional, argv.subspan(called.words));
   if (parsed.count("help") != 0) {
     fmt::print("{}", help_of(command));
     return 0;
   }
   return command.run(parsed, argv);
-}
-
-int run(std::span<char* const> argv) {
-  const std::vector<std::string_view> words(argv.begin() + 1, argv.end());
-  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    fmt::print("{}", overview());
-    return 0;
-  }
-  if (words[0] == "--version") return run_command(version_command(), 1, argv);
-  if (words[0].starts_with('-')) return run_command(train_command(), 0, argv);
-  if (const Command* command = find_command(words)) {
-    return run_command(*command, words_in(command->name), argv);
-  }
-  const bool asks = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
-  if (asks && !actions_of(words[0]).empty()) {
-    fmt::print("{}", overview(words[0]));
-    return 0;
-  }
-  refuse(words[0], words.size() > 1 ? words[1] : "");
-}
-
-/// Of the program that main() is: run_program() takes a plain function.
-void (*own_components)() = nullptr;
-
-/// LibTorch's exhausted memory, on the CPU as on a GPU, is a user's matter and no bug.
-int body(int argc, char** argv) {
-  try {
-    install_stop_handlers();
-    register_components();
-    if (own_components != nullptr) own_components();
-    const device::SharedCores cores;
-    return run({argv, static_cast<size_t>(argc)});
-  } catch (const c10::Error& error) {  // its what() ends with LibTorch's stack
-    if (device::is_out_of_memory(error)) {
-      throw Error(Exit::kResource,
-                  "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or give "
-                  "the job more memory (device.memory_gib)",
-                  error.what_without_backtrace());
-    }
-    throw Error(Exit::kBug,
-                "{} (this is a bug in Brim, or in a component of your own; please report it with "
-                "the recipe)",
-                error.what_without_backtrace());
-  }
 }
 
 }  // namespace
@@ -152,7 +140,19 @@ const Command* find_command(std::span<const std::string_view> words) {
 void register_components() { register_all_components(); }
 
 int main(int argc, char** argv, void (*register_own)()) {
-  own_components = register_own;
+  const auto body = [register_own](int count, char** words) {
+    try {
+      install_stop_handlers();
+      register_components();
+      if (register_own != nullptr) register_own();
+      const device::SharedCores cores;
+      return run({words, static_cast<size_t>(count)});
+    } catch (const c10::Error& thrown) {
+      const Error error = device::as_error(thrown);
+      throw Error(error.status(), "{}{}", error.what(),
+                  error.status() == Exit::kResource ? kMemoryAdvice : kBugAdvice);
+    }
+  };
   return run_program(body, argc, argv);
 }
 

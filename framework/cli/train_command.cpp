@@ -1,7 +1,6 @@
 // trainer train R: reads the recipe, meets the other ranks where there are any, prepares
 // everything that can fail early, trains.
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
@@ -207,18 +206,9 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   // What ends this rank is what the others should say.
   try {
     return train_with(group, job, here.device, where, profile, {argv.begin(), argv.end()});
-  } catch (const Error& error) {
+  } catch (const std::exception& thrown) {
+    const Error error = device::as_error(thrown);
     group->report_failure(static_cast<int>(error.status()), error.what());
-    throw;
-  } catch (const c10::Error& error) {
-    if (device::is_out_of_memory(error)) {
-      group->report_failure(static_cast<int>(Exit::kResource), "out of memory");
-    } else {
-      group->report_failure(static_cast<int>(Exit::kBug), error.what_without_backtrace());
-    }
-    throw;
-  } catch (const std::exception& error) {
-    group->report_failure(static_cast<int>(Exit::kBug), error.what());
     throw;
   }
 }

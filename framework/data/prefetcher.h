@@ -31,13 +31,6 @@ struct TokenInputs {
 
 using InputOptions = std::variant<ImageInputs, TokenInputs>;
 
-/// Work on data that no step waited for, in seconds.
-struct OverlappedWork {
-  double decode_s = 0;  // of the loader's threads together (Loader::take_overlapped_s)
-  // of the device, which augments too (CopyStream::take_overlapped_s); 0 on the CPU
-  double copy_s = 0;
-};
-
 /// Belongs to the thread that drives the step.
 class DevicePrefetcher {
  public:

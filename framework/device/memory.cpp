@@ -1,11 +1,13 @@
 #include "framework/device/memory.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <new>
 #include <string>
 
-#include "framework/base/error.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/device/allocator.h"
@@ -119,6 +121,15 @@ class GpuMemory final : public Memory {
   int64_t cap_bytes_ = 0;
 };
 
+bool is_out_of_memory(const c10::Error& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  constexpr std::array kWords = {"CUDA error: out of memory", "CUDA failure 2 ", "_ALLOC_FAILED",
+                                 "_ALLOCATION_FAILED", "unable to find an engine to execute"};
+  const std::string said = error.what_without_backtrace();
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* words) { return said.find(words) != std::string::npos; });
+}
+
 }  // namespace
 
 void Memory::keep_outside(int64_t bytes) {
@@ -141,13 +152,25 @@ std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config
   return memory;
 }
 
-bool is_out_of_memory(const c10::Error& error) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  constexpr std::array kWords = {"CUDA error: out of memory", "CUDA failure 2 ", "_ALLOC_FAILED",
-                                 "_ALLOCATION_FAILED", "unable to find an engine to execute"};
-  const std::string said = error.what_without_backtrace();
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](const char* words) { return said.find(words) != std::string::npos; });
+Error as_error(const std::exception& thrown) {
+  if (const auto* error = dynamic_cast<const Error*>(&thrown)) return *error;
+  if (const auto* error = dynamic_cast<const c10::Error*>(&thrown)) {
+    return {is_out_of_memory(*error) ? Exit::kResource : Exit::kBug,
+            std::string(error->what_without_backtrace())};
+  }
+  const bool is_host_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  return {is_host_memory ? Exit::kResource : Exit::kBug, std::string(thrown.what())};
+}
+
+bool fits(const std::function<void()>& work, std::string* shortage) {
+  try {
+    work();
+    return true;
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) throw;
+    if (shortage != nullptr) *shortage = error.what_without_backtrace();
+    return false;
+  }
 }
 
 }  // namespace brim::device

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "framework/base/error.h"
 #include "framework/device/block_cache.h"
 #include "framework/device/choice.h"
 
@@ -60,9 +62,14 @@ class Memory {
 std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config,
                                   int64_t sharers = 1);
 
-/// Whether memory ran out: LibTorch's allocators say so by c10::OutOfMemoryError, CUDA, cuBLAS and
-/// cuDNN in the words of another error. cuDNN's search of a plan, which swallows exhausted memory,
-/// says only that there is no engine: that counts too.
-bool is_out_of_memory(const c10::Error& error);
+/// What is thrown, as the Error that users read: exhausted memory is kResource, what else is no
+/// Error is kBug, without a backtrace. LibTorch's allocators say that memory ran out by
+/// c10::OutOfMemoryError, CUDA, cuBLAS and cuDNN in the words of another error. cuDNN's search of a
+/// plan, which swallows exhausted memory, says only that there is no engine: that counts too.
+Error as_error(const std::exception& thrown);
+
+/// Runs `work`. False where memory runs out in it; `shortage` is then LibTorch's message, and what
+/// the work held is free again. Throws what else the work throws.
+bool fits(const std::function<void()>& work, std::string* shortage = nullptr);
 
 }  // namespace brim::device

@@ -73,7 +73,7 @@ struct Trained {
   std::unordered_map<size_t, std::string> names;
 };
 
-Trained trained_parameters(const nn::Model& model) {
+Trained trained_parameters(const torch::nn::Module& model) {
   Trained trained;
   for (const auto& item : model.named_parameters()) {
     if (!item.value().requires_grad()) continue;
@@ -132,9 +132,19 @@ void keep_layouts(const std::vector<at::Tensor>& parameters) {
   }
 }
 
+/// The reducer leaves gradients that autograd takes for views, which the zero_grad() of LibTorch's
+/// optimizers refuses to detach. Aliases of the same memory are as good to the reducer.
+void forget_views(const std::vector<at::Tensor>& parameters) {
+  const at::AutoDispatchBelowADInplaceOrView untracked;
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (gradient.defined() && gradient.is_view()) gradient = gradient.alias();
+  }
+}
+
 }  // namespace
 
-DataParallel::DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
+DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module& model,
                            const DataParallelOptions& options, const BucketLayout& layout)
     : group_(std::move(group)), options_(options) {
   if (group_->is_single_rank()) return;
@@ -226,6 +236,7 @@ bool DataParallel::backward(const at::Tensor& loss, bool sums,
     backward();
     if (options_.static_graph && !std::exchange(knows_graph_, true)) reducer_->delay_all_reduce();
   });
+  forget_views(parameters_);
   const bool has_succeeded = all_ranks_succeeded(true);
   exposed_s_ = std::max(0.0, now_s() - round_->last_filled_s);
   return has_succeeded;

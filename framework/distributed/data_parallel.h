@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +14,6 @@
 #include <vector>
 
 #include "framework/distributed/group.h"
-#include "framework/nn/model.h"
 
 namespace c10d {
 class Reducer;
@@ -45,7 +45,7 @@ class DataParallel {
   /// order; empty, or not this model's: by size. Throws Error(kDistributed) naming rank and
   /// parameter where models differ between ranks. Every parameter that requires a gradient is in a
   /// bucket from here on, and its gradient a view of it.
-  DataParallel(std::shared_ptr<Group> group, const nn::Model& model,
+  DataParallel(std::shared_ptr<Group> group, const torch::nn::Module& model,
                const DataParallelOptions& options, const BucketLayout& layout = {});
   ~DataParallel();
 
@@ -98,9 +98,9 @@ class DataParallel {
 
 /// Throws Error(kDistributed) unless the ranks' parameters and buffers have the same names, shapes,
 /// types and values; says which rank and name differ from rank 0's.
-void require_same_model(Group& group, const nn::Model& model);
+void require_same_model(Group& group, const torch::nn::Module& model);
 
 /// Buffers (running statistics) as rank 0 has them, on every rank.
-void broadcast_buffers(Group& group, const nn::Model& model);
+void broadcast_buffers(Group& group, const torch::nn::Module& model);
 
 }  // namespace brim::distributed

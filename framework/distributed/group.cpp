@@ -221,19 +221,12 @@ void Group::all_or_none(std::string_view what, const std::function<void()>& body
   if (is_single_rank()) return body();
   std::exception_ptr failure;
   std::string said;
-  const auto note = [&](Exit status, const std::string& message) {
-    failure = std::current_exception();
-    said = fmt::format("{} {}", static_cast<int>(status), message);
-  };
   try {
     body();
-  } catch (const Error& error) {
-    note(error.status(), error.what());
-  } catch (const c10::Error& error) {
-    note(device::is_out_of_memory(error) ? Exit::kResource : Exit::kBug,
-         error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    note(Exit::kBug, error.what());
+  } catch (const std::exception& thrown) {
+    failure = std::current_exception();
+    const Error error = device::as_error(thrown);
+    said = fmt::format("{} {}", static_cast<int>(error.status()), error.what());
   }
   const std::vector<std::string> all = all_gather(said, what);
   const auto first = std::find_if(all.begin(), all.end(), [](const auto& t) { return !t.empty(); });

@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/nn/model.h"
 
 namespace brim::distributed {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* kCheck = "the check that every rank has the same model";
 
 /// "float32 [64, 3, 7, 7]" and a digest of the values, by name.
-nlohmann::json describe(const nn::Model& model) {
+nlohmann::json describe(const torch::nn::Module& model) {
   nlohmann::json list = nlohmann::json::object();
   for (const auto& [name, tensor] : nn::named_tensors(model)) {
     const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
@@ -46,7 +47,7 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 
 }  // namespace
 
-void require_same_model(Group& group, const nn::Model& model) {
+void require_same_model(Group& group, const torch::nn::Module& model) {
   if (group.is_single_rank()) return;
   const std::string own = describe(model).dump();
   // All agree as a rule, so that only digests travel.
@@ -64,7 +65,7 @@ void require_same_model(Group& group, const nn::Model& model) {
   }
 }
 
-void broadcast_buffers(Group& group, const nn::Model& model) {
+void broadcast_buffers(Group& group, const torch::nn::Module& model) {
   if (group.is_single_rank()) return;
   const at::NoGradGuard no_grad;
   for (const auto& buffer : model.buffers()) group.broadcast(buffer, "the buffers of rank 0");

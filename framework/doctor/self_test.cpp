@@ -12,6 +12,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory.h"
 #include "framework/recipe/document.h"
+#include "framework/train/components.h"
 #include "framework/train/training_step.h"
 
 namespace brim::doctor {
@@ -105,8 +106,7 @@ CheckResult test_device(c10::Device device, device::Memory& memory, const Traine
   try {
     return judge(reference, train_tiny(device, memory, amp::PrecisionMode::kFp32));
   } catch (const std::exception& error) {
-    const auto* by_libtorch = dynamic_cast<const c10::Error*>(&error);
-    if (by_libtorch != nullptr && device::is_out_of_memory(*by_libtorch)) {
+    if (device::as_error(error).status() == Exit::kResource) {
       return {Health::kWarn, fmt::format("no memory to train in: {}", first_line(error)),
               "look with `trainer devices` at what fills it"};
     }

@@ -74,7 +74,7 @@ Function symbol(void* library, const char* name, const std::string& file) {
   throw Error(
       Exit::kRecipe,
       "{}: expected a library of components for Brim, found one without {}(); begin its function "
-      "that registers them with BRIM_LIBRARY (framework/recipe/library.h)",
+      "that registers them with BRIM_LIBRARY (brim/recipe/library.h)",
       file, name);
 }
 

@@ -1,7 +1,6 @@
 #include "framework/train/evaluation.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <string>
@@ -43,14 +42,11 @@ at::Tensor sums_in_passes(TrainingComponents& components, const Inputs& all_inpu
 /// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
 std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& inputs,
                                         int64_t batch, int64_t pass, std::string& shortage) {
-  try {
-    return sums_in_passes(components, inputs, batch, pass);
-  } catch (const c10::Error& error) {
-    if (!device::is_out_of_memory(error)) throw;
-    shortage = error.what_without_backtrace();
-  }
-  components.model->train();
-  return std::nullopt;
+  std::optional<at::Tensor> sums;
+  const bool fits =
+      device::fits([&] { sums = sums_in_passes(components, inputs, batch, pass); }, &shortage);
+  if (!fits) components.model->train();
+  return sums;
 }
 
 }  // namespace

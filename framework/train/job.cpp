@@ -12,6 +12,7 @@
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
 #include "framework/telemetry/prometheus.h"
+#include "framework/train/callbacks.h"
 
 namespace brim::train {
 
@@ -215,7 +216,7 @@ size_t count_parts() {
          recipe::registry<data::SamplerConfig>().names().size() +
          recipe::registry<TaskConfig>().names().size() +
          recipe::registry<optim::OptimizerConfig>().names().size() +
-         recipe::registry<optim::ScheduleConfig>().names().size();
+         recipe::registry<optim::ScheduleConfig>().names().size() + callbacks().size();
 }
 
 void load_own_components(const recipe::Value& document) {
@@ -224,12 +225,10 @@ void load_own_components(const recipe::Value& document) {
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
   throw Error(
       Exit::kRecipe,
-      "[model] library: expected a library that registers a component under a new name, found one "
-      "that "
-      "adds none: its names are taken (a program that has them inside needs no library: --set "
-      "'model.library=\"\"'), or it was compiled with -fvisibility=hidden, which puts its "
-      "components "
-      "where no one looks");
+      "[model] library: expected a library that registers a component under a new name or "
+      "callbacks, found one that adds none: its names are taken (a program that has them inside "
+      "needs no library: --set 'model.library=\"\"'), or it was compiled with -fvisibility=hidden, "
+      "which puts its components where no one looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.

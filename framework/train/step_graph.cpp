@@ -7,7 +7,10 @@
 #include <exception>
 #include <utility>
 
+#include "framework/amp/autocast.h"
 #include "framework/base/log.h"
+#include "framework/data/to_device.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 namespace {
@@ -63,15 +66,35 @@ void set_gradients(std::vector<at::Tensor>& parameters, const std::vector<at::Te
 
 }  // namespace
 
-StepGraph::StepGraph(std::unique_ptr<device::GraphRecorder> recorder,
-                     std::vector<at::Tensor> parameters, const at::TensorOptions& share,
-                     Forward forward)
-    : recorder_(std::move(recorder)),
-      parameters_(std::move(parameters)),
-      share_options_(share),
-      forward_(std::move(forward)),
-      graphs_(recorder_ ? GraphPlan::kMaxGraphs : 0) {
-  if (recorder_) share_ = at::ones({}, share_options_);
+struct StepGraph::Graph {
+  data::DeviceBatch inputs;           // that it reads
+  Pass pass;                          // with the loss that it writes
+  std::vector<at::Tensor> gradients;  // the same, by parameter; undefined: it has none
+  std::unique_ptr<device::Recording> forward, backward;
+};
+
+StepGraph::StepGraph(const TrainingComponents& components,
+                     std::unique_ptr<device::GraphRecorder> recorder)
+    : components_(components), recorder_(std::move(recorder)) {
+  for (const auto& parameter : components.model->parameters()) {
+    if (parameter.requires_grad()) parameters_.push_back(parameter);
+  }
+  if (recorder_ == nullptr) return;
+  graphs_.resize(GraphPlan::kMaxGraphs);
+  share_ = at::ones({}, at::device(components.device).dtype(components.precision.parameters()));
+}
+
+StepGraph::~StepGraph() = default;
+
+/// Where all passes lead to, recorded or not. `share` may be on the CPU; undefined: 1.
+StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share) const {
+  at::Tensor loss;
+  {
+    const amp::Autocast autocast(components_.device.type(), components_.precision);
+    loss = components_.task->loss(*components_.model, batch);
+  }
+  if (share.defined()) loss = loss * share;
+  return {loss.detach(), components_.scaler->scale(loss)};
 }
 
 StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share, bool is_first) {
@@ -89,10 +112,10 @@ StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share,
 
 StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share) {
   at::Tensor factor;
-  if (share < 1) factor = at::scalar_tensor(share, share_options_.device(at::kCPU));
-  if (recorder_ == nullptr) return forward_(batch, factor);
+  if (share < 1) factor = at::scalar_tensor(share, components_.precision.parameters());
+  if (recorder_ == nullptr) return compute(batch, factor);
   Pass pass;
-  recorder_->run([&] { pass = forward_(batch, factor); });
+  recorder_->run([&] { pass = compute(batch, factor); });
   recorder_->hand_over(pass.loss);
   return pass;
 }
@@ -105,7 +128,7 @@ bool StepGraph::record(const data::DeviceBatch& batch, Graph& graph) {
   std::string reason;
   try {
     graph.inputs = make_like(batch);
-    graph.forward = recorder_->record([&] { graph.pass = forward_(graph.inputs, share_); });
+    graph.forward = recorder_->record([&] { graph.pass = compute(graph.inputs, share_); });
     graph.backward = recorder_->record([&] { graph.pass.scaled.backward(); });
     graph.pass.scaled = at::Tensor();  // the memory of its way back is the recording's now
     graph.gradients = gradients_of(parameters_);

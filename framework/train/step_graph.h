@@ -15,16 +15,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "framework/data/to_device.h"
 #include "framework/device/graph_recorder.h"
 #include "framework/train/graph_plan.h"
 
+namespace brim::data {
+struct DeviceBatch;
+}
+
 namespace brim::train {
+
+struct TrainingComponents;
 
 /// Not thread-safe.
 class StepGraph {
@@ -33,13 +37,10 @@ class StepGraph {
     at::Tensor loss;    // this pass's part of the step's, without a gradient
     at::Tensor scaled;  // what backward begins from; undefined where the pass is replayed
   };
-  /// The loss of a batch times `share`, a scalar that may be on the CPU (undefined: 1).
-  using Forward = std::function<Pass(const data::DeviceBatch&, const at::Tensor& share)>;
 
-  /// `parameters` are those that get gradients. No recorder: every pass is run. `share` says what
-  /// shares are made as: the loss's type, on its device.
-  StepGraph(std::unique_ptr<device::GraphRecorder> recorder, std::vector<at::Tensor> parameters,
-            const at::TensorOptions& share, Forward forward);
+  /// Passes of the components' task and model, which outlive it. No recorder: every pass is run.
+  StepGraph(const TrainingComponents& components, std::unique_ptr<device::GraphRecorder> recorder);
+  ~StepGraph();
 
   /// A pass over one micro-batch, which counts as `share` of its step. `is_first` of its step: the
   /// parameters have no gradients yet. A pass that can't be recorded is run instead, as are all
@@ -54,22 +55,16 @@ class StepGraph {
   void reset();
 
  private:
-  /// A kind of pass, recorded.
-  struct Graph {
-    data::DeviceBatch inputs;           // that it reads
-    Pass pass;                          // with the loss that it writes
-    std::vector<at::Tensor> gradients;  // the same, by parameter; undefined: it has none
-    std::unique_ptr<device::Recording> forward, backward;
-  };
+  struct Graph;  // a kind of pass, recorded
+  Pass compute(const data::DeviceBatch& batch, const at::Tensor& share) const;
   Pass run(const data::DeviceBatch& batch, double share);
   bool record(const data::DeviceBatch& batch, Graph& graph);
   Pass replay(const data::DeviceBatch& batch, double share, Graph& graph);
   void give_up(const std::string& reason);
 
+  const TrainingComponents& components_;
   std::unique_ptr<device::GraphRecorder> recorder_;  // null: none, or given up
-  std::vector<at::Tensor> parameters_;
-  at::TensorOptions share_options_;
-  Forward forward_;
+  std::vector<at::Tensor> parameters_;               // those that get gradients
   GraphPlan plan_;
   at::Tensor share_;  // that recordings read
   std::vector<Graph> graphs_;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "framework/train/components.h"
+
 namespace brim::train {
 
 StepStart::StepStart(const TrainingComponents& components) : device_(components.device) {

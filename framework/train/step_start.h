@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "framework/nn/random_state.h"
-#include "framework/train/components.h"
 
 namespace brim::train {
+
+struct TrainingComponents;
 
 class StepStart {
  public:

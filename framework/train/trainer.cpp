@@ -8,6 +8,7 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/train/callbacks.h"
 
 namespace brim::train {
 
@@ -27,7 +28,7 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, components_.device, step_.timeline(), progress_.step,
                     components_.total_steps, components_.steps_per_epoch);
-  step_.record_with(*recorder_);
+  step_.observe(*recorder_);
   if (components_.input.kind() == nn::InputKind::kTokens)
     recorder_->count_tokens(components_.input.length);
   if (components_.eval_data != nullptr) sample_text_.emplace(job);
@@ -38,16 +39,6 @@ void Trainer::profile(ProfileSteps steps) {
   const std::string name =
       fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
   profiler_.record(steps, folder_.path / name, memory_);
-}
-
-bool Trainer::train_step() {
-  const std::optional<TakenStep> taken = step_.take();
-  if (!taken) return false;
-  progress_.step = taken->record.step;
-  own_work_ = taken->own_work;
-  if (recorder_) recorder_->step(taken->record);
-  take_arrived_values(/*wait=*/false);
-  return true;
 }
 
 Exit Trainer::run() {
@@ -63,9 +54,14 @@ Exit Trainer::run() {
     if (progress_.evaluation_due && !evaluate()) break;
     if (progress_.step == components_.total_steps || requests_.stop) break;
     profiler_.before(progress_.step + 1);
-    if (!train_step()) break;
+    const std::optional<TakenStep> taken = step_.take();
+    if (!taken) break;  // a stop was asked for before it had its data
+    progress_.step = taken->record.step;
+    if (recorder_) recorder_->step(taken->record);
+    take_arrived_values(/*wait=*/false);
+    tell_of_checkpoint(/*wait=*/false);
     profiler_.after(progress_.step);
-    exchange_requests();
+    exchange_requests(taken->own_work);
     progress_.evaluation_due = evaluation_falls_due();
     if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
   }
@@ -74,16 +70,16 @@ Exit Trainer::run() {
   if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
   control_.finish();
   take_arrived_values(/*wait=*/true);
-  if (store_) store_->wait();
+  tell_of_checkpoint(/*wait=*/true);
   profiler_.finish(progress_.step);
   report_end(complete);
   group_.finish();
   return complete ? Exit::kDone : Exit::kStopped;
 }
 
-void Trainer::exchange_requests() {
+void Trainer::exchange_requests(const telemetry::RankWork& own_work) {
   requests_ = control_.exchange(
-      {.stop = stop_requested(), .checkpoint = save_times_.is_requested()}, own_work_);
+      {.stop = stop_requested(), .checkpoint = save_times_.is_requested()}, own_work);
   if (recorder_) recorder_->works(control_.works());
 }
 
@@ -100,6 +96,7 @@ void Trainer::take_arrived_values(bool wait) {
                   arrived->step, std::isnan(loss) ? std::abs(loss) : loss,
                   describe_last_good(folder_));
     }
+    for (const auto& each : callbacks()) each->on_step(arrived->step, loss);
   }
 }
 
@@ -120,6 +117,7 @@ bool Trainer::evaluate() {
 
   const int64_t epoch = (progress_.step - 1) / components_.steps_per_epoch;
   if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
+  for (const auto& each : callbacks()) each->on_evaluation(progress_.step, *metrics);
   const BestBy best_by = components_.task->best_by();
   double metric = 0.0, accuracy = 0.0;
   for (const auto& [name, value] : *metrics) {
@@ -167,10 +165,22 @@ void Trainer::save(bool is_best) {
   progress_.buckets = step_.buckets();
   checkpoint::Snapshot state = snapshot(job_, components_, progress_, store_ ? &*store_ : nullptr);
   if (recorder_) recorder_->flush();
-  if (store_) store_->save(std::move(state), is_best);
+  if (store_) {
+    tell_of_checkpoint(/*wait=*/true);
+    store_->save(std::move(state), is_best);
+    writing_ = progress_.step;
+  }
   save_times_.saved(progress_.step, progress_.evaluation_due);
   requests_.checkpoint = false;
   step_.timeline().enter(Phase::kOther);
+}
+
+/// Throws what the writing failed with.
+void Trainer::tell_of_checkpoint(bool wait) {
+  if (!writing_ || !(wait || store_->is_idle())) return;
+  store_->wait();
+  const int64_t step = *std::exchange(writing_, std::nullopt);
+  for (const auto& each : callbacks()) each->on_checkpoint(step, *store_->latest());
 }
 
 void Trainer::report_end(bool complete) {

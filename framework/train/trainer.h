@@ -38,13 +38,9 @@ class Trainer {
   /// kNumeric for a loss that is not finite, kData, kCheckpoint, kResource.
   Exit run();
 
-  /// One step, and what is recorded of it. run() is made of these. False where a stop was asked for
-  /// before it had its data: the step is then still to be taken.
-  bool train_step();
-
  private:
   void take_arrived_values(bool wait);
-  void exchange_requests();
+  void exchange_requests(const telemetry::RankWork& own_work);
   bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
@@ -52,6 +48,7 @@ class Trainer {
   std::optional<Metrics> evaluate_all();
   bool falls_due_to_save() const;
   void save(bool is_best);
+  void tell_of_checkpoint(bool wait);
   void report_end(bool complete);
 
   const JobConfig& job_;
@@ -60,11 +57,11 @@ class Trainer {
   RunFolder folder_;
   TrainState progress_;
   ControlAllReduce control_;
-  ControlRequests requests_;      // what any rank asked for
-  telemetry::RankWork own_work_;  // of the last step
+  ControlRequests requests_;  // what any rank asked for
   device::Memory& memory_;
   TrainingStep step_;
   std::optional<checkpoint::Store> store_;  // rank 0's
+  std::optional<int64_t> writing_;          // the step of the checkpoint that it writes
   std::optional<Recorder> recorder_;        // rank 0's
   std::optional<SampleText> sample_text_;   // rank 0's, where there are evaluations
   Profiler profiler_;

@@ -1,7 +1,6 @@
 #include "framework/train/training_step.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
@@ -9,15 +8,30 @@
 
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
+#include "framework/data/prefetcher.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory.h"
 #include "framework/optim/clip.h"
+#include "framework/train/balancer.h"
+#include "framework/train/components.h"
 #include "framework/train/evaluation.h"
+#include "framework/train/inputs.h"
+#include "framework/train/job.h"
+#include "framework/train/observe/memory_account.h"
+#include "framework/train/observe/module_memory.h"
 
 namespace brim::train {
 namespace {
 
 constexpr const char* kElsewhere = "another rank is out of memory";
 constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
+
+/// Null where passes are not to be recorded.
+std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
+                                                      const TrainingComponents& components) {
+  if (!job.train.cuda_graph || !no_cuda_graph(job, components).empty()) return nullptr;
+  return device::cuda().backend->make_graph_recorder(std::max<int>(0, components.device.index()));
+}
 
 }  // namespace
 
@@ -32,29 +46,25 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       data_parallel_(components.group, *components.model, job.distributed.gradients, buckets),
       host_syncs_(components.device),
       histograms_(*components.model, job.telemetry.histograms_every_steps),
-      all_inputs_(job, components),
+      all_inputs_(std::make_unique<Inputs>(job, components)),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
       step_start_(components),
+      passes_(components, graph_recorder(job, components)),
       shortage_(kElsewhere) {
   for (const auto& parameter : components.model->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
-  const bool records = job.train.cuda_graph && no_cuda_graph(job, components).empty();
-  passes_.emplace(
-      records
-          ? device::cuda().backend->make_graph_recorder(std::max<int>(0, components.device.index()))
-          : nullptr,
-      parameters_, at::device(components.device).dtype(components.precision.parameters()),
-      [this](const auto& batch, const at::Tensor& share) { return forward(batch, share); });
   components.model->train();
 }
+
+TrainingStep::~TrainingStep() = default;
 
 std::optional<TakenStep> TrainingStep::take() {
   if (micro_batch_.grow(finished_steps_)) {
     log::info("trying micro-batch {} again", micro_batch_.size());
-    if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
+    if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
     inputs_.reset();
-    passes_->reset();
+    passes_.reset();
   }
   for (;;) {
     if (auto step = try_once()) {
@@ -70,43 +80,44 @@ std::optional<TakenStep> TrainingStep::take() {
 std::optional<TakenStep> TrainingStep::try_once() {
   const HostSyncs::Watch watch(host_syncs_);
   step_start_.remember();
-  const std::optional<Gradients> gradients = compute_gradients();
+  const std::optional<Gradients> gradients = try_accumulate();
   if (!gradients) return std::nullopt;
   const double learning_rate = update(*gradients);
   return finish(*gradients, learning_rate);
 }
 
-/// The first step tells which modules hold the memory.
-std::optional<TrainingStep::Gradients> TrainingStep::watch_modules() {
-  if (leaves_checkpoint_room_) {
-    checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
+/// Here what the pass held is free again. The first step tells which modules hold the memory.
+std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
+  std::optional<Gradients> gradients;
+  std::optional<ModuleMemory> watch;
+  const auto work = [&] {
+    if (!knows_modules_) {
+      if (leaves_checkpoint_room_) {
+        checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
+      }
+      watch.emplace(*components_.model, components_.device);
+    }
+    gradients = accumulate();
+  };
+  bool is_through = true;
+  if (components_.has_sync_batch_norm) {  // other ranks wait in its midst: it can't be given up
+    work();
+  } else {
+    try {
+      is_through = device::fits(work, &shortage_);
+    } catch (const Error& error) {
+      if (error.status() != Exit::kStopped) throw;
+      is_through = false;
+    }
   }
-  const ModuleMemory watch(*components_.model, components_.device);
-  try {
-    auto gradients = accumulate();
-    modules_ = watch.largest(kLargestModules);
+  if (watch) {
+    modules_ = watch->largest(kLargestModules);
+    watch.reset();
     knows_modules_ = gradients.has_value();
-    if (recorder_ != nullptr && knows_modules_) recorder_->memory(account());
-    return gradients;
-  } catch (const c10::Error& error) {
-    if (!device::is_out_of_memory(error)) throw;
-    modules_ = watch.largest(kLargestModules);
-    throw;
+    if (observer_ != nullptr && knows_modules_) observer_->memory(account());
   }
-}
-
-std::optional<TrainingStep::Gradients> TrainingStep::compute_gradients() {
-  try {
-    return knows_modules_ ? accumulate() : watch_modules();
-  } catch (const c10::Error& error) {
-    // training cannot continue for the ranks that wait for this one
-    if (!device::is_out_of_memory(error) || components_.has_sync_batch_norm) throw;
-    shortage_ = error.what_without_backtrace();
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped || components_.has_sync_batch_norm) throw;
-  }
-  data_parallel_.give_up();  // here the pass has let go of its memory
-  return std::nullopt;
+  if (!is_through) data_parallel_.give_up();
+  return gradients;
 }
 
 // Reads top to bottom, in the order in which things happen.
@@ -129,16 +140,16 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
             ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
             : 1.0;
     const StepGraph::Pass pass =
-        passes_->forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
+        passes_.forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
     components_.optimizer->finish_step();
     timeline_.move(Phase::kForward, Phase::kCommunication, components_.optimizer->waited_s());
 
     timeline_.enter(Phase::kBackward);
-    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_->backward(pass); })) {
+    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_.backward(pass); })) {
       return std::nullopt;
     }
     timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
-    if (recorder_ != nullptr && sums) recorder_->communicates_since(data_parallel_.own_work_done());
+    if (observer_ != nullptr && sums) observer_->waits_since(data_parallel_.own_work_done());
     result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
@@ -146,21 +157,11 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   return result;
 }
 
-StepGraph::Pass TrainingStep::forward(const data::DeviceBatch& batch, const at::Tensor& share) {
-  at::Tensor loss;
-  {
-    const amp::Autocast autocast(components_.device.type(), components_.precision);
-    loss = components_.task->loss(*components_.model, batch);
-  }
-  if (share.defined()) loss = loss * share;
-  return {loss.detach(), components_.scaler->scale(loss)};
-}
-
 double TrainingStep::update(const Gradients& step) {
   const double learning_rate = components_.schedule->learning_rate(finished_steps_);
   timeline_.enter(Phase::kOptimizer);
   const std::vector<at::Tensor> gradients = defined_gradients();
-  if (recorder_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
+  if (observer_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
     histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
   }
   at::Tensor gradient_norm;
@@ -202,8 +203,8 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
   return step;
 }
 
-MemoryAccount TrainingStep::account() const {
-  MemoryAccount result = memory_account(job_, components_, memory_);
+telemetry::MemoryAccount TrainingStep::account() const {
+  telemetry::MemoryAccount result = memory_account(job_, components_, memory_);
   result.modules = modules_;
   return result;
 }
@@ -218,7 +219,7 @@ void TrainingStep::undo() {
   timeline_.enter(Phase::kOther);
   step_start_.restore();
   components_.optimizer->zero_grad();
-  passes_->reset();
+  passes_.reset();
   checkpoint_room_.reset();
   data_parallel_.reset();
   memory_.release_cached();
@@ -243,16 +244,16 @@ void TrainingStep::make_room() {
           ? "where batch norms see fewer samples, which changes the result"
           : "which gives the same result, dropout's masks apart",
       std::exchange(shortage_, kElsewhere));
-  if (recorder_ != nullptr) recorder_->micro_batch(finished_steps_ + 1, micro_batch_.size());
+  if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
 }
 
 void TrainingStep::start_inputs() {
   if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_single_rank() &&
       !balancer_) {
-    balancer_.emplace(components_.group, job_.data.prefetch + 4);
+    balancer_ = std::make_unique<Balancer>(components_.group, job_.data.prefetch + 4);
   }
-  inputs_ = all_inputs_.training(finished_steps_, micro_batch_.size(),
-                                 balancer_ ? balancer_->shares() : nullptr, timeline_);
+  inputs_ = all_inputs_->training(finished_steps_, micro_batch_.size(),
+                                  balancer_ ? balancer_->shares() : nullptr, timeline_);
 }
 
 std::vector<at::Tensor> TrainingStep::defined_gradients() const {
@@ -282,13 +283,13 @@ void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradien
 }
 
 at::Tensor TrainingStep::evaluation_sums() {
-  passes_->release();  // an evaluation may need that memory
-  return train::evaluation_sums(components_, all_inputs_, micro_batch_.size());
+  passes_.release();  // an evaluation may need that memory
+  return train::evaluation_sums(components_, *all_inputs_, micro_batch_.size());
 }
 
 std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {
-  passes_->release();
-  return train::try_evaluation_sums(components_, all_inputs_, micro_batch_.size());
+  passes_.release();
+  return train::try_evaluation_sums(components_, *all_inputs_, micro_batch_.size());
 }
 
 int64_t TrainingStep::skipped_samples() const {

@@ -11,25 +11,30 @@
 #include <vector>
 
 #include "framework/base/timeline.h"
-#include "framework/data/prefetcher.h"
-#include "framework/device/memory.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/rank_metrics.h"
-#include "framework/train/balancer.h"
-#include "framework/train/components.h"
 #include "framework/train/device_values.h"
-#include "framework/train/inputs.h"
-#include "framework/train/job.h"
 #include "framework/train/micro_batch.h"
 #include "framework/train/observe/gradient_histograms.h"
 #include "framework/train/observe/host_syncs.h"
-#include "framework/train/observe/memory_account.h"
-#include "framework/train/observe/module_memory.h"
-#include "framework/train/observe/recorder.h"
+#include "framework/train/observe/observer.h"
 #include "framework/train/step_graph.h"
 #include "framework/train/step_start.h"
 
+namespace brim::data {
+class DevicePrefetcher;
+}
+namespace brim::device {
+class Memory;
+}
+
 namespace brim::train {
+
+class Balancer;
+class Inputs;
+struct JobConfig;
+struct TrainingComponents;
 
 /// What the host knows of a step that it has enqueued.
 struct TakenStep {
@@ -43,10 +48,10 @@ class TrainingStep {
   /// of gradients begin with `buckets`, where there are some. Job and components outlive it.
   TrainingStep(const JobConfig& job, TrainingComponents& components, int64_t finished_steps,
                const distributed::BucketLayout& buckets, device::Memory& memory);
+  ~TrainingStep();
 
-  /// From now on what only the step can see goes there: where the first one's memory went, since
-  /// when ranks wait, gradients in histograms.
-  void record_with(Recorder& recorder) { recorder_ = &recorder; }
+  /// From now on `observer` is told, and gradients are counted in histograms.
+  void observe(StepObserver& observer) { observer_ = &observer; }
   /// The first step then has no more memory than later ones, beside which a checkpoint's copy may
   /// lie. Not for a size that the tuner has found so.
   void leave_room_for_checkpoint() { leaves_checkpoint_room_ = true; }
@@ -72,7 +77,7 @@ class TrainingStep {
   DeviceValues& values() { return values_; }
   GradientHistograms& histograms() { return histograms_; }
   /// Where the memory went so far.
-  MemoryAccount account() const;
+  telemetry::MemoryAccount account() const;
   distributed::BucketLayout buckets() { return data_parallel_.layout(); }
   /// Samples that could not be read and were replaced by others.
   int64_t skipped_samples() const;
@@ -83,11 +88,10 @@ class TrainingStep {
     int64_t samples = 0;
     int64_t own_samples = 0;
   };
-  /// Forward and backward over all micro-batches; nullopt where any rank ran out of memory.
-  std::optional<Gradients> compute_gradients();
+  /// Forward and backward over all micro-batches; nullopt where another rank ran out of memory.
   std::optional<Gradients> accumulate();
-  StepGraph::Pass forward(const data::DeviceBatch& batch, const at::Tensor& share);
-  std::optional<Gradients> watch_modules();
+  /// accumulate(), but nullopt also where this rank runs out of memory or stops for want of data.
+  std::optional<Gradients> try_accumulate();
   /// Its learning rate.
   double update(const Gradients& gradients);
   TakenStep finish(const Gradients& gradients, double learning_rate);
@@ -106,21 +110,21 @@ class TrainingStep {
   int64_t finished_steps_;
   device::Memory& memory_;
   distributed::DataParallel data_parallel_;
-  std::optional<Balancer> balancer_;  // null: even shares
+  std::unique_ptr<Balancer> balancer_;  // null: even shares
   Timeline timeline_;
-  Recorder* recorder_ = nullptr;
+  StepObserver* observer_ = nullptr;  // null: no one looks
   HostSyncs host_syncs_;
   DeviceValues values_;
   GradientHistograms histograms_;
-  Inputs all_inputs_;
+  std::unique_ptr<Inputs> all_inputs_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
   std::vector<at::Tensor> parameters_;              // those that are trained
   MicroBatch micro_batch_;
   StepStart step_start_;
-  std::optional<StepGraph> passes_;
-  std::string shortage_;              // what a step that ran out of memory said
-  std::vector<ModuleBytes> modules_;  // that held most in the first step
-  bool knows_modules_ = false;        // of a step that went to its end
+  StepGraph passes_;
+  std::string shortage_;                         // what a step that ran out of memory said
+  std::vector<telemetry::ModuleBytes> modules_;  // that held most in the first step
+  bool knows_modules_ = false;                   // of a step that went to its end
   bool leaves_checkpoint_room_ = false;
   at::Tensor checkpoint_room_;  // in the first step, for the copy that lies beside later ones
 };

@@ -1,6 +1,6 @@
 # Brim as a library for other programs, and what `cmake --install` installs:
 #
-#   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/framework/…
+#   bin/trainer, bin/trainrun         lib/libbrim.a, lib/libbrim_cuda.so    include/brim/…
 #   lib/cmake/brim/brim-config.cmake  share/brim/recipes, share/brim/configs
 #   share/man/man1/trainer*.1         completion for bash, zsh and fish, where they look for it
 #
@@ -51,9 +51,23 @@ function(brim_install)
       INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH};${BRIM_NVIDIA_ROOT}/cu13/lib")
     install(TARGETS brim_cuda LIBRARY DESTINATION lib)
   endif()
-  install(DIRECTORY framework models DESTINATION include/brim COMPONENT library
-    FILES_MATCHING PATTERN "*.h")
-  install(FILES ${BRIM_ABI_HEADER} DESTINATION include/brim/framework/recipe COMPONENT library)
+  # framework/amp/autocast.h becomes <brim/amp/autocast.h>, also in what headers include.
+  install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${BRIM_GENERATED}\")" COMPONENT library)
+  install(CODE [[
+    foreach(root IN ITEMS ${source}/framework ${source}/models ${generated}/framework)
+      file(GLOB_RECURSE headers RELATIVE ${root} ${root}/*.h)
+      foreach(header IN LISTS headers)
+        set(folder "")
+        if(root MATCHES "/models$")
+          set(folder models/)
+        endif()
+        file(READ ${root}/${header} text)
+        string(REPLACE "#include \"framework/" "#include \"brim/" text "${text}")
+        string(REPLACE "#include \"models/" "#include \"brim/models/" text "${text}")
+        file(WRITE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/include/brim/${folder}${header}" "${text}")
+      endforeach()
+    endforeach()
+  ]] COMPONENT library)
   # Its namespace has its version in its name: a program must see the one that libbrim.a saw.
   find_path(BRIM_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
   install(DIRECTORY ${BRIM_JSON_INCLUDE}/nlohmann DESTINATION include/brim COMPONENT library)

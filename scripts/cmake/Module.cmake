@@ -122,13 +122,12 @@ function(brim_python_test name)
     set(arg_LABELS cpu)
   endif()
   add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
-    COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
+    COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider --rootdir ${CMAKE_SOURCE_DIR}
+      ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
     SKIP_REGULAR_EXPRESSION "[0-9]+ skipped"  # scripts/test lets no such test pass
-    ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=;PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache")
-  if(arg_LABELS MATCHES "peer")  # Python's torch would spin on cores that other tests use
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT OMP_WAIT_POLICY=passive)
-  endif()
+    # Spinning threads would take the cores from other tests.
+    ENVIRONMENT "BRIM_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=;PYTHONPYCACHEPREFIX=${CMAKE_BINARY_DIR}/pycache;OMP_WAIT_POLICY=passive")
   list(FIND BRIM_LONG_TESTS ${name} place)
   if(place GREATER_EQUAL 0)
     math(EXPR cost "1000 - ${place}")

@@ -7,6 +7,7 @@ import sys
 from trainer import DIGITS, TRAINER, environment, trainer
 
 CORES = len(os.sched_getaffinity(0))
+os.environ.pop("OMP_WAIT_POLICY", None)  # other tests are run with sleeping threads
 
 
 @contextlib.contextmanager

@@ -145,12 +145,13 @@ TEST_F(CpuAllocator, TensorsOutliveMain) {
 }
 
 bool says_out_of_memory(const std::string& words) {
-  return is_out_of_memory(c10::Error({"here", "there.cpp", 1}, words));
+  return as_error(c10::Error({"here", "there.cpp", 1}, words)).status() == Exit::kResource;
 }
 
 TEST(OutOfMemory, IsKnownByTypeOrByTheWordsOfCudasLibraries) {
-  EXPECT_TRUE(
-      is_out_of_memory(c10::OutOfMemoryError({"here", "there.cpp", 1}, "CUDA out of memory")));
+  const c10::OutOfMemoryError by_type({"here", "there.cpp", 1}, "CUDA out of memory");
+  EXPECT_EQ(as_error(by_type).status(), Exit::kResource);
+  EXPECT_EQ(as_error(std::bad_alloc()).status(), Exit::kResource);
   EXPECT_TRUE(says_out_of_memory("CUDA error: out of memory\nCUDA kernel errors might be late"));
   EXPECT_TRUE(says_out_of_memory(
       "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"));

@@ -13,12 +13,12 @@ hidden = 512
 dropout = 0.1
 [data]
 kind = "synthetic"
-samples = 24000
+samples = {samples}
 height = 8
 width = 8
 eval_samples = 8
 [batch]
-global = 12000
+global = {batch}
 [precision]
 mode = "fp32"
 [optimizer]
@@ -31,10 +31,20 @@ timeout_s = 100
 """
 
 
+FEW, MANY = 1200, 12000  # samples of a global batch: where a fault is planted, where memory is really short
+
+
 @pytest.fixture
 def recipe(tmp_path):
-    path = tmp_path / "job.toml"
-    path.write_text(RECIPE)
+    path = tmp_path / "few.toml"
+    path.write_text(RECIPE.format(batch=FEW, samples=2 * FEW))
+    return path
+
+
+@pytest.fixture
+def large_recipe(tmp_path):
+    path = tmp_path / "many.toml"
+    path.write_text(RECIPE.format(batch=MANY, samples=2 * MANY))
     return path
 
 
@@ -61,9 +71,9 @@ def train(run, world, recipe, output, fault=None, **values):
 def test_one_rank_short_of_memory(world, rank, where, call, kind, values, run, recipe, tmp_path):
     short = train(run, world, recipe, tmp_path / "short", **values,
                   fault=f"rank={rank},where={where},call={call},kind={kind}")
-    assert f"out of memory with micro-batch {12000 // world} at step {call};" in short.stderr
+    assert f"out of memory with micro-batch {FEW // world} at step {call};" in short.stderr
     if call == 1:  # the run in halves from the start
-        train(run, world, recipe, tmp_path / "halves", batch__micro=12000 // world // 2, **values)
+        train(run, world, recipe, tmp_path / "halves", batch__micro=FEW // world // 2, **values)
         assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
 
 
@@ -73,7 +83,7 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
     recipe.write_text(recipe.read_text().replace("dropout = 0.1", "dropout = 0.0"))
     values = {"telemetry__every_steps": 1}
     short = train(run, 2, recipe, tmp_path / "short", **values, fault=f"rank=1,where=backward,call={call},kind=oom")
-    assert f"out of memory with micro-batch 6000 at step {call};" in short.stderr
+    assert f"out of memory with micro-batch {FEW // 2} at step {call};" in short.stderr
     train(run, 2, recipe, tmp_path / "whole", **values)
     found, expected = [[line["loss"] for line in metrics(tmp_path / name) if "loss" in line]
                        for name in ("short", "whole")]
@@ -83,12 +93,12 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
 
 # Tensors of a pass over 6000 samples need 79 MiB of the 72 that a rank may take, of one over 3000 they
 # need 49: what else a rank takes differs between machines, and has 23 MiB.
-def test_ranks_with_little_memory_halve_together(run, recipe, tmp_path):
-    short = train(run, 2, recipe, tmp_path / "short", device__memory_gib=0.14)
+def test_ranks_with_little_memory_halve_together(run, large_recipe, tmp_path):
+    short = train(run, 2, large_recipe, tmp_path / "short", device__memory_gib=0.14)
     halved = re.findall(r"out of memory with micro-batch \d+ at step (\d+); retrying the step with micro-batch (\d+)", short.stderr)
     assert halved and {step for step, _ in halved} == {"1"}, short.stderr
     micro = int(halved[-1][1])
-    train(run, 2, recipe, tmp_path / "parts", batch__micro=micro)
+    train(run, 2, large_recipe, tmp_path / "parts", batch__micro=micro)
     assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
 
 
@@ -99,12 +109,12 @@ def sizes_of(run):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
-    train(run, world, recipe, tmp_path / "tuned", device__memory_gib=0.12,
+def test_ranks_tune_to_one_size(world, run, large_recipe, tmp_path):
+    train(run, world, large_recipe, tmp_path / "tuned", device__memory_gib=0.12,
           batch__micro="auto")
     _, micro = sizes_of(tmp_path / "tuned")
-    assert 8 < micro < 12000 // world
-    train(run, world, recipe, tmp_path / "plain", batch__micro=micro)
+    assert 8 < micro < MANY // world
+    train(run, world, large_recipe, tmp_path / "plain", batch__micro=micro)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
@@ -112,21 +122,21 @@ def test_ranks_tune_to_one_size(world, run, recipe, tmp_path):
 # whose size no earlier job has found.
 @pytest.mark.parametrize("rank, where, call, kind, batch", [(1, "backward", 9, "shortage", 11000),
                                                             (0, "forward", 7, "oom", 10000)])
-def test_a_rank_short_of_memory_while_tuning(rank, where, call, kind, batch, run, recipe, tmp_path):
-    train(run, 2, recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto", batch__global=batch,
+def test_a_rank_short_of_memory_while_tuning(rank, where, call, kind, batch, run, large_recipe, tmp_path):
+    train(run, 2, large_recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto", batch__global=batch,
           fault=f"rank={rank},where={where},call={call},kind={kind}")
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < batch // 2
-    train(run, 2, recipe, tmp_path / "plain", batch__micro=micro, batch__global=batch)
+    train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, batch__global=batch)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
-def test_a_global_batch_that_grows_is_all_ranks_micro_batches(run, recipe, tmp_path):
+def test_a_global_batch_that_grows_is_all_ranks_micro_batches(run, large_recipe, tmp_path):
     grows = {"device__memory_gib": 0.12, "optimizer__batch_rule": "linear", "optimizer__learning_rate": 1e-4}
-    train(run, 2, recipe, tmp_path / "tuned", batch__global="auto", batch__micro="auto", **grows)
+    train(run, 2, large_recipe, tmp_path / "tuned", batch__global="auto", batch__micro="auto", **grows)
     whole, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro and whole == 2 * micro
-    train(run, 2, recipe, tmp_path / "plain", batch__global=whole, batch__micro=micro, **grows)
+    train(run, 2, large_recipe, tmp_path / "plain", batch__global=whole, batch__micro=micro, **grows)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
@@ -134,18 +144,18 @@ def test_a_global_batch_that_grows_is_all_ranks_micro_batches(run, recipe, tmp_p
 # Each batch is another one, whose size no earlier job has found.
 @pytest.mark.parametrize("fault, batch", [(None, 2000), ("rank=1,where=forward,call=7,kind=oom", 2200),
                                           ("rank=0,where=backward,call=9,kind=shortage", 2400)])
-def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, recipe, tmp_path):
+def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, large_recipe, tmp_path):
     images = {"model__name": "small_cnn", "distributed__sync_batch_norm": True, "batch__global": batch}
-    recipe.write_text(recipe.read_text().replace("hidden = 512\ndropout = 0.1\n", ""))
-    train(run, 2, recipe, tmp_path / "tuned", fault, device__memory_gib=0.12, batch__micro="auto", **images)
+    large_recipe.write_text(large_recipe.read_text().replace("hidden = 512\ndropout = 0.1\n", ""))
+    train(run, 2, large_recipe, tmp_path / "tuned", fault, device__memory_gib=0.12, batch__micro="auto", **images)
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < batch // 2
-    train(run, 2, recipe, tmp_path / "plain", batch__micro=micro, **images)
+    train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, **images)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
 def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
     result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=shortage",
-                   batch__global=2400, train__steps=103)
-    assert "retrying the step with micro-batch 600" in result.stderr
-    assert "trying micro-batch 1200 again" in result.stderr
+                   train__steps=103)
+    assert "retrying the step with micro-batch 300" in result.stderr
+    assert "trying micro-batch 600 again" in result.stderr

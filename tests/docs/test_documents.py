@@ -200,6 +200,12 @@ def test_the_page_on_own_models_shows_the_example():
     assert code == (SOURCE / "examples/own_model/own_model.cpp").read_text()
 
 
+def test_the_pieces_shown_are_those_that_are_built():
+    source = (SOURCE / "examples/pieces/pieces.cpp").read_text()
+    shown = [text for _, language, _, text in blocks(SOURCE / "docs/how-to/pieces.md") if language == "cpp"]
+    assert shown == [piece for _, piece in re.findall(r"// \[(\w+)\]\n(.*?)// \[\1\]\n", source, re.S)]
+
+
 def test_the_readme_is_short():
     lines = (SOURCE / "README.md").read_text().splitlines()
     assert len(lines) <= 100

@@ -15,8 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<brim::experiment::LineMetric> metrics;
   const bool is_read = brim::experiment::read_metrics_line(line, metrics);
   // Compared where both see the same: no escapes in keys, no nesting, which has a limit here, no
-  // byte order mark, one line.
-  if (line.find_first_of("\n\\[") != std::string_view::npos) return 0;
+  // byte order mark, one line, no zero bytes, which end it there.
+  if (line.find_first_of(std::string_view("\n\\[\0", 4)) != std::string_view::npos) return 0;
   if (line.starts_with("\xEF\xBB\xBF") || std::ranges::count(line, '{') > 1) return 0;
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return 0;

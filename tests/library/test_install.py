@@ -1,13 +1,14 @@
 """What cmake --install installs, seen from outside: its programs run, the examples are built with it,
 and their own model, dataset and task train by recipe."""
 import json
+import re
 import shutil
 import subprocess
 
 import pytest
 from safetensors.numpy import load_file
 
-from installed import (SOURCE, binaries, build, check_run_paths, commands_of, install, losses, must_run, run,
+from installed import (SOURCE, binaries, build, check_run_paths, cmake, commands_of, install, losses, must_run, run,
                        run_as_written)
 
 STEPS = ("--set", "train.steps=20", "--set", "telemetry.every_steps=1", "--set", "precision.mode=fp32")
@@ -33,6 +34,16 @@ def own_dataset(prefix):
 @pytest.fixture(scope="module")
 def own_task(prefix):
     return built(prefix, "own_task")
+
+
+@pytest.fixture(scope="module")
+def own_callbacks(prefix):
+    return built(prefix, "own_callbacks")
+
+
+@pytest.fixture(scope="module")
+def pieces(prefix):
+    return built(prefix, "pieces") / "build/pieces"
 
 
 def built(prefix, example):
@@ -108,7 +119,8 @@ def must_take_a_step(command, cwd, prefix, output):
     assert len(losses(output)) == 1
 
 
-@pytest.mark.parametrize("example, count", [("own_dataset", 1), ("own_model", 2), ("own_task", 1)])
+@pytest.mark.parametrize("example, count", [("own_dataset", 1), ("own_model", 2), ("own_task", 1),
+                                            ("own_callbacks", 1)])
 def test_the_commands_of_an_examples_page_run(prefix, example, count, request, tmp_path):
     folder = request.getfixturevalue(example)
     commands = commands_of(folder / "README.md")[1:]  # the first has built it
@@ -167,6 +179,37 @@ def test_a_task_of_ones_own(prefix, own_task, tmp_path):
     assert last["eval_top1"] > 50 and "eval_top5" not in last
 
 
+def test_callbacks_stop_a_run(prefix, own_callbacks, tmp_path):
+    """The loss of the few evaluation images rises long before the 200 epochs are over."""
+    run_folder = tmp_path / "run"
+    done = run(prefix / "bin/trainer", "--recipe", own_callbacks / "recipe.toml", "--output", run_folder,
+               "--set", "precision.mode=fp32")
+    assert done.returncode == 75, done.stderr
+    lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line["eval_loss"] for line in lines if "eval_loss" in line]
+    assert 4 <= len(evaluated) < 200 and min(evaluated[-3:]) >= min(evaluated[:-3])
+    assert f"step {lines[-1]['step']}: no better evaluation in the last 3" in done.stderr
+    for checkpoint in (run_folder / "checkpoints").glob("step-*"):
+        step = int(checkpoint.name.removeprefix("step-"))
+        assert f"checkpoint of step {step} is in {checkpoint}" in done.stderr, done.stderr
+
+
+def test_pieces_work_alone(prefix, pieces, tmp_path):
+    def said(name):
+        return must_run(pieces, name, cwd=tmp_path).stdout
+
+    loss, scale = said("mixed_precision").removeprefix("loss ").split(", scale ")
+    assert float(loss) < 0.01 and float(scale) >= 1
+    assert said("data_loader") == "2000 samples\n"
+    batch, peak = said("batch_search").removeprefix("batch ").split(", ")[:2]
+    assert int(batch) > 10_000 and 0.9 * 256 < float(peak.removesuffix(" MiB")) <= 256
+    assert said("checkpoint") == "step 100, epoch 3\n"
+    assert said("phases").count("forward") == 3 and json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    both = must_run(prefix / "bin/trainrun", "--nproc-per-node=2", pieces, "data_parallel", cwd=tmp_path)
+    biases = set(re.findall(r"rank [01]: bias (\S+)", both.stdout))
+    assert both.stdout.count("bias") == 2 and len(biases) == 1, both.stdout
+
+
 def test_a_wrong_shape_is_the_recipes_matter(prefix, own_model):
     done = run(prefix / "bin/trainer", "--recipe", own_model / "recipe.toml", "--set", "model.width=0")
     assert done.returncode == 2 and "'width' in [model]: expected an integer at least 1" in done.stderr
@@ -183,8 +226,23 @@ def test_libraries_that_are_none_are_refused(prefix, own_dataset, tmp_path):
     assert "the headers of Brim 0.0.1, but this program is Brim " in refused(prefix, own_dataset, old)
 
 
+def test_a_comment_is_no_part_of_the_interface(tmp_path):
+    def interface(change):
+        source = tmp_path / "source"
+        shutil.copytree(SOURCE / "framework", source / "framework", dirs_exist_ok=True)
+        model = source / "framework/nn/model.h"
+        model.write_text(change(model.read_text()))
+        must_run(cmake(), "-D", f"SOURCE={source}", "-D", f"OUTPUT={tmp_path}/abi.h", "-D", "BRIM=1", "-D", "TORCH=2",
+                 "-P", SOURCE / "scripts/cmake/Abi.cmake")
+        return (tmp_path / "abi.h").read_text()
+
+    before = interface(lambda text: text)
+    assert interface(lambda text: text.replace("// ", "// so: ")) == before
+    assert interface(lambda text: text.replace("virtual at::Tensor forward", "virtual at::Tensor passes")) != before
+
+
 def test_a_library_of_this_brim_can_still_be_wrong(prefix, own_dataset, tmp_path):
-    abi = (prefix / "include/brim/framework/recipe/abi.h").read_text()
+    abi = (prefix / "include/brim/recipe/abi.h").read_text()
     begin = abi + "const char* brim_abi(void) { return BRIM_ABI; } "
     half = shared_library(tmp_path / "half.so", begin)
     assert "without brim_register()" in refused(prefix, own_dataset, half)

@@ -58,17 +58,18 @@ class GpuStepIn : public GpuStep, public ::testing::WithParamInterface<std::stri
 TEST_P(GpuStepIn, TwentyStepsWithoutAHostSync) {
   const JobConfig job =
       read_job(recipe::parse(kRecipe + ("mode = \"" + GetParam() + "\"\n"), "gpu.toml"));
-  const testing::TemporaryFolder folder;
-  const RunFolder run{folder.path(), std::nullopt};
-  create_run_folder(run, "", nlohmann::json::object());
-  const auto group = distributed::Group::alone();
   device::DeviceConfig gpu;
   gpu.select = "cuda:0";
   const c10::Device device = device::choose_device(gpu);
   const auto memory = device::memory_of(device, job.device);
-  Trainer trainer(job, build_components(job, device, group), TrainState{}, run, *memory);
+  auto components = build_components(job, device, distributed::Group::alone());
+  TrainingStep taker(job, components, /*finished_steps=*/0, {}, *memory);
   device::cuda().backend->set_sync_debug_mode(device::SyncDebugMode::kError);
-  for (int step = 0; step < 20; ++step) ASSERT_NO_THROW(trainer.train_step()) << "step " << step;
+  for (int step = 0; step < 20; ++step) {
+    ASSERT_NO_THROW(taker.take()) << "step " << step;
+    while (taker.values().pop(/*wait=*/false)) {
+    }
+  }
 }
 
 TEST_F(GpuStep, PhasesAreTheDevicesAndSumToTheStep) {

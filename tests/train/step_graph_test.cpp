@@ -6,12 +6,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "framework/data/to_device.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 namespace {
@@ -83,23 +87,54 @@ class ScriptedRecorder final : public device::GraphRecorder {
   std::vector<at::Tensor> parameters_;
 };
 
+/// Parameters that a task makes its loss of.
+struct Parameters : nn::Model {
+  explicit Parameters(const std::vector<at::Tensor>& tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) register_parameter(std::to_string(i), tensors[i]);
+  }
+  at::Tensor forward(const at::Tensor& inputs) override { return inputs; }
+};
+
+using Loss = std::function<at::Tensor(const data::DeviceBatch&)>;
+
+struct LossTask : Task {
+  explicit LossTask(Loss loss) : of(std::move(loss)) {}
+  at::Tensor loss(nn::Model& /*model*/, const data::DeviceBatch& batch) const override {
+    return of(batch);
+  }
+  at::Tensor evaluation_sums(nn::Model& /*model*/, const data::DeviceBatch&) const override {
+    return {};
+  }
+  Metrics metrics(const at::Tensor& /*sums*/) const override { return {}; }
+  BestBy best_by() const override { return {}; }
+  Loss of;
+};
+
+TrainingComponents components_of(const std::vector<at::Tensor>& parameters, Loss loss) {
+  TrainingComponents components;
+  components.model = std::make_shared<Parameters>(parameters);
+  components.task = std::make_unique<LossTask>(std::move(loss));
+  components.scaler = std::make_unique<amp::GradScaler>(c10::kCPU, amp::GradScalerConfig(), false);
+  return components;
+}
+
 /// A line through samples, and StepGraph around its loss.
 class Line {
  public:
-  explicit Line(Log* log) : weight_(at::full({3, 1}, 0.5).requires_grad_()) {
+  explicit Line(Log* log)
+      : weight_(at::full({3, 1}, 0.5).requires_grad_()),
+        components_(components_of({weight_}, [this](const data::DeviceBatch& batch) {
+          if (draws) at::rand({1});
+          return (batch.inputs.matmul(weight_) - batch.labels).square().mean();
+        })) {
     std::unique_ptr<device::GraphRecorder> recorder;
     if (log != nullptr) {
       recorder = std::make_unique<ScriptedRecorder>(*log, std::vector<at::Tensor>{weight_});
     }
-    graph_.emplace(std::move(recorder), std::vector<at::Tensor>{weight_}, at::kFloat,
-                   [this](const data::DeviceBatch& batch, const at::Tensor& share) {
-                     if (draws) at::rand({1});
-                     at::Tensor loss =
-                         (batch.inputs.matmul(weight_) - batch.labels).square().mean();
-                     if (share.defined()) loss = loss * share;
-                     return StepGraph::Pass{loss.detach(), loss};
-                   });
+    graph_.emplace(components_, std::move(recorder));
   }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
 
   /// The step's loss. Micro-batches of these sizes, of samples that follow from `step`.
   double step(int step, const std::vector<int64_t>& sizes) {
@@ -127,6 +162,7 @@ class Line {
 
  private:
   at::Tensor weight_;
+  TrainingComponents components_;
   std::optional<StepGraph> graph_;
 };
 
@@ -227,11 +263,9 @@ TEST(StepGraph, ParametersWithoutAGradientKeepNone) {
   const at::Tensor used = at::ones({1}).requires_grad_(), unused = at::ones({1}).requires_grad_();
   Log log;
   const std::vector<at::Tensor> parameters = {unused, used};
-  StepGraph graph(std::make_unique<ScriptedRecorder>(log, parameters), parameters, at::kFloat,
-                  [&](const data::DeviceBatch& batch, const at::Tensor&) {
-                    const at::Tensor loss = (used * batch.inputs).sum();
-                    return StepGraph::Pass{loss.detach(), loss};
-                  });
+  const TrainingComponents components = components_of(
+      parameters, [&](const data::DeviceBatch& batch) { return (used * batch.inputs).sum(); });
+  StepGraph graph(components, std::make_unique<ScriptedRecorder>(log, parameters));
   for (int step = 0; step < 6; ++step) {
     const data::DeviceBatch batch = {at::full({2}, 3.0F), at::zeros({2}), {}, {}};
     graph.backward(graph.forward(batch, 1.0, true));

@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/train/components.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/training_step.h"
 

@@ -76,7 +76,7 @@ void Recorder::step(const StepRecord& record) {
   count_passed_steps(/*wait_for=*/0);
 }
 
-void Recorder::communicates_since(std::shared_ptr<const device::StreamEvent> moment) {
+void Recorder::waits_since(std::shared_ptr<const device::StreamEvent> moment) {
   if (phases_ != nullptr && moment != nullptr) {
     phases_->begin(Phase::kCommunication, std::move(moment));
   }
@@ -196,7 +196,7 @@ void Recorder::gradients(const GradientHistograms::OfStep& gradients) {
   }
 }
 
-void Recorder::memory(const telemetry::MemoryAccount& account) const {
+void Recorder::memory(const telemetry::MemoryAccount& account) {
   telemetry::add_to_record(record_, "memory", to_json(account));
 }
 

@@ -15,11 +15,8 @@
 #include <vector>
 
 #include "framework/base/timeline.h"
-#include "framework/data/prefetcher.h"
-#include "framework/device/block_cache.h"
 #include "framework/telemetry/device_metrics.h"
 #include "framework/telemetry/event_file.h"
-#include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_metrics.h"
 #include "framework/telemetry/progress.h"
@@ -29,27 +26,13 @@
 #include "framework/train/job.h"
 #include "framework/train/observe/device_phases.h"
 #include "framework/train/observe/gradient_histograms.h"
+#include "framework/train/observe/observer.h"
 #include "framework/train/run_folder.h"
 #include "framework/train/tasks/task.h"
 
 namespace brim::train {
 
-/// What the host knows of a finished step at once.
-struct StepRecord {
-  int64_t step;   // finished steps, this one included
-  int64_t epoch;  // 0-based
-  int64_t samples;
-  double learning_rate;
-  std::array<double, kPhaseCount> phase_s;  // sums to the step's wall time
-  data::OverlappedWork overlapped;          // beside it
-  int64_t host_syncs = 0;                   // waits of the host for a GPU
-  device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
-};
-
-/// What a step's device values mean, by position.
-enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
-
-class Recorder {
+class Recorder final : public StepObserver {
  public:
   /// Cuts the files of an earlier part of this run back to `first_step`.
   /// On a GPU the phases of steps are those of its stream, from the timeline's on.
@@ -63,15 +46,13 @@ class Recorder {
 
   /// Of each step, when the host is through with it.
   void step(const StepRecord& record);
-  /// On a GPU: since `moment` the device has waited for other ranks. Null is none.
-  void communicates_since(std::shared_ptr<const device::StreamEvent> moment);
   void gradients(const GradientHistograms::OfStep& gradients);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
-  /// Where the memory went so far, for run.json.
-  void memory(const telemetry::MemoryAccount& account) const;
-  /// From this step on passes have at most `size` samples, for run.json.
-  void micro_batch(int64_t step, int64_t size);
+  void waits_since(std::shared_ptr<const device::StreamEvent> moment) override;
+  /// For run.json, as micro_batch().
+  void memory(const telemetry::MemoryAccount& account) override;
+  void micro_batch(int64_t step, int64_t size) override;
   /// What each rank did of a step, by rank, one or two steps later; empty for a single rank.
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
@@ -88,7 +69,7 @@ class Recorder {
     int64_t steps = 0;
     int64_t samples = 0;
     std::array<double, kPhaseCount> phase_s{};
-    data::OverlappedWork overlapped;
+    OverlappedWork overlapped;
     int64_t host_syncs = 0;
     std::vector<telemetry::RankWork> works;  // by rank; empty: alone
   };

@@ -1,7 +1,6 @@
 #include "framework/train/tuning/prober.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/device/memory.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/training_step.h"
@@ -91,14 +91,10 @@ int64_t Prober::outside_bytes(int64_t size) const {
 /// False where memory ran out on this rank, or on another one in the middle of a step.
 bool Prober::train(tune::Probe& probe) {
   std::optional<TrainingComponents> components;
-  bool is_built = true;
-  try {
+  const bool is_built = device::fits([&] {
     components = build_components(job_, device_, group_, Weights::kOfRecipe,
                                   knows_room_ ? nullptr : &memory_);
-  } catch (const c10::Error& error) {
-    if (!device::is_out_of_memory(error)) throw;
-    is_built = false;
-  }
+  });
   if (!all(is_built)) {
     account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
     return false;
@@ -108,23 +104,21 @@ bool Prober::train(tune::Probe& probe) {
   has_statistics_ = train::has_statistics(*components->model);
   account_ = memory_account(job_, *components, memory_);
   std::optional<TrainingStep> step;
-  try {
+  const bool has_buckets = device::fits([&] {
     step.emplace(job_, *components, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);
     step->leave_room_for_checkpoint();
-  } catch (const c10::Error& error) {  // buckets of gradients
-    if (!device::is_out_of_memory(error)) throw;
-    is_built = false;
-  }
-  if (!all(is_built)) return false;
+  });
+  if (!all(has_buckets)) return false;
   const Machine machine;
   for (int i = 0, repeats = 0; i < 2; ++i) {
     memory_.synchronize();
     const double start_s = now_s(), start_delay_s = machine.run_delay_s();
     bool fits = false;
-    try {
-      fits = step->try_once().has_value();
-    } catch (const c10::Error& error) {  // in the update
-      if (!device::is_out_of_memory(error) || !group_->is_single_rank()) throw;
+    const auto take = [&] { fits = step->try_once().has_value(); };
+    if (group_->is_single_rank()) {
+      device::fits(take);  // or memory runs out in the update
+    } else {
+      take();
     }
     account_.modules = step->account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
