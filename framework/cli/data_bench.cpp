@@ -12,6 +12,7 @@
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
+#include "framework/base/words.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/data/copy_stage.h"
@@ -29,8 +30,7 @@ using nlohmann::json;
 /// "0,1,2".
 std::vector<int64_t> worker_counts(std::string_view text) {
   std::vector<int64_t> counts;
-  while (true) {
-    const std::string_view word = text.substr(0, text.find(','));
+  for (const std::string_view word : split(text)) {
     int64_t count = -1;
     const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (code != std::errc() || end != word.data() + word.size() || count < 0 || count > 1024) {
@@ -38,9 +38,8 @@ std::vector<int64_t> worker_counts(std::string_view text) {
                        word);
     }
     counts.push_back(count);
-    if (word.size() == text.size()) return counts;
-    text.remove_prefix(word.size() + 1);
   }
+  return counts;
 }
 
 /// 0, 1, 2, 4, … up to the cores.

@@ -7,7 +7,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 #include "framework/recipe/text.h"
 
 namespace brim::cli {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/base/nearest.h"
 #include "framework/base/stop.h"
+#include "framework/base/words.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/help.h"
 #include "framework/cli/register_all.h"

@@ -8,19 +8,10 @@
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 
 namespace brim::device {
 namespace {
-
-std::vector<std::string> split(std::string_view list) {
-  std::vector<std::string> words;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    words.emplace_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
 
 std::optional<size_t> index_of(std::string_view word) {
   size_t index = 0;
@@ -67,10 +58,10 @@ std::optional<VisibleGpu> named(const std::vector<GpuReading>& gpus, const std::
   return found.size() == 1 ? std::optional(found[0]) : std::nullopt;
 }
 
-std::string without_blanks(const std::string& word) {
+std::string without_blanks(std::string_view word) {
   const size_t begin = word.find_first_not_of(" \t");
   if (begin == std::string::npos) return {};
-  return word.substr(begin, word.find_last_not_of(" \t") - begin + 1);
+  return std::string(word.substr(begin, word.find_last_not_of(" \t") - begin + 1));
 }
 
 }  // namespace
@@ -82,7 +73,8 @@ DeviceList parse_device_list(const std::string& list) {
     result.kind = DeviceList::Kind::kByRank;
     return result;
   }
-  std::vector<std::string> words = split(list);
+  const std::vector<std::string_view> pieces = split(list);
+  std::vector<std::string> words(pieces.begin(), pieces.end());
   if (std::ranges::all_of(words, [](const std::string& word) { return word == "cpu"; })) {
     result.kind = DeviceList::Kind::kCpu;
     result.ranks = static_cast<int>(words.size());
@@ -117,7 +109,7 @@ std::vector<VisibleGpu> visible_gpus(const std::vector<GpuReading>& gpus,
     for (const GpuReading& gpu : gpus) result.push_back(visible(gpu));
     return result;
   }
-  for (const std::string& word : split(cuda_visible_devices)) {
+  for (const std::string_view word : split(cuda_visible_devices)) {
     std::optional<VisibleGpu> found = named(gpus, without_blanks(word));
     if (!found) break;
     const auto is_same = [&](const VisibleGpu& other) {

@@ -116,26 +116,15 @@ std::string try_to_connect(const addrinfo& item, std::chrono::milliseconds limit
 
 }  // namespace
 
-Listener listen_on(const std::string& address, uint16_t port) {
-  const AddressList list = resolve(address, port, SOCK_STREAM);
-  int code = EADDRNOTAVAIL;
-  for (const addrinfo* item = list.get(); item != nullptr; item = item->ai_next) {
-    const int socket = ::socket(item->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (socket < 0) continue;
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (::bind(socket, item->ai_addr, item->ai_addrlen) == 0 && ::listen(socket, 1024) == 0) {
-      return {socket, own_address(socket).port};
-    }
-    code = errno;
-    ::close(socket);
-  }
-  const char* advice = code == EADDRINUSE
+Listener listen_for_ranks(const std::string& address, uint16_t port) {
+  Listener listener = listen_on(address, port);
+  if (listener.fd >= 0) return listener;
+  const char* advice = listener.code == EADDRINUSE
                            ? "another program, perhaps another run, has that port; choose another "
                              "MASTER_PORT for every rank"
                            : "MASTER_ADDR must be an address of the machine that rank 0 is on";
   throw Error(Exit::kDistributed, "rank 0 can't listen on {}:{}: {}; {}", address, port,
-              errno_text(code), advice);
+              listener.problem, advice);
 }
 
 void write_rendezvous_file(const fs::path& file, const Address& address) {

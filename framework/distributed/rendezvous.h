@@ -8,17 +8,13 @@
 #include <optional>
 #include <string>
 
+#include "framework/base/listener.h"
+
 namespace brim::distributed {
 
-struct Listener {
-  int socket = -1;
-  uint16_t port = 0;
-};
-
-/// A socket that listens on `address` (a name or number; "" for every interface), port 0 for any
-/// free one. Throws Error(kDistributed) where the port is taken or the address isn't this
-/// machine's.
-Listener listen_on(const std::string& address, uint16_t port);
+/// Rank 0's socket, as brim::listen_on() opens it. Throws Error(kDistributed) where the port is
+/// taken or the address isn't this machine's.
+Listener listen_for_ranks(const std::string& address, uint16_t port);
 
 struct Address {
   std::string host;

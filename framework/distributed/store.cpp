@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "framework/base/descriptor.h"
 #include "framework/base/error.h"
 #include "framework/base/host.h"
 #include "framework/distributed/deadline.h"
@@ -30,19 +31,15 @@ void silence_warnings() {
 }
 
 bool is_own_address(const std::string& address) {
-  try {
-    ::close(listen_on(address, 0).socket);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+  const Descriptor listener(listen_on(address, 0).fd);
+  return listener.get() >= 0;
 }
 
 /// On the interface that MASTER_ADDR names. On all only where that is none of this machine's (a
 /// service's name, say), by which other machines come in.
 Listener listen_at(const RendezvousEndpoint& rendezvous, bool one_machine) {
   const bool is_named = one_machine || is_own_address(rendezvous.address);
-  return listen_on(is_named ? rendezvous.address : "", rendezvous.port);
+  return listen_for_ranks(is_named ? rendezvous.address : "", rendezvous.port);
 }
 
 /// What rank 0 opens for the others; nullopt where the launcher serves the store.
@@ -51,13 +48,13 @@ std::optional<Listener> listen(const Ranks& ranks) {
   if (ranks.rank != 0) return std::nullopt;
   switch (rendezvous.kind) {
     case RendezvousKind::kSocket:
-      return Listener{rendezvous.socket, rendezvous.port};
+      return Listener{.fd = rendezvous.socket, .port = rendezvous.port};
     case RendezvousKind::kListen:
       return listen_at(rendezvous, ranks.one_machine());
     case RendezvousKind::kFile: {
-      const Listener listener = listen_on(ranks.one_machine() ? kLoopback : "", 0);
-      write_rendezvous_file(rendezvous.file,
-                            {ranks.one_machine() ? kLoopback : host_name(), listener.port});
+      const Listener listener = listen_for_ranks(ranks.one_machine() ? kLoopback : "", 0);
+      write_rendezvous_file(rendezvous.file, {ranks.one_machine() ? kLoopback : host_name(),
+                                              static_cast<uint16_t>(listener.port)});
       return listener;
     }
     case RendezvousKind::kAgent:
@@ -88,7 +85,7 @@ c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& addre
   options.isServer = listener.has_value();
   options.waitWorkers = false;
   options.timeout = limit;
-  if (listener) options.masterListenFd = listener->socket;
+  if (listener) options.masterListenFd = listener->fd;
   try {
     return c10::make_intrusive<c10d::TCPStore>(address.host, options);
   } catch (const std::exception&) {

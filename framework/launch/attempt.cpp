@@ -5,23 +5,46 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <utility>
 
+#include "framework/base/descriptor.h"
 #include "framework/base/error.h"
+#include "framework/base/listener.h"
 #include "framework/base/log.h"
 #include "framework/base/torchelastic.h"
 #include "framework/base/units.h"
 #include "framework/launch/environment.h"
 #include "framework/launch/processes.h"
-#include "framework/launch/store_socket.h"
 #include "framework/launch/worker.h"
 
 namespace brim::launch {
 namespace {
+
+/// The socket that rank 0's store listens on, opened here: no port is picked and let go. Where
+/// `address` belongs to no interface of this machine (a NAT's, a service's), it listens on all.
+/// Throws Error(kResource) for a port that is taken, naming who holds it, and UsageError for a name
+/// that means no address.
+Listener listen_for_store(const std::string& address, int port) {
+  Listener listener = listen_on(address, port);
+  if (listener.fd < 0 && listener.code == EADDRNOTAVAIL) listener = listen_on("", port);
+  if (listener.fd >= 0) return listener;
+  if (listener.code == 0) {
+    throw UsageError("--master-addr: '{}' means no address: {}", address, listener.problem);
+  }
+  if (listener.code == EADDRINUSE) {
+    const std::string owner = listener_of(port);
+    throw Error(Exit::kResource,
+                "port {} on {} is taken{}; end that program or choose another --master-port", port,
+                address, owner.empty() ? "" : " by " + owner);
+  }
+  throw Error(Exit::kResource, "cannot listen on {} port {}: {}", address, port, listener.problem);
+}
 
 // From the first failure to the last process gone these add up to less than 5 s.
 constexpr double kSettle_s = 2;  // for the cause, where a consequence was seen first
@@ -99,12 +122,13 @@ class Attempt {
 
 void Attempt::start() {
   const LaunchOptions& options = shared_.options;
-  std::optional<StoreSocket> store;
-  if (options.node_rank == 0) store.emplace(options.master_addr, options.master_port);
-  const int port = store ? store->port() : options.master_port;
+  const bool serves = options.node_rank == 0;
+  const Listener listener = serves ? listen_for_store(options.master_addr, options.master_port)
+                                   : Listener{.port = options.master_port};
+  auto store = std::make_unique<Descriptor>(listener.fd);
   workers_.reserve(static_cast<size_t>(options.ranks_per_node));
   for (int local_rank = 0; local_rank < options.ranks_per_node; ++local_rank) {
-    start_rank(local_rank, port, local_rank == 0 && store ? store->fd() : -1);
+    start_rank(local_rank, listener.port, store == nullptr ? -1 : store->get());
     store.reset();  // rank 0's alone: connections to it must fail once rank 0 is dead
   }
 }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 
 namespace brim::launch {
 namespace {
@@ -34,12 +36,11 @@ Cores in_order(Cores cores, const fs::path& root) {
 
 /// Whether a list such as "0-3,8-11" holds `core`.
 bool holds(const std::string& list, int core) {
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string_view part : split(list)) {
     int first = -1;
     int last = -1;
     char dash = 0;
-    std::istringstream range(part);
+    std::istringstream range{std::string(part)};
     range >> first;
     if (!(range >> dash >> last)) last = first;
     if (first <= core && core <= last) return true;

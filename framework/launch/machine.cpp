@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "framework/base/words.h"
 
 namespace brim::launch {
 namespace {
@@ -27,9 +28,8 @@ int device_files(const fs::path& folder) {
 /// Entries of CUDA_VISIBLE_DEVICES; CUDA stops reading at the first that names nothing.
 int named_devices(const std::string& list) {
   int count = 0;
-  std::istringstream entries(list);
-  for (std::string entry; std::getline(entries, entry, ',');) {
-    entry.erase(0, entry.find_first_not_of(' '));
+  for (std::string_view entry : split(list)) {
+    entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
     if (entry.empty() || entry[0] == '-') break;
     ++count;
   }

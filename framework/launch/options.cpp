@@ -5,11 +5,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <set>
-#include <sstream>
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 #include "framework/launch/machine.h"
 #include "framework/launch/program.h"
 
@@ -34,13 +33,6 @@ int integer(const std::string& name, const std::string& text, int low, int high)
     throw UsageError("{}: expected a number from {} to {}, found '{}'", name, low, high, text);
   }
   return value;
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) parts.push_back(word);
-  return parts;
 }
 
 int ranks_per_node(const std::string& name, const std::string& text) {
@@ -80,7 +72,8 @@ StreamChoice streams(const std::string& name, const std::string& text) {
     choice.every_rank = integer(name, text, 0, 3);
     return choice;
   }
-  for (const std::string& part : split(text)) {
+  for (const std::string_view piece : split(text)) {
+    const std::string part(piece);
     const size_t colon = part.find(':');
     if (colon == std::string::npos) {
       throw UsageError("{}: expected LOCAL_RANK:STREAMS in '{}', as in 0:1,1:3", name, part);
@@ -185,8 +178,8 @@ constexpr std::array kFlags = {
          [](Parsed& p, Text n, Text v) { p.options.tee = streams(n, v); }},
     Flag{"local-ranks-filter", 0, "LIST", "the local ranks whose output reaches the screen",
          [](Parsed& p, Text n, Text v) {
-           for (Text part : split(v)) {
-             p.options.shown_ranks.push_back(integer(n, part, 0, kMaxRanks - 1));
+           for (const std::string_view part : split(v)) {
+             p.options.shown_ranks.push_back(integer(n, std::string(part), 0, kMaxRanks - 1));
            }
          }},
     Flag{"bind", 0, "HOW", "ranks to cores: none (left to the kernel), cores, numa",

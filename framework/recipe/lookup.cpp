@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 
 namespace brim::recipe {
 namespace fs = std::filesystem;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 #include "framework/recipe/key_list.h"
 #include "framework/recipe/registry.h"
 #include "framework/recipe/text.h"

@@ -1,7 +1,6 @@
 #include "framework/telemetry/text_endpoint.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,9 +11,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
-#include <memory>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -29,56 +26,17 @@ constexpr size_t kMaxConnections = 16;
 constexpr int kMaxPerSecond = 50;
 constexpr double kLimitS = 5;  // of one connection
 constexpr size_t kMaxDiscarded = 1 << 16;
-constexpr int kQueue = 16;  // in the kernel
-
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 [[noreturn]] void refuse(const std::string& host, int port, const std::string& why) {
   throw Error(Exit::kResource, "cannot listen on {}:{}: {}", host, port, why);
 }
 
-Addresses resolve(const std::string& host, int port) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_UNSPEC;
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (code != 0) refuse(host, port, ::gai_strerror(code));
-  return {found, &::freeaddrinfo};
-}
-
-/// A listening socket, or -1 with errno set.
-int listen_on(const addrinfo& address) {
-  const int fd = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  const int yes = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // after an earlier run
-  if (::bind(fd, address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd, kQueue) == 0) return fd;
-  const int code = errno;
-  ::close(fd);
-  errno = code;
-  return -1;
-}
-
-int listen_on(const std::string& host, int port) {
-  const Addresses addresses = resolve(host, port);
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    if (const int fd = listen_on(*address); fd >= 0) return fd;
-  }
-  refuse(host, port, errno_text(errno));
-}
-
-int port_of(int listener) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  std::string port(NI_MAXSERV, '\0');
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (::getsockname(listener, any, &size) != 0 ||
-      ::getnameinfo(any, size, nullptr, 0, port.data(), NI_MAXSERV, NI_NUMERICSERV) != 0) {
-    return 0;
-  }
-  return std::atoi(port.c_str());
+/// Of a socket that never blocks.
+Listener listen_without_blocking(const std::string& host, int port) {
+  Listener listener = listen_on(host, port);
+  if (listener.fd < 0) refuse(host, port, listener.problem);
+  ::fcntl(listener.fd, F_SETFL, O_NONBLOCK);
+  return listener;
 }
 
 std::string response(const char* status, const std::string& type, const std::string& body,
@@ -103,19 +61,18 @@ TextEndpoint::TextEndpoint(const std::string& host, int port, std::string path,
     : path_(std::move(path)),
       content_type_(std::move(content_type)),
       text_(std::move(text)),
-      listener_(listen_on(host, port)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      port_(port_of(listener_)) {
+      listener_(listen_without_blocking(host, port)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) {
     const int code = errno;
-    ::close(listener_);
+    ::close(listener_.fd);
     refuse(host, port, errno_text(code));
   }
   thread_ = std::thread([this] {
     try {
       serve();
     } catch (const std::exception& error) {  // training continues
-      log::warning("port {} serves no metrics from here on: {}", port_, error.what());
+      log::warning("port {} serves no metrics from here on: {}", listener_.port, error.what());
     }
   });
 }
@@ -126,7 +83,7 @@ TextEndpoint::~TextEndpoint() {
   thread_.join();
   for (const Connection& connection : connections_) ::close(connection.fd);
   ::close(wake_);
-  ::close(listener_);
+  ::close(listener_.fd);
 }
 
 void TextEndpoint::serve() {
@@ -139,7 +96,7 @@ void TextEndpoint::serve() {
     const bool has_room = connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond;
     std::vector<pollfd> polled = {
         {.fd = wake_, .events = POLLIN, .revents = 0},
-        {.fd = has_room ? listener_ : -1, .events = POLLIN, .revents = 0}};
+        {.fd = has_room ? listener_.fd : -1, .events = POLLIN, .revents = 0}};
     for (const Connection& connection : connections_) {
       const short events = connection.out.empty() ? POLLIN : POLLOUT;
       polled.push_back({.fd = connection.fd, .events = events, .revents = 0});
@@ -173,7 +130,7 @@ int TextEndpoint::wait_ms(double now) const {
 
 void TextEndpoint::accept_clients(double now) {
   while (connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond) {
-    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = ::accept4(listener_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       // Out of descriptors, the listener stays readable: ask again in a second.
       if (!is_later(fd) && errno != ECONNABORTED) accepted_ = kMaxPerSecond;

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "framework/base/listener.h"
+
 namespace brim::telemetry {
 
 class TextEndpoint {
@@ -24,7 +26,7 @@ class TextEndpoint {
   TextEndpoint& operator=(const TextEndpoint&) = delete;
 
   /// The one that it listens on.
-  int port() const { return port_; }
+  int port() const { return listener_.port; }
 
  private:
   struct Connection {
@@ -45,9 +47,8 @@ class TextEndpoint {
 
   const std::string path_, content_type_;
   const std::function<std::string()> text_;
-  int listener_ = -1;
+  Listener listener_;
   int wake_ = -1;  // readable: the end
-  int port_ = 0;
   std::vector<Connection> connections_;
   double second_s_ = 0;  // when the present second began
   int accepted_ = 0;     // in it

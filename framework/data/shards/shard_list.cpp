@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 
 namespace brim::data {
 namespace fs = std::filesystem;
@@ -63,11 +64,7 @@ std::vector<std::string> choices(std::string_view text, const std::string& patte
   if (text.find(',') == std::string_view::npos) {
     refuse(pattern, "a range or words with commas between braces");
   }
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(',', start), text.size());
-    result.emplace_back(text.substr(start, end - start));
-    start = end + 1;
-  }
+  for (const std::string_view piece : split(text)) result.emplace_back(piece);
   return result;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-#include "framework/base/nearest.h"
+#include "framework/base/words.h"
 
 #include <algorithm>
 
@@ -25,6 +25,16 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> pieces;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    pieces.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return pieces;
+}
 
 std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
   if (word.size() > kMaxWord) return "";

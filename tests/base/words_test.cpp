@@ -1,10 +1,15 @@
-// Suggestions for mistyped words.
-#include "framework/base/nearest.h"
+// Lists of words, and suggestions for mistyped ones.
+#include "framework/base/words.h"
 
 #include <gmock/gmock.h>
 
 namespace brim {
 namespace {
+
+TEST(Split, KeepsEmptyPieces) {
+  EXPECT_THAT(split("0,cuda:1,"), ::testing::ElementsAre("0", "cuda:1", ""));
+  EXPECT_THAT(split(""), ::testing::ElementsAre(""));
+}
 
 TEST(Nearest, FindsTyposOnly) {
   EXPECT_EQ(nearest("sdg", {"adam", "sgd"}), "sgd");

@@ -1,0 +1,19 @@
+// A TCP socket that listens.
+#pragma once
+
+#include <string>
+
+namespace brim {
+
+struct Listener {
+  int fd = -1;  // closed on exec; negative where there is none:
+  int port = 0;
+  int code = 0;         // then errno's, or 0 where the host's name means no address,
+  std::string problem = {};  // and what it is in words
+};
+
+/// Listens on `host` (a name or a number; empty: on every interface, by IPv4 and IPv6), on any free
+/// port where `port` is 0.
+Listener listen_on(const std::string& host, int port);
+
+}  // namespace brim
