@@ -91,20 +91,6 @@ Called find_called(const std::vector<std::string_view>& words) {
   return {};
 }
 
-/// The command line parsed, and its command run.
-int run(std::span<char* const> argv) {
-  const Called called = find_called({argv.begin() + 1, argv.end()});
-  if (called.command == nullptr) return 0;
-  const Command& command = *called.command;
-  cxxopts::Options options = options_of(command);
-  const auto parsed = parse_options(options, command.positional, argv.subspan(called.words));
-  if (parsed.count("help") != 0) {
-    fmt::print("{}", help_of(command));
-    return 0;
-  }
-  return command.run(parsed, argv);
-}
-
 }  // namespace
 
 const std::vector<CommandGroup>& command_groups() {
@@ -146,7 +132,15 @@ int main(int argc, char** argv, void (*register_own)()) {
       register_components();
       if (register_own != nullptr) register_own();
       const device::SharedCores cores;
-      return run({words, static_cast<size_t>(count)});
+      const std::span<char* const> line(words, static_cast<size_t>(count));
+      const Called called = find_called({line.begin() + 1, line.end()});
+      if (called.command == nullptr) return 0;
+      cxxopts::Options options = options_of(*called.command);
+      const auto parsed =
+          parse_options(options, called.command->positional, line.subspan(called.words));
+      if (parsed.count("help") == 0) return called.command->run(parsed, line);
+      fmt::print("{}", help_of(*called.command));
+      return 0;
     } catch (const c10::Error& thrown) {
       const Error error = device::as_error(thrown);
       throw Error(error.status(), "{}{}", error.what(),

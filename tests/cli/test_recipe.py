@@ -85,7 +85,8 @@ def test_the_schema_takes_parts_of_a_library(example):
     recipe["model"]["libary"] = recipe["model"].pop("library")
     assert not schema_in_docs().is_valid(recipe)
     recipe["model"].pop("libary")
-    assert not schema_in_docs().is_valid(recipe), "without a library its parts are unknown"
+    has_own_parts = example.parent.name != "own_callbacks"
+    assert schema_in_docs().is_valid(recipe) != has_own_parts, "without a library its parts are unknown"
 
 
 def test_schema_and_reference_read_the_recipe_they_are_given():

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import subprocess
+import tomllib
 
 import numpy as np
 import pytest
@@ -130,6 +131,21 @@ def test_documents_are_whole_in_one_part(tmp_path):
     assert 140 < (ids["train"] == 256).sum() < 160
 
 
+@pytest.mark.parametrize("which", ["bytes", "gpt2"])
+def test_the_section_that_is_printed_reads_the_tokens(tmp_path, vocabulary, which):
+    (tmp_path / "text.txt").write_text("To be, or not to be. " * 200)
+    words = ["--tokenizer", "bytes"] if which == "bytes" else vocabulary[1]
+    done = trainer("data", "tokenize", tmp_path / "text.txt", *words, "--output", tmp_path / "tokens")
+    assert done.returncode == 0, done.stderr
+    section = done.stdout[done.stdout.index("[data]"):]
+    description = json.loads((tmp_path / "tokens/tokens.json").read_text())
+    is_last = description["end_of_document"] == description["vocabulary"] - 1
+    found = tomllib.loads(section)["data"]
+    assert found["vocabulary"] == description["vocabulary"] and found["train"]["path"] == f"{tmp_path}/tokens/train.bin"
+    assert is_last == (which == "bytes") == ("end_of_document" not in found)
+    assert is_last or found["end_of_document"] == description["end_of_document"]
+
+
 def test_wrong_inputs(tmp_path, vocabulary):
     _, gpt2 = vocabulary
     good = tmp_path / "good.txt"
@@ -149,6 +165,8 @@ def test_wrong_inputs(tmp_path, vocabulary):
     assert "the file is cut" in message("g.txt.gz", gzip.compress(os.urandom(4000).hex().encode())[:-500])
     assert "a.jsonl:2: expected a JSON object with a string" in message("a.jsonl", b'{"text": "a"}\n{"t": 1}\n')
     assert "b.jsonl:3: not valid JSON" in message("b.jsonl", b'{"text": "a"}\n\n{"text": \n')
+    long_line = message("long.jsonl", b'{"text": "' + b"x" * (65 << 20))
+    assert "long.jsonl:1: expected lines of at most 67108864 bytes, found a longer one" in long_line
     assert "expected text for evaluation, found none" in message("one.txt", b"no line", [*plain, "--eval-fraction", "0.5"])
     vocabulary_bytes = gpt2[3].read_bytes()
     (tmp_path / "half.json").write_bytes(vocabulary_bytes[: len(vocabulary_bytes) // 2])

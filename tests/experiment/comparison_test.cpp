@@ -65,6 +65,14 @@ TEST(Comparison, TheStatusIsThatOfTheWorstVariant) {
   EXPECT_EQ(both(1.5, 0.5), 10);
 }
 
+TEST(Comparison, TooFewRunsAreNoted) {
+  const auto text = [](const std::vector<double>& b) {
+    return report(compare(record({variant("a", kHundred)}), record({variant("a", b)}), 0.02));
+  };
+  EXPECT_EQ(text(times(1.2)).find("too few runs"), std::string::npos);
+  EXPECT_NE(text({100}).find("too few runs"), std::string::npos);
+}
+
 TEST(Comparison, VariantsAreMatchedByName) {
   const BenchRecord a = record({variant("x", kHundred), variant("y", kHundred)});
   const BenchRecord b = record({variant("z", kHundred), variant("y", times(2))});
