@@ -8,7 +8,7 @@ namespace brim {
 struct Listener {
   int fd = -1;  // closed on exec; negative where there is none:
   int port = 0;
-  int code = 0;         // then errno's, or 0 where the host's name means no address,
+  int code = 0;              // then errno's, or 0 where the host's name means no address,
   std::string problem = {};  // and what it is in words
 };
 

@@ -100,7 +100,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
     gradients = accumulate();
   };
   bool is_through = true;
-  if (components_.has_sync_batch_norm) {  // other ranks wait in its midst: it can't be given up
+  if (components_.has_sync_batch_norm) {  // other ranks wait within it: it can't be given up
     work();
   } else {
     try {

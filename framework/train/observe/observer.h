@@ -40,7 +40,7 @@ class StepObserver {
   /// Where the memory of the first step went.
   virtual void memory(const telemetry::MemoryAccount& /*account*/) {}
   /// On a GPU: since `moment` the device has waited for other ranks. Null: it does not wait.
-  virtual void waits_since(std::shared_ptr<const device::StreamEvent> /*moment*/) {}
+  virtual void waits_since(const std::shared_ptr<const device::StreamEvent>& /*moment*/) {}
 };
 
 }  // namespace brim::train

@@ -76,9 +76,9 @@ void Recorder::step(const StepRecord& record) {
   count_passed_steps(/*wait_for=*/0);
 }
 
-void Recorder::waits_since(std::shared_ptr<const device::StreamEvent> moment) {
+void Recorder::waits_since(const std::shared_ptr<const device::StreamEvent>& moment) {
   if (phases_ != nullptr && moment != nullptr) {
-    phases_->begin(Phase::kCommunication, std::move(moment));
+    phases_->begin(Phase::kCommunication, moment);
   }
 }
 

@@ -49,7 +49,7 @@ class Recorder final : public StepObserver {
   void gradients(const GradientHistograms::OfStep& gradients);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
-  void waits_since(std::shared_ptr<const device::StreamEvent> moment) override;
+  void waits_since(const std::shared_ptr<const device::StreamEvent>& moment) override;
   /// For run.json, as micro_batch().
   void memory(const telemetry::MemoryAccount& account) override;
   void micro_batch(int64_t step, int64_t size) override;
