@@ -1,9 +1,36 @@
 #include "framework/recipe/key_list.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "framework/recipe/registry.h"
 
 namespace brim::recipe {
 namespace {
+
+/// Our keys by the names that they have in PyTorch, Lightning, timm and transformers.
+constexpr std::pair<std::string_view, std::string_view> kForeignNames[] = {
+    {"lr", "optimizer.learning_rate"},
+    {"wd", "optimizer.weight_decay"},
+    {"batch_size", "batch.global"},
+    {"micro_batch_size", "batch.micro"},
+    {"grad_clip", "train.clip_norm"},
+    {"clip_grad", "train.clip_norm"},
+    {"gradient_clip_val", "train.clip_norm"},
+    {"max_grad_norm", "train.clip_norm"},
+    {"max_epochs", "train.epochs"},
+    {"num_epochs", "train.epochs"},
+    {"num_train_epochs", "train.epochs"},
+    {"max_steps", "train.steps"},
+    {"ema_decay", "train.ema"},
+    {"gradient_checkpointing", "train.recompute"},
+    {"warmup_steps", "schedule.warmup"},
+    {"warmup_epochs", "schedule.warmup"},
+    {"num_workers", "data.workers"},
+    {"dtype", "precision.mode"},
+    {"find_unused_parameters", "distributed.unused_parameters"},
+};
 
 class KeyList final : public Fields {
  public:
@@ -53,6 +80,12 @@ std::set<std::string, std::less<>> key_list(Config& config) {
   KeyList list;
   config.fields(list);
   return std::move(list.keys);
+}
+
+std::string_view key_by_foreign_name(std::string_view name) {
+  const auto* const found =
+      std::ranges::find(kForeignNames, name, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kForeignNames) ? std::string_view() : found->second;
 }
 
 }  // namespace brim::recipe

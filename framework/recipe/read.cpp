@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -19,29 +18,6 @@ namespace brim::recipe {
 namespace {
 
 const Table kNoTable;
-
-/// Our keys by the names that they have in PyTorch, Lightning, timm and transformers.
-constexpr std::pair<std::string_view, std::string_view> kNamesInOtherTools[] = {
-    {"lr", "optimizer.learning_rate"},
-    {"wd", "optimizer.weight_decay"},
-    {"batch_size", "batch.global"},
-    {"micro_batch_size", "batch.micro"},
-    {"grad_clip", "train.clip_norm"},
-    {"clip_grad", "train.clip_norm"},
-    {"gradient_clip_val", "train.clip_norm"},
-    {"max_grad_norm", "train.clip_norm"},
-    {"max_epochs", "train.epochs"},
-    {"num_epochs", "train.epochs"},
-    {"num_train_epochs", "train.epochs"},
-    {"max_steps", "train.steps"},
-    {"ema_decay", "train.ema"},
-    {"gradient_checkpointing", "train.recompute"},
-    {"warmup_steps", "schedule.warmup"},
-    {"warmup_epochs", "schedule.warmup"},
-    {"num_workers", "data.workers"},
-    {"dtype", "precision.mode"},
-    {"find_unused_parameters", "distributed.unused_parameters"},
-};
 
 /// "the string "x"", "the integer 5", "a table".
 std::string found_text(const Value& value) {
@@ -357,10 +333,7 @@ std::optional<Reader::Owner> Reader::owner(const std::string& name) const {
 }
 
 std::string Reader::key_of_other_tools(const std::string& name) const {
-  const auto* const named = std::ranges::find(
-      kNamesInOtherTools, name, &std::pair<std::string_view, std::string_view>::first);
-  if (named == std::end(kNamesInOtherTools)) return "";
-  const std::string path(named->second), section = frames_.back().path + ".";
+  const std::string path(key_by_foreign_name(name)), section = frames_.back().path + ".";
   if (!key_list(config_).contains(path)) return "";
   return path.starts_with(section) ? path.substr(section.size()) : path;
 }
