@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "framework/base/units.h"
-#include "framework/device/allocator.h"
+#include "framework/device/memory/allocator.h"
 #include "framework/nn/model.h"
 #include "framework/optim/optimizer.h"
 #include "framework/optim/parameter_groups.h"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "framework/amp/autocast.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/fused/cross_entropy.h"

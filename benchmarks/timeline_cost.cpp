@@ -12,7 +12,7 @@ int main() {
   const double start_s = brim::now_s();
   for (int step = 0; step < kSteps; ++step) {
     for (int micro = 0; micro < 2; ++micro) {
-      for (const Phase phase : {Phase::kDataWait, Phase::kCopy, Phase::kAugment,
+      for (const Phase phase : {Phase::kDataWait, Phase::kCopy, Phase::kTransform,
                                 Phase::kCommunication, Phase::kForward, Phase::kBackward}) {
         timeline.enter(phase);
       }

@@ -25,7 +25,7 @@
 #include "framework/base/machine.h"
 #include "framework/base/random.h"
 #include "framework/base/units.h"
-#include "framework/data/loader.h"
+#include "framework/data/loading/loader.h"
 #include "framework/data/samplers/shuffled.h"
 #include "framework/data/sources/tokens.h"
 

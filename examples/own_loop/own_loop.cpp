@@ -6,7 +6,7 @@
 #include <brim/device/choice.h>
 #include <brim/nn/wrap.h>
 #include <brim/train/components.h>
-#include <brim/train/training_step.h>
+#include <brim/train/step/training_step.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 

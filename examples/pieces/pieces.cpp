@@ -6,9 +6,9 @@
 #include <brim/base/error.h>
 #include <brim/base/timeline.h>
 #include <brim/checkpoint/store.h>
-#include <brim/data/loader.h>
+#include <brim/data/loading/loader.h>
 #include <brim/data/samplers/shuffled.h>
-#include <brim/device/memory.h>
+#include <brim/device/memory/memory.h>
 #include <brim/distributed/data_parallel.h>
 #include <brim/nn/model.h>
 #include <brim/train/observe/profiler.h>

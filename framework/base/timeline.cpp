@@ -8,7 +8,7 @@ namespace brim {
 
 std::string_view phase_name(Phase phase) {
   static constexpr std::array<std::string_view, kPhaseCount> kNames = {
-      "data_wait",     "copy",      "augment",    "forward",    "backward",
+      "data_wait",     "copy",      "transform",  "forward",    "backward",
       "communication", "optimizer", "checkpoint", "evaluation", "other"};
   return kNames[static_cast<size_t>(phase)];
 }

@@ -11,7 +11,7 @@ namespace brim {
 enum class Phase {
   kDataWait,
   kCopy,
-  kAugment,  // of whole batches, on the device; normalisation is part of it
+  kTransform,  // of whole batches, on the device: normalisation, mixup, cutmix, erasing
   kForward,
   kBackward,
   kCommunication,  // waits for other ranks
@@ -28,7 +28,7 @@ std::string_view phase_name(Phase phase);
 /// Work on data that no step waited for, in seconds.
 struct OverlappedWork {
   double decode_s = 0;  // of the loader's threads together (Loader::take_overlapped_s)
-  // of the device, which augments too (CopyStream::take_overlapped_s); 0 on the CPU
+  // of the device, which transforms too (CopyStream::take_overlapped_s); 0 on the CPU
   double copy_s = 0;
 };
 

@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 
 namespace brim::checkpoint {
 namespace fs = std::filesystem;

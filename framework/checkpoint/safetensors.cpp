@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/safetensors_rules.h"
 
 namespace brim::checkpoint {

@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/checkpoint/safetensors.h"
 #include "framework/checkpoint/safetensors_rules.h"
 

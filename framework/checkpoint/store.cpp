@@ -7,8 +7,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
-#include "framework/checkpoint/json.h"
 #include "framework/checkpoint/manifest.h"
 
 namespace brim::checkpoint {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 
 namespace brim::checkpoint {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 
 namespace brim::checkpoint {
 namespace {

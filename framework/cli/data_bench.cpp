@@ -15,10 +15,10 @@
 #include "framework/base/words.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/data/copy_stage.h"
-#include "framework/data/throughput.h"
-#include "framework/device/allocator.h"
+#include "framework/data/loading/throughput.h"
+#include "framework/data/transfer/copy_stage.h"
 #include "framework/device/choice.h"
+#include "framework/device/memory/allocator.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
 

@@ -20,9 +20,9 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/device/nvml.h"
-#include "framework/device/report.h"
-#include "framework/device/selection.h"
+#include "framework/device/gpus/nvml.h"
+#include "framework/device/gpus/report.h"
+#include "framework/device/gpus/selection.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/job.h"
 

@@ -15,14 +15,14 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/device/choice.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/components.h"
 #include "framework/train/evaluation.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
-#include "framework/train/run_folder.h"
-#include "framework/train/state.h"
+#include "framework/train/run/run_folder.h"
+#include "framework/train/run/state.h"
 
 namespace brim::cli {
 namespace {

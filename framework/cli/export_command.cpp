@@ -21,7 +21,7 @@
 #include "framework/cli/options.h"
 #include "framework/nn/torchscript.h"
 #include "framework/train/job.h"
-#include "framework/train/run_folder.h"
+#include "framework/train/run/run_folder.h"
 #include "framework/train/weights/renamed_weights.h"
 
 namespace brim::cli {

@@ -4,44 +4,52 @@
 #include <fmt/ranges.h>
 
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/predict.h"
-#include "framework/device/choice.h"
-#include "framework/distributed/group.h"
-#include "framework/train/input_shape.h"
-#include "framework/train/state.h"
+#include "framework/train/inference/classify.h"
 
 namespace brim::cli {
-TrainedModel::TrainedModel(train::JobConfig of, const std::optional<train::SavedRun>& saved)
-    : job(std::move(of)), device(device::choose_device(job.device)) {
-  if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
-  if (!job.batch.micro) job.batch.micro = *job.batch.global;
-  job.eval.enabled = false;
-  const auto input = saved ? train::input_of(saved->checkpoint) : std::nullopt;
-  recipe::Slot<data::SourceConfig> source;
-  if (input) {
-    train::select_synthetic(*input, *job.batch.global, 0, source);
-    std::swap(source, job.data.source);
+namespace {
+
+void print_guesses(const std::string& file, const std::vector<train::Guess>& guesses,
+                   bool as_json) {
+  if (as_json) {
+    nlohmann::json json = {{"input", file}, {"classes", nlohmann::json::array()}};
+    for (const train::Guess& guess : guesses) {
+      json["classes"].push_back({{"name", guess.name}, {"probability", guess.probability}});
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
   }
-  memory = device::memory_of(device, job.device);
-  components =
-      train::build_components(job, device, distributed::Group::alone(),
-                              saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
-  if (input) std::swap(source, job.data.source);
-  if (saved) classes = train::load_model(saved->checkpoint, components).classes;
-  if (classes.empty()) classes = train::class_names(components);
-  if (components.ema) averaged.emplace(*components.ema);
-  components.model->eval();
+  std::string line = printable(file) + ":";
+  for (const train::Guess& guess : guesses) {
+    line += fmt::format("  {} {:.1f} %", guess.name, 100 * guess.probability);
+  }
+  fmt::print("{}\n", line);
 }
 
-namespace {
+std::vector<std::string> classify_images(train::TrainedModel& trained,
+                                         const std::vector<std::string>& files,
+                                         const cxxopts::ParseResult& options, int64_t batch) {
+  if (files.empty()) {
+    throw UsageError("no image files given; see trainer help predict");
+  }
+  const int64_t top = integer_option(options, "top", 1, 1'000'000);
+  const bool as_json = options.count("json") != 0;
+  return train::classify(trained, files, top, batch,
+                         [&](const std::string& file, const std::vector<train::Guess>& guesses) {
+                           print_guesses(file, guesses, as_json);
+                         });
+}
 
 int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   // Without --run and --recipe the first word names the run, the others are files.
@@ -65,7 +73,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
         "nothing to predict with: expected the folder of a run or a checkpoint, or a recipe "
         "with model.pretrained");
   }
-  TrainedModel trained(std::move(job), saved);
+  train::TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
   const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
   const auto bad = is_text ? continue_texts(trained, files, parsed, batch)

@@ -10,11 +10,10 @@
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/cli/predict.h"
-#include "framework/data/sources/tokens.h"
 #include "framework/text/text_file.h"
 #include "framework/text/tokenizer_files.h"
 #include "framework/text/unicode.h"
-#include "framework/train/tasks/generate.h"
+#include "framework/train/inference/generate.h"
 
 namespace brim::cli {
 namespace {
@@ -68,19 +67,19 @@ std::vector<Prompt> read_prompts(const std::vector<std::string>& files,
   return prompts;
 }
 
-std::unique_ptr<text::Tokenizer> open_tokenizer(const TrainedModel& trained,
+std::unique_ptr<text::Tokenizer> open_tokenizer(const train::TrainedModel& trained,
                                                 const cxxopts::ParseResult& options) {
   if (options.count("tokenizer") != 0) {
     return text::open_tokenizer(options["tokenizer"].as<std::string>());
   }
-  const auto* tokens = dynamic_cast<const data::TokensConfig*>(&*trained.job.data.source);
-  if (tokens == nullptr) {
+  const auto folder = trained.job.data.source->tokenizer_folder();
+  if (folder.empty()) {
     throw Error(Exit::kRecipe,
                 "[data] kind = \"{}\" has no tokenizer: name a folder that trainer data tokenize "
                 "has made, by --tokenizer",
                 trained.job.data.source.selected());
   }
-  return text::open_tokenizer(tokens->train.parent_path());
+  return text::open_tokenizer(folder);
 }
 
 train::GenerateOptions read_options(const cxxopts::ParseResult& options,
@@ -99,7 +98,7 @@ train::GenerateOptions read_options(const cxxopts::ParseResult& options,
 
 }  // namespace
 
-std::vector<std::string> continue_texts(TrainedModel& trained,
+std::vector<std::string> continue_texts(train::TrainedModel& trained,
                                         const std::vector<std::string>& files,
                                         const cxxopts::ParseResult& options, int64_t batch) {
   if (files.empty() && options.count("prompt") == 0) {

@@ -15,7 +15,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/help.h"
 #include "framework/cli/register_all.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/device/shared_cores.h"
 
 namespace brim::cli {

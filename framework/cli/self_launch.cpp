@@ -8,7 +8,7 @@
 #include "framework/base/log.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/device/device_list.h"
+#include "framework/device/gpus/device_list.h"
 #include "framework/launch/launcher.h"
 
 namespace brim::cli {

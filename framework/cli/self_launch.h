@@ -8,7 +8,7 @@
 #include <span>
 
 #include "framework/device/config.h"
-#include "framework/device/selection.h"
+#include "framework/device/gpus/selection.h"
 #include "framework/distributed/ranks.h"
 
 namespace brim::cli {

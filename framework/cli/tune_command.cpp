@@ -10,7 +10,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/job.h"
 #include "framework/train/tuning/batch_tuner.h"

@@ -64,7 +64,7 @@ void DataConfig::check() const {
 
 std::unique_ptr<Dataset> DataConfig::open_train() const {
   auto dataset = source->open_train(augment);
-  if (const auto* images = dynamic_cast<const ImageSamples*>(dataset.get())) {
+  if (const ImageSamples* images = dataset->images()) {
     augment.policy.check_channels(images->shape().channels);
   }
   return dataset;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/data/augment/augment.h"
-#include "framework/data/plan.h"
+#include "framework/data/order/plan.h"
 #include "framework/data/sampler.h"
 #include "framework/data/source.h"
 #include "framework/recipe/registry.h"

@@ -2,13 +2,6 @@
 
 namespace brim::data {
 
-std::unique_ptr<ImageSamples> as_images(std::unique_ptr<Dataset> dataset) {
-  auto* images = dynamic_cast<ImageSamples*>(dataset.get());
-  if (images == nullptr) return nullptr;
-  dataset.release();
-  return std::unique_ptr<ImageSamples>(images);
-}
-
 std::vector<std::string> numbered_classes(int64_t classes) {
   std::vector<std::string> names;
   for (int64_t i = 0; i < classes; ++i) names.push_back(std::to_string(i));

@@ -14,10 +14,18 @@
 
 namespace brim::data {
 
+class ImageSamples;
+class TokenSamples;
+
 /// Const members may be called from several threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
+
+  /// What kind it is: the dataset itself as one of these, which say the shape of a sample. Tasks
+  /// take no other kind.
+  virtual const ImageSamples* images() const { return nullptr; }
+  virtual const TokenSamples* tokens() const { return nullptr; }
 
   virtual int64_t size() const = 0;
   /// What one sample takes in a batch.
@@ -63,6 +71,7 @@ struct ImageShape {
 /// Images of one shape, each of a class.
 class ImageSamples : public Dataset {
  public:
+  const ImageSamples* images() const final { return this; }
   /// Every sample has this shape.
   virtual ImageShape shape() const = 0;
   int64_t sample_bytes() const final { return shape().bytes(); }
@@ -71,9 +80,6 @@ class ImageSamples : public Dataset {
   virtual std::vector<std::string> class_names() const = 0;
   int64_t label(int64_t index) const override = 0;
 };
-
-/// `dataset` as images; null where it is null or holds something else.
-std::unique_ptr<ImageSamples> as_images(std::unique_ptr<Dataset> dataset);
 
 /// Rows of token ids for a model that predicts each from those before it. A sample's bytes are
 /// int32: length + 1 tokens, of which a model sees all but the last and predicts all but the first;
@@ -91,6 +97,7 @@ struct TokenShape {
 
 class TokenSamples : public Dataset {
  public:
+  const TokenSamples* tokens() const final { return this; }
   /// Every sample has this shape.
   virtual TokenShape shape() const = 0;
   int64_t sample_bytes() const final { return shape().bytes(); }

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "framework/data/dataset.h"
-#include "framework/data/order.h"
+#include "framework/data/order/order.h"
 #include "framework/recipe/registry.h"
 
 namespace brim::data {

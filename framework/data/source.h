@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 #include "framework/data/augment/augment.h"
@@ -10,6 +11,8 @@
 #include "framework/recipe/registry.h"
 
 namespace brim::data {
+
+struct ImageOptions;
 
 /// Base of every source's config struct.
 class SourceConfig : public recipe::Config {
@@ -23,6 +26,13 @@ class SourceConfig : public recipe::Config {
 
   /// What it keeps of samples in memory, at most.
   virtual int64_t cache_bytes() const { return 0; }
+
+  /// How image files become samples; null where none are read.
+  virtual const ImageOptions* image_options() const { return nullptr; }
+
+  /// The folder with the tokenizer that made its tokens (text/tokenizer_files.h); empty: none is
+  /// known.
+  virtual std::filesystem::path tokenizer_folder() const { return {}; }
 };
 
 /// Registers every kind in recipe::registry<SourceConfig>(); call once at program start.

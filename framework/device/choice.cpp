@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/device/device_list.h"
+#include "framework/device/gpus/device_list.h"
 
 namespace brim::device {
 namespace {

@@ -17,7 +17,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/torchelastic.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/distributed/gloo.h"
 #include "framework/distributed/store.h"
 #include "framework/distributed/watchdog.h"

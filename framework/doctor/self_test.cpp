@@ -10,10 +10,10 @@
 
 #include "framework/base/error.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/recipe/document.h"
 #include "framework/train/components.h"
-#include "framework/train/training_step.h"
+#include "framework/train/step/training_step.h"
 
 namespace brim::doctor {
 namespace {

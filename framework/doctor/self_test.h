@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "framework/amp/autocast.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/doctor/environment/environment.h"
 
 namespace brim::doctor {

@@ -87,6 +87,15 @@ class Slot final : public ComponentSlot {
     config_ = registry<Base>().make(name);
     name_ = name;
   }
+  /// The same where the caller knows the component's type.
+  template <class ComponentConfig>
+  ComponentConfig& select_as(std::string_view name) {
+    auto made = std::make_unique<ComponentConfig>();
+    ComponentConfig& chosen = *made;
+    config_ = std::move(made);
+    name_ = name;
+    return chosen;
+  }
   std::string_view selected() const override { return name_.empty() ? default_name_ : name_; }
   Config* component() override {
     if (config_ == nullptr && !default_name_.empty()) select(default_name_);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
-#include "framework/device/device_list.h"
+#include "framework/device/gpus/device_list.h"
 
 namespace brim::telemetry {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "framework/device/gpu_reading.h"
-#include "framework/device/nvml.h"
+#include "framework/device/gpus/gpu_reading.h"
+#include "framework/device/gpus/nvml.h"
 
 namespace brim::telemetry {
 

@@ -1,7 +1,7 @@
 #include "framework/text/char_tokenizer.h"
 
 #include "framework/base/error.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/text/unicode.h"
 
 namespace brim::text {
@@ -24,8 +24,8 @@ class CharEncoder final : public Encoder {
       if (found == ids_.end()) {
         throw Error(Exit::kData,
                     "the character {} (U+{:04X}) is not in the vocabulary, which has {} characters",
-                    checkpoint::in_quotes(text.substr(at, point.bytes)),
-                    static_cast<uint32_t>(point.value), ids_.size());
+                    in_quotes(text.substr(at, point.bytes)), static_cast<uint32_t>(point.value),
+                    ids_.size());
       }
       ids.push_back(found->second);
       at += point.bytes;
@@ -50,7 +50,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> tokens, const std::string&
     const CodePoint point = token.empty() ? CodePoint{} : first_code_point(token);
     if (point.bytes == 0 || point.bytes != token.size()) {
       throw Error(Exit::kData, "{}: expected single characters and \"{}\", found {}", where,
-                  kEndOfText, checkpoint::in_quotes(token));
+                  kEndOfText, in_quotes(token));
     }
     ids_.emplace(point.value, id);
   }

@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "framework/base/error.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/text/gpt2_encoder.h"
 #include "framework/text/gpt2_words.h"
 #include "framework/text/unicode.h"
@@ -12,7 +12,6 @@
 namespace brim::text {
 namespace {
 
-using checkpoint::in_quotes;
 using IdOfToken = std::unordered_map<std::string_view, int32_t>;  // by token as written
 
 /// Vocabulary files write each byte as a visible character: those of Latin-1 that are visible as

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/text/unicode.h"
 
 namespace brim::text {
@@ -19,7 +19,7 @@ constexpr size_t kMaxLine = size_t{64} << 20;
 std::string document_of(std::string_view line, const std::string& where) {
   nlohmann::json value;
   try {
-    value = checkpoint::parse_json(line, where);
+    value = parse_json(line, where);
   } catch (const Error& error) {
     throw Error(Exit::kData, "{}", error.what());
   }

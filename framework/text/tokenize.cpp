@@ -7,8 +7,8 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/base/parallel.h"
 #include "framework/base/stop.h"
-#include "framework/data/parallel.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/piece_reader.h"
 #include "framework/text/token_folder.h"
@@ -118,7 +118,7 @@ class Pass {
   void flush() {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped; nothing was written");
     const auto count = static_cast<int64_t>(batch_.size());
-    data::parallel_for(count, count, [&](int64_t i) {
+    parallel_for(count, count, [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
       try {
         encode(*encoders_[at], tokenizer_.end_of_text(), batch_[at]);

@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/text/byte_tokenizer.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/gpt2_tokenizer.h"
@@ -48,8 +48,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
   const fs::path path = folder / kDescriptionName;
   try {
-    const auto description = checkpoint::parse_json(
-        read_file(path, Exit::kData, kMaxDescriptionBytes), path.string(), {.depth = 8});
+    const auto description =
+        parse_json(read_file(path, Exit::kData, kMaxDescriptionBytes), path.string(), {.depth = 8});
     const auto name = description.is_object() ? description.value("tokenizer", nlohmann::json())
                                               : nlohmann::json();
     if (!name.is_string()) {

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 
 namespace brim::text {
 namespace {
 
-using checkpoint::in_quotes;
 using nlohmann::json;
 
 struct Entry {
@@ -53,7 +52,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
   bool end_array() override { refuse("a list"); }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
     throw Error(Exit::kData, "{}: not valid JSON: {}; is the file whole?", where_,
-                checkpoint::json_complaint(error));
+                json_complaint(error));
   }
 
  private:

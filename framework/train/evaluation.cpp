@@ -10,7 +10,7 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 
 namespace brim::train {
 namespace {

@@ -11,14 +11,14 @@ std::string_view kind_name(nn::InputKind kind) {
 }
 
 nn::ModelShape input_shape(const data::Dataset& dataset, const data::DataConfig& data) {
-  if (const auto* images = dynamic_cast<const data::ImageSamples*>(&dataset)) {
+  if (const data::ImageSamples* images = dataset.images()) {
     const data::ImageShape shape = images->shape();
     return {.channels = shape.channels,
             .height = shape.height,
             .width = shape.width,
             .classes = images->classes()};
   }
-  if (const auto* tokens = dynamic_cast<const data::TokenSamples*>(&dataset)) {
+  if (const data::TokenSamples* tokens = dataset.tokens()) {
     const data::TokenShape shape = tokens->shape();
     return {.length = shape.length,
             .vocabulary = shape.vocabulary,
@@ -40,8 +40,7 @@ std::string text_of(const nn::ModelShape& shape) {
 void select_synthetic(const nn::ModelShape& shape, int64_t samples, int64_t eval_samples,
                       recipe::Slot<data::SourceConfig>& source) {
   if (shape.kind() == nn::InputKind::kImages) {
-    source.select("synthetic");
-    auto& made = dynamic_cast<data::SyntheticConfig&>(*source.component());
+    auto& made = source.select_as<data::SyntheticConfig>("synthetic");
     made.samples = samples;
     made.eval_samples = eval_samples;
     made.classes = shape.classes;
@@ -50,8 +49,7 @@ void select_synthetic(const nn::ModelShape& shape, int64_t samples, int64_t eval
     made.channels = shape.channels;
     return;
   }
-  source.select("synthetic_tokens");
-  auto& made = dynamic_cast<data::SyntheticTokensConfig&>(*source.component());
+  auto& made = source.select_as<data::SyntheticTokensConfig>("synthetic_tokens");
   made.samples = samples;
   made.eval_samples = eval_samples;
   made.vocabulary = shape.vocabulary;

@@ -11,10 +11,10 @@ namespace brim::train {
 
 data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
                                  at::Device device, bool channels_last, at::ScalarType dtype) {
-  if (const auto* tokens = dynamic_cast<const data::TokenSamples*>(&dataset)) {
+  if (const data::TokenSamples* tokens = dataset.tokens()) {
     return data::TokenInputs{tokens->shape(), device};
   }
-  const data::ImageShape shape = dynamic_cast<const data::ImageSamples&>(dataset).shape();
+  const data::ImageShape shape = dataset.images()->shape();
   return data::ImageInputs{
       .shape = shape,
       .normalizer = data::make_normalizer(job.data.normalization(shape.channels), device),

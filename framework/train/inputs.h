@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "framework/base/timeline.h"
-#include "framework/data/prefetcher.h"
-#include "framework/data/rank_partition.h"
-#include "framework/device/memory.h"
+#include "framework/data/order/rank_partition.h"
+#include "framework/data/transfer/prefetcher.h"
+#include "framework/device/memory/memory.h"
 #include "framework/train/components.h"
 #include "framework/train/job.h"
 

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "framework/base/printable.h"
-#include "framework/data/plan.h"
+#include "framework/data/order/plan.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
-#include "framework/telemetry/prometheus.h"
+#include "framework/telemetry/prometheus/prometheus.h"
 #include "framework/train/callbacks.h"
 
 namespace brim::train {

@@ -6,18 +6,18 @@
 
 #include "framework/base/error.h"
 #include "framework/checkpoint/store.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/components.h"
 #include "framework/train/control_all_reduce.h"
+#include "framework/train/inference/sample_text.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/profiler.h"
 #include "framework/train/observe/recorder.h"
-#include "framework/train/run_folder.h"
-#include "framework/train/save_times.h"
-#include "framework/train/state.h"
-#include "framework/train/tasks/sample_text.h"
-#include "framework/train/training_step.h"
+#include "framework/train/run/run_folder.h"
+#include "framework/train/run/save_times.h"
+#include "framework/train/run/state.h"
+#include "framework/train/step/training_step.h"
 
 namespace brim::train {
 

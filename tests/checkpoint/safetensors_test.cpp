@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "tests/checkpoint/malformed.h"
 #include "tests/checkpoint/support.h"
 

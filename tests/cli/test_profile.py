@@ -8,7 +8,7 @@ from torch_tb_profiler.profiler.data import RunProfileData
 
 from trainer import DIGITS, assert_same_tensors, latest_checkpoint, sets, trainer
 
-PHASES = {"data_wait", "copy", "augment", "forward", "backward", "optimizer", "other"}
+PHASES = {"data_wait", "copy", "transform", "forward", "backward", "optimizer", "other"}
 SHORT = sets(train__steps=12, eval__every_epochs=0)
 
 

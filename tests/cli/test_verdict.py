@@ -17,7 +17,7 @@ HEALTHY = {
     "recipe": {"data": {"cache": "none", "workers": 4}, "batch": {"global": 256, "micro": 64},
                "distributed": {"balance": "even", "compress": "none"}},
     "step_s": 0.1,
-    "shares": {"data_wait": 0.01, "copy": 0.004, "augment": 0.006, "forward": 0.32, "backward": 0.55, "communication": 0.02,
+    "shares": {"data_wait": 0.01, "copy": 0.004, "transform": 0.006, "forward": 0.32, "backward": 0.55, "communication": 0.02,
                "optimizer": 0.06, "other": 0.03},
     "metrics": {"memory": {"peak_bytes": 68e9, "cap_bytes": 80e9},
                 "device": {"busy_percent": 93, "slowed": 0, "host_syncs": 0},

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "framework/base/files.h"
-#include "framework/data/augment/augment_images.h"
+#include "framework/data/transfer/transform_images.h"
 #include "framework/device/cuda_backend.h"
 #include "framework/device/cuda_loader.h"
 
@@ -63,7 +63,8 @@ TEST(CudaLibrary, CarriesCodeForTheGpusPromised) {
 }
 
 TEST(CudaLibrary, LoadsWithoutADriverAndAddsItsKernels) {
-  const auto operation = c10::Dispatcher::singleton().findSchemaOrThrow("brim::augment_images", "");
+  const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("brim::transform_images", "");
   void* library = dlopen(BRIM_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   EXPECT_TRUE(operation.hasKernelForDispatchKey(c10::DispatchKey::CUDA));

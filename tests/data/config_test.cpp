@@ -63,9 +63,9 @@ TEST(DataConfigTest, ReadsEachKindAndPrintsItBack) {
   read(root,
        "[data]\nkind = \"synthetic\"\nsamples = 12\nheight = 5\n[data.augment]\ncrop = \"pad\"");
   EXPECT_EQ(root.data.augment.crop, Crop::kPad);
-  const auto train = as_images(root.data.open_train());
+  const auto train = root.data.open_train();
   EXPECT_EQ(train->size(), 12);
-  EXPECT_EQ(train->shape(), (ImageShape{5, 32, 3}));
+  EXPECT_EQ(train->images()->shape(), (ImageShape{5, 32, 3}));
   EXPECT_EQ(root.data.open_eval()->size(), 1000);
 }
 

@@ -80,8 +80,8 @@ int body(int count, char** words) {
   if (command == "list") {
     ImageFolderConfig config;
     config.train = words[2];
-    const auto dataset = as_images(config.open_train({}));
-    std::vector<uint8_t> pixels(static_cast<size_t>(dataset->shape().bytes()));
+    const auto dataset = config.open_train({});
+    std::vector<uint8_t> pixels(static_cast<size_t>(dataset->images()->shape().bytes()));
     for (int64_t i = 0; i < dataset->size(); ++i) {
       fmt::print("{} {}\n", dataset->read(i, nullptr, pixels), dataset->name(i));
     }

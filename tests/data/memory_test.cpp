@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "framework/data/loader.h"
+#include "framework/data/loading/loader.h"
 #include "framework/data/samplers/shuffled.h"
 #include "framework/data/shards/pack.h"
 #include "framework/data/sources/image_folder.h"

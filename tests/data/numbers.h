@@ -12,7 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/data/dataset.h"
-#include "framework/data/order.h"
+#include "framework/data/order/order.h"
 
 namespace brim::data {
 

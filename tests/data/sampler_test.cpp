@@ -15,7 +15,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/random.h"
-#include "framework/data/loader.h"
+#include "framework/data/loading/loader.h"
 #include "framework/data/samplers/class_balanced.h"
 #include "framework/data/samplers/length_bucketed.h"
 #include "framework/data/samplers/repeated.h"

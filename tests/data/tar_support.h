@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "framework/data/byte_source.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

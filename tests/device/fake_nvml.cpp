@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string>
 
-#include "framework/device/nvml_api.h"
+#include "framework/device/gpus/nvml_api.h"
 
 namespace brim::device::nvml {
 

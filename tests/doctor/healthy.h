@@ -14,7 +14,7 @@ inline RunFacts healthy() {
   };
   set(Phase::kDataWait, 0.01);
   set(Phase::kCopy, 0.004);
-  set(Phase::kAugment, 0.006);
+  set(Phase::kTransform, 0.006);
   set(Phase::kForward, 0.32);
   set(Phase::kBackward, 0.55);
   set(Phase::kCommunication, 0.02);

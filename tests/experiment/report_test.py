@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 BIN = pathlib.Path(os.environ["BRIM_BIN_DIR"])
-PHASES = ["data_wait", "copy", "augment", "forward", "backward", "communication", "optimizer",
+PHASES = ["data_wait", "copy", "transform", "forward", "backward", "communication", "optimizer",
           "checkpoint", "evaluation", "other"]
 # Debian's name, the full browser's, and what Ubuntu's snap and others install.
 BROWSER = next(filter(None, map(shutil.which, ["chromium-headless-shell", "chromium",

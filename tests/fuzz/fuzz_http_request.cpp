@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "framework/telemetry/http_request.h"
+#include "framework/telemetry/prometheus/http_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using State = brim::telemetry::HttpRequest::State;

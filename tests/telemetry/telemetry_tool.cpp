@@ -17,11 +17,11 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/telemetry/event_file.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/progress.h"
-#include "framework/telemetry/prometheus.h"
-#include "framework/telemetry/recipe_events.h"
+#include "framework/telemetry/prometheus/prometheus.h"
+#include "framework/telemetry/tensorboard/event_file.h"
+#include "framework/telemetry/tensorboard/recipe_events.h"
 
 namespace {
 

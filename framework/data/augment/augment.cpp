@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "framework/base/error.h"
-#include "framework/data/stages.h"
+#include "framework/data/loading/stages.h"
 
 namespace brim::data {
 namespace {

@@ -1,5 +1,5 @@
 // What one pass over a batch does to an image besides normalising it. mix.h draws it, the operator
-// brim::augment_images (augment_images.h) applies it. Free of everything, for the CUDA kernel.
+// brim::transform_images (transform_images.h) applies it. Free of everything, for the CUDA kernel.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include "framework/base/units.h"
 #include "framework/data/image/image.h"
 #include "framework/data/image/orientation.h"
-#include "framework/data/stages.h"
+#include "framework/data/loading/stages.h"
 
 namespace brim::data {
 namespace {

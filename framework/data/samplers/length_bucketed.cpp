@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/random.h"
-#include "framework/data/two_entry_cache.h"
+#include "framework/data/order/two_entry_cache.h"
 
 namespace brim::data {
 namespace {

@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "framework/base/error.h"
+#include "framework/base/parallel.h"
 #include "framework/base/stop.h"
 #include "framework/data/image/image.h"
-#include "framework/data/parallel.h"
 
 namespace brim::data {
 namespace {

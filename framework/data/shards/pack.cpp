@@ -10,12 +10,12 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/parallel.h"
 #include "framework/base/random.h"
 #include "framework/base/stop.h"
 #include "framework/base/temporaries.h"
 #include "framework/data/image/image.h"
 #include "framework/data/image/jpeg_encode.h"
-#include "framework/data/parallel.h"
 #include "framework/data/shards/shard_index.h"
 #include "framework/data/shards/tar_writer.h"
 

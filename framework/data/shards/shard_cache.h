@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/byte_source.h"
 #include "framework/data/shards/http.h"
 #include "framework/data/shards/shard_index.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

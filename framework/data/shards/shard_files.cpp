@@ -6,9 +6,9 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/parallel.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/data/parallel.h"
 #include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_list.h"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/byte_source.h"
 #include "framework/data/shards/shard_cache.h"
 #include "framework/data/shards/shard_index.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

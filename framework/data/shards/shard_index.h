@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "framework/data/byte_source.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/data/byte_source.h"
 #include "framework/data/source.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

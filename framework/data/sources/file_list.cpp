@@ -18,8 +18,8 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/machine.h"
+#include "framework/base/parallel.h"
 #include "framework/base/units.h"
-#include "framework/data/parallel.h"
 
 namespace brim::data {
 namespace {

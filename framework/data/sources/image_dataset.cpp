@@ -8,7 +8,7 @@
 #include "framework/base/log.h"
 #include "framework/data/image/image.h"
 #include "framework/data/image/image_cache.h"
-#include "framework/data/stages.h"
+#include "framework/data/loading/stages.h"
 
 namespace brim::data {
 namespace {

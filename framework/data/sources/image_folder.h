@@ -19,6 +19,7 @@ struct ImageFolderConfig : SourceConfig {
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
   int64_t cache_bytes() const override { return options.cache_bytes(); }
+  const ImageOptions* image_options() const override { return &options; }
 };
 
 /// The images of a folder that has a folder for each class. Throws Error(kData).

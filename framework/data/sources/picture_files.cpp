@@ -6,8 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/data/image/image.h"
-#include "framework/data/sources/image_folder.h"
-#include "framework/data/sources/webdataset.h"
+#include "framework/data/sources/image_dataset.h"
 
 namespace brim::data {
 namespace {
@@ -61,8 +60,7 @@ class PictureFiles final : public ImageSamples {
 };
 
 ImageOptions options_of(const SourceConfig& source, const ImageShape& shape) {
-  if (const auto* folder = dynamic_cast<const ImageFolderConfig*>(&source)) return folder->options;
-  if (const auto* shards = dynamic_cast<const WebDatasetConfig*>(&source)) return shards->options;
+  if (const ImageOptions* options = source.image_options()) return *options;
   return {.resize = std::max(shape.height, shape.width)};
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "framework/data/byte_source.h"
+#include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
 

@@ -37,6 +37,9 @@ struct TokensConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  std::filesystem::path tokenizer_folder() const override {
+    return train.has_parent_path() ? train.parent_path() : ".";
+  }
   /// A file, or what stands for one, with these options. Reads all of it unless packing is kStream.
   /// The bytes given to the dataset's read() are aligned for int32.
   std::unique_ptr<Dataset> open(std::unique_ptr<ByteSource> bytes) const;

@@ -26,6 +26,7 @@ struct WebDatasetConfig : SourceConfig {
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
   int64_t cache_bytes() const override { return options.cache_bytes(); }
+  const ImageOptions* image_options() const override { return &options; }
 
  private:
   int64_t train_classes() const;

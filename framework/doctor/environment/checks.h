@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "framework/base/machine.h"
-#include "framework/device/gpu_reading.h"
+#include "framework/device/gpus/gpu_reading.h"
 
 namespace brim::doctor::environment {
 

@@ -1,7 +1,7 @@
 // Does CUDA start in this process.
 #include <fmt/format.h>
 
-#include "framework/device/device_list.h"
+#include "framework/device/gpus/device_list.h"
 #include "framework/doctor/environment/checks.h"
 
 namespace brim::doctor::environment {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/device/nvml.h"
+#include "framework/device/gpus/nvml.h"
 
 namespace brim::doctor::environment {
 namespace {

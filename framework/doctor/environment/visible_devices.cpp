@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "framework/device/device_list.h"
+#include "framework/device/gpus/device_list.h"
 #include "framework/doctor/environment/checks.h"
 
 namespace brim::doctor::environment {

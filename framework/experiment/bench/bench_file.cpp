@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 #include "framework/experiment/bench/bench_summary.h"
 
 namespace brim::experiment {
@@ -139,7 +139,7 @@ json to_json(const BenchResult& result) {
 BenchRecord parse_bench(std::string_view text, const std::string& where) {
   json file;
   try {
-    file = checkpoint::parse_json(text, where, {.bytes = kLimitBytes, .depth = 16});
+    file = parse_json(text, where, {.bytes = kLimitBytes, .depth = 16});
   } catch (const Error& error) {
     throw Error(Exit::kData, std::string(error.what()));
   }
@@ -160,7 +160,7 @@ BenchRecord parse_bench(std::string_view text, const std::string& where) {
     record.variants.push_back(
         read_variant(reader, value, fmt::format("variant {}", record.variants.size() + 1)));
     if (!names.insert(record.variants.back().name).second) {
-      reader.fail("two variants are called {}", checkpoint::in_quotes(record.variants.back().name));
+      reader.fail("two variants are called {}", in_quotes(record.variants.back().name));
     }
   }
   return record;

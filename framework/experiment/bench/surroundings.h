@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "framework/base/machine.h"
-#include "framework/device/nvml.h"
+#include "framework/device/gpus/nvml.h"
 
 namespace brim::experiment {
 

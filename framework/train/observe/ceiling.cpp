@@ -12,7 +12,7 @@
 #include "framework/base/units.h"
 #include "framework/train/components.h"
 #include "framework/train/input_shape.h"
-#include "framework/train/training_step.h"
+#include "framework/train/step/training_step.h"
 
 namespace brim::train {
 namespace {
@@ -44,8 +44,8 @@ std::vector<std::vector<uint8_t>> ready_samples(const nn::ModelShape& shape, int
 template <class Samples>
 class ReadySamples : public Samples {
  public:
-  explicit ReadySamples(std::unique_ptr<data::Dataset> original)
-      : samples_(dynamic_cast<const Samples&>(*original)), original_(std::move(original)) {}
+  ReadySamples(const Samples& samples, std::unique_ptr<data::Dataset> original)
+      : samples_(samples), original_(std::move(original)) {}
 
   int64_t size() const override { return original_->size(); }
   decltype(std::declval<Samples>().shape()) shape() const override { return samples_.shape(); }
@@ -79,12 +79,24 @@ class ReadyImages final : public ReadySamples<data::ImageSamples> {
   std::vector<std::string> class_names() const override { return samples_.class_names(); }
 };
 
-template <class Ready>
-std::unique_ptr<data::Dataset> ready(std::unique_ptr<data::Dataset> original,
+template <class Ready, class Samples>
+std::unique_ptr<data::Dataset> ready(const Samples& samples,
+                                     std::unique_ptr<data::Dataset> original,
                                      const nn::ModelShape& shape) {
-  auto result = std::make_unique<Ready>(std::move(original));
+  auto result = std::make_unique<Ready>(samples, std::move(original));
   result->make(shape);
   return result;
+}
+
+std::unique_ptr<data::Dataset> ready_in_place_of(std::unique_ptr<data::Dataset> original,
+                                                 const nn::ModelShape& shape) {
+  if (const data::ImageSamples* images = original->images()) {
+    return ready<ReadyImages>(*images, std::move(original), shape);
+  }
+  if (const data::TokenSamples* tokens = original->tokens()) {
+    return ready<ReadyTokens>(*tokens, std::move(original), shape);
+  }
+  return original;
 }
 
 void require_going_on() {
@@ -101,10 +113,7 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   }
   job.optimizer.learning_rate = 0;
   TrainingComponents components = build_components(job, device, distributed::Group::alone());
-  const bool has_images = components.input.kind() == nn::InputKind::kImages;
-  components.train_data =
-      (has_images ? ready<ReadyImages> : ready<ReadyTokens>)(std::move(components.train_data),
-                                                             components.input);
+  components.train_data = ready_in_place_of(std::move(components.train_data), components.input);
   TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
   for (int64_t i = 0; i < kWarmUpSteps; ++i) {
     require_going_on();

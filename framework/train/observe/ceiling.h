@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/train/job.h"
 
 namespace brim::train {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "framework/nn/model.h"
-#include "framework/telemetry/histogram.h"
-#include "framework/train/device_values.h"
+#include "framework/telemetry/tensorboard/histogram.h"
+#include "framework/train/step/device_values.h"
 
 namespace brim::train {
 

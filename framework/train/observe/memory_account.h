@@ -1,7 +1,7 @@
 // Measures where a job's memory goes.
 #pragma once
 
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/telemetry/memory_account.h"
 #include "framework/train/components.h"
 

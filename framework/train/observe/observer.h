@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "framework/base/timeline.h"
-#include "framework/device/block_cache.h"
+#include "framework/device/memory/block_cache.h"
 #include "framework/telemetry/memory_account.h"
 
 namespace brim::device {

@@ -25,7 +25,7 @@ namespace kineto = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::cudaStubs;
 
-constexpr int64_t kMaxSteps = 1000;
+constexpr int64_t kMaxProfiledSteps = 1000;
 
 /// The whole of `text` as a number from 1 on.
 std::optional<int64_t> number(std::string_view text) {
@@ -57,13 +57,14 @@ ProfileSteps read_profile_steps(const std::string& text) {
   if (words.starts_with(kKey) && to != std::string_view::npos) {
     const auto first = number(words.substr(kKey.size(), to - kKey.size()));
     const auto last = number(words.substr(to + kTo.size()));
-    if (first && last && *first <= *last && *last - *first < kMaxSteps) return {*first, *last};
+    if (first && last && *first <= *last && *last - *first < kMaxProfiledSteps)
+      return {*first, *last};
   }
   throw Error(
       Exit::kRecipe,
       "--profile: expected steps=FIRST..LAST with 1 ≤ FIRST ≤ LAST and at most {} steps, as "
       "in steps=10..15; found '{}'",
-      kMaxSteps, text);
+      kMaxProfiledSteps, text);
 }
 
 Profiler::Range::Range(const std::string& name, bool for_nsight) : for_nsight_(for_nsight) {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "framework/base/timeline.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 
 namespace brim::train {
 

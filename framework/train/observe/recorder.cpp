@@ -11,8 +11,8 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
-#include "framework/telemetry/recipe_events.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/telemetry/tensorboard/recipe_events.h"
 
 namespace brim::train {
 namespace {

@@ -16,18 +16,18 @@
 
 #include "framework/base/timeline.h"
 #include "framework/telemetry/device_metrics.h"
-#include "framework/telemetry/event_file.h"
 #include "framework/telemetry/metrics_file.h"
 #include "framework/telemetry/process_metrics.h"
 #include "framework/telemetry/progress.h"
-#include "framework/telemetry/prometheus.h"
+#include "framework/telemetry/prometheus/prometheus.h"
 #include "framework/telemetry/rank_metrics.h"
-#include "framework/train/device_values.h"
+#include "framework/telemetry/tensorboard/event_file.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/device_phases.h"
 #include "framework/train/observe/gradient_histograms.h"
 #include "framework/train/observe/observer.h"
-#include "framework/train/run_folder.h"
+#include "framework/train/run/run_folder.h"
+#include "framework/train/step/device_values.h"
 #include "framework/train/tasks/task.h"
 
 namespace brim::train {

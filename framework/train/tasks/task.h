@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/data/to_device.h"
+#include "framework/data/transfer/to_device.h"
 #include "framework/nn/model.h"
 #include "framework/recipe/registry.h"
 

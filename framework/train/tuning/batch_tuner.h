@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/memory_account.h"

@@ -9,10 +9,10 @@
 #include "framework/base/machine.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
-#include "framework/train/training_step.h"
+#include "framework/train/step/training_step.h"
 #include "framework/train/tuning/tuning_cache.h"
 
 namespace brim::train {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/device/memory.h"
+#include "framework/device/memory/memory.h"
 #include "framework/train/job.h"
 
 namespace brim::train {

@@ -15,8 +15,8 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
-#include "framework/checkpoint/json.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/checkpoint/weight_files.h"
 #include "framework/train/weights/renamed_weights.h"
@@ -128,7 +128,7 @@ void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::p
   for (auto item = theirs.begin(); item != theirs.end();) {
     const bool is_used = ours.contains(item->first);
     if (!is_used && ++unused <= checkpoint::kMaxListed) {
-      log::warning("{}: {} is not used", path.string(), checkpoint::in_quotes(item->first));
+      log::warning("{}: {} is not used", path.string(), in_quotes(item->first));
     }
     item = is_used ? std::next(item) : theirs.erase(item);
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
-#include "framework/checkpoint/json.h"
+#include "framework/base/json.h"
 
 namespace brim::train {
 namespace {
@@ -60,7 +60,7 @@ std::string name_as_ours(TensorMap& theirs, const TensorMap& ours,
             .second;
     if (is_new) continue;
     throw Error(Exit::kCheckpoint, "{}: {} stands for {}, which the file holds too", what,
-                checkpoint::in_quotes(name), target->first);
+                in_quotes(name), target->first);
   }
   theirs = std::move(renamed);
   return best->package;

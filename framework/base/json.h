@@ -1,0 +1,32 @@
+// JSON from files that may be damaged: bounded in size and depth, no duplicate keys, errors in
+// words. What the values mean is the caller's.
+#pragma once
+
+#include <exception>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace brim {
+
+/// What a text must stay within to be parsed.
+struct JsonLimits {
+  size_t bytes = size_t{64} << 20;
+  int depth = 64;
+};
+
+/// Throws Error(kCheckpoint), naming `where`, for anything but one JSON value within `limits`.
+nlohmann::json parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});
+
+/// The text of `value`, for parse_json() to read back as the same value. Throws Error(kBug) for a
+/// value that JSON cannot hold: NaN, infinities, strings that are not UTF-8.
+std::string print_json(const nlohmann::json& value, const std::string& where,
+                       JsonLimits limits = {});
+
+/// A name or text from a file, quoted, escaped to ASCII and cut to a readable length.
+std::string in_quotes(std::string_view text);
+
+/// The parser's complaint: where and what, without the bytes it read.
+std::string json_complaint(const std::exception& error);
+
+}  // namespace brim

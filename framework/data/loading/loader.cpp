@@ -1,0 +1,262 @@
+#include "framework/data/loading/loader.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+
+namespace brim::data {
+namespace {
+
+constexpr double kPaceStretch_s = 0.5;  // over which the number of threads is judged
+constexpr int kMaxReplacements = 16;
+// Samples far smaller than this are read several at a time: taking one costs as much as copying it.
+constexpr int64_t kRangeBytes = int64_t{1} << 16;
+constexpr uint64_t kReplacementKey = 0x6272696d736b6970;  // apart from what augmentation draws
+
+}  // namespace
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t start_epoch,
+               int64_t start_step, const AllocatePixels& allocate)
+    : dataset_(dataset),
+      options_(options),
+      sample_bytes_(dataset.sample_bytes()),
+      plan_(dataset.size(), options, start_epoch, start_step),
+      active_(options.workers) {
+  const int64_t samples = plan_.largest_batch();
+  // Small batches are still shared by the threads.
+  range_samples_ = std::max<int64_t>(1, std::min(kRangeBytes / std::max<int64_t>(1, sample_bytes_),
+                                                 samples / (2 * (options.workers + 1))));
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
+  slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
+  for (Slot& slot : slots_) {
+    slot.pixels = allocate ? allocate(static_cast<size_t>(bytes))
+                           : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
+    slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
+  }
+  pace_start_s_ = accounted_s_ = now_s();
+  start_threads();
+}
+
+void Loader::start_threads() {
+  try {
+    for (int64_t i = 0; i < options_.workers; ++i) {
+      workers_.emplace_back([this, i](const std::stop_token& stop) { work(i, stop); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(Exit::kResource, "cannot start loader thread {} of {}: {}; lower data.workers",
+                workers_.size() + 1, options_.workers, error.code().message());
+  }
+}
+
+const Batch* Loader::next() {
+  std::unique_lock lock(mutex_);
+  if (in_use_) {
+    in_use_ = false;
+    ++returned_;
+    work_.notify_all();
+  }
+  account();
+  waiting_ = true;
+  const double start_s = accounted_s_;
+  while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
+    if (const auto samples = take_range()) {
+      read(*samples, lock);
+    } else if (opened_ > returned_ && slot(returned_).unread > 0) {
+      if (stop_requested()) {
+        waiting_ = false;
+        throw Error(Exit::kStopped, std::string("stopped while data were awaited"));
+      }
+      ready_.wait_for(lock, kStopPoll);
+    }
+  }
+  account();
+  waiting_ = false;
+  adapt(accounted_s_ - start_s);
+  for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
+  if (opened_ == returned_) return nullptr;
+  const Slot& front = slot(returned_);
+  if (front.failure) throw Error(front.failure->status, front.failure->message);
+  in_use_ = true;
+  return &front.batch;
+}
+
+/// To be called before reading_ or waiting_ change. mutex_ is held.
+void Loader::account() {
+  const double now = now_s();
+  if (!waiting_) overlapped_s_ += static_cast<double>(reading_) * (now - accounted_s_);
+  accounted_s_ = now;
+}
+
+double Loader::take_overlapped_s() {
+  const std::lock_guard lock(mutex_);
+  account();
+  return std::exchange(overlapped_s_, 0);
+}
+
+/// Sets the number of threads for the coming stretch of time.
+void Loader::adapt(double waited_s) {
+  pace_.wait_s += waited_s;
+  pace_.wall_s = now_s() - pace_start_s_;
+  if (!options_.adapt_workers || pace_.wall_s < kPaceStretch_s) return;
+  const int64_t before =
+      std::exchange(active_, next_worker_count(pace_, active_, options_.workers));
+  if (active_ > before) work_.notify_all();
+  pace_ = {};
+  pace_start_s_ = now_s();
+}
+
+bool Loader::has_work() const {
+  const bool sample_left =
+      opened_ > 0 &&
+      claimed_ < slots_[static_cast<size_t>(opened_ - 1) % slots_.size()].batch.count;
+  const bool slot_free = opened_ < returned_ + static_cast<int64_t>(slots_.size());
+  return sample_left || (slot_free && !plan_ended_);
+}
+
+/// The next samples to read, opening the next batch where the last one is handed out; nullopt where
+/// every slot is taken or the plan has ended. mutex_ is held.
+std::optional<Loader::SlotRange> Loader::take_range() {
+  while (has_work()) {
+    if (opened_ > 0 && claimed_ < slot(opened_ - 1).batch.count) {
+      Slot& last = slot(opened_ - 1);
+      const int64_t count = std::min(range_samples_, last.batch.count - claimed_);
+      return SlotRange{&last, std::exchange(claimed_, claimed_ + count), count};
+    }
+    const auto plan = plan_.next();
+    if (!plan) {
+      plan_ended_ = true;
+      ready_.notify_all();
+      break;
+    }
+    Slot& next = slot(opened_);
+    next.batch = {*plan,
+                  {next.pixels.get(), static_cast<size_t>(plan->count * sample_bytes_)},
+                  {next.labels.get(), static_cast<size_t>(plan->count)}};
+    next.unread = plan->count;
+    next.failure.reset();
+    ++opened_;
+    claimed_ = 0;
+    if (plan->count == 0) ready_.notify_all();
+  }
+  return std::nullopt;
+}
+
+/// Reads claimed samples with the lock released.
+void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  Slot& slot = *range.slot;
+  const double start_s = now_s();
+  std::optional<Failure> first;
+  for (int64_t index = range.first; index < range.first + range.count; ++index) {
+    std::optional<Failure> failure;
+    try {
+      failure = decode(slot, index);
+    } catch (const std::bad_alloc&) {
+      failure = {index, Exit::kResource, "not enough memory to choose a sample"};
+    }
+    if (!first) first = std::move(failure);
+  }
+  const double end_s = now_s();
+  lock.lock();
+  pace_.busy_s += end_s - start_s;
+  if (first && (!slot.failure || first->index < slot.failure->index)) slot.failure = first;
+  slot.unread -= range.count;
+  if (slot.unread == 0) ready_.notify_all();
+}
+
+std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
+  const int64_t epoch = slot.batch.epoch;
+  const int64_t position = slot.batch.first_position + index;
+  SampleRef ref = options_.order->at(epoch, position);
+  auto failure = read_sample(ref, slot, index);
+  if (!failure) return std::nullopt;
+  RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
+                      static_cast<uint64_t>(position));
+  for (int i = 0; i < kMaxReplacements && failure; ++i) {
+    if (failure->status != Exit::kData) return failure;
+    if (options_.on_error == OnError::kFail) {
+      failure->message +=
+          ". Set data.on_error = \"skip\" to leave such samples out; trainer data inspect DIR "
+          "lists "
+          "them";
+      return failure;
+    }
+    if (auto too_many = skip(ref.sample, *failure)) return too_many;
+    if (options_.on_error == OnError::kDrop) {
+      slot.labels[static_cast<size_t>(index)] = kNoLabel;
+      std::fill_n(slot.pixels.get() + index * sample_bytes_, sample_bytes_, uint8_t{0});
+      return std::nullopt;
+    }
+    ref = options_.order->at(epoch, others.below(dataset_.size()));
+    failure = read_sample(ref, slot, index);
+  }
+  return failure;
+}
+
+std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& slot,
+                                                   int64_t index) const {
+  const int64_t sample = ref.sample;
+  RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
+                      static_cast<uint64_t>(ref.stream));
+  const std::span<uint8_t> pixels(slot.pixels.get() + index * sample_bytes_,
+                                  static_cast<size_t>(sample_bytes_));
+  // An exception object shared by two threads would be freed by whichever ends last; its text and
+  // kind travel instead.
+  try {
+    slot.labels[static_cast<size_t>(index)] =
+        dataset_.read(sample, options_.augment ? &random : nullptr, pixels);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return Failure{index, error.status(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return Failure{index, Exit::kResource,
+                   dataset_.name(sample) + ": not enough memory to decode it"};
+  } catch (const std::exception& error) {
+    return Failure{index, Exit::kBug, dataset_.name(sample) + ": " + error.what()};
+  }
+}
+
+int64_t Loader::skipped() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(skipped_.size());
+}
+
+/// Notes that a sample is left out. Returns a failure where they have become too many.
+std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  const bool is_new = skipped_.insert(sample).second;
+  const auto count = static_cast<int64_t>(skipped_.size());
+  if (count > options_.max_skipped) {
+    return Failure{
+        failure.index, failure.status,
+        fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
+                    failure.message, format_plural(count, "sample"), options_.max_skipped)};
+  }
+  if (is_new) unreported_.push_back("skipped: " + failure.message);
+  return std::nullopt;
+}
+
+void Loader::work(int64_t number, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    const bool is_active = number < active_;
+    const auto samples = is_active ? take_range() : std::nullopt;
+    if (samples) {
+      account();
+      ++reading_;
+      read(*samples, lock);
+      account();
+      --reading_;
+    } else {
+      work_.wait(lock, stop, [&] { return number < active_ && has_work(); });
+    }
+  }
+}
+
+}  // namespace brim::data

@@ -1,0 +1,30 @@
+#include "framework/data/transfer/copy_stage.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace brim::data {
+
+double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOptions& input,
+                    at::Device device, int64_t samples) {
+  loading.workers = 0;
+  Timeline timeline;
+  DevicePrefetcher inputs(dataset, loading, input, timeline);
+  const auto next = [&] {
+    const int64_t count = inputs.next()->count;  // ends in the phase augment
+    if (!device.is_cpu()) {
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    }
+    timeline.enter(Phase::kOther);
+    return count;
+  };
+  next();  // allocates what the others use again
+  timeline.take();
+  int64_t copied = 0;
+  while (copied < samples) copied += next();
+  const auto seconds = timeline.take();
+  return (seconds[static_cast<size_t>(Phase::kCopy)] +
+          seconds[static_cast<size_t>(Phase::kTransform)]) /
+         static_cast<double>(copied);
+}
+
+}  // namespace brim::data

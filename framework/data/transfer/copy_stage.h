@@ -1,0 +1,13 @@
+// How fast loaded batches become tensors on the device: for `trainer data bench`.
+#pragma once
+
+#include "framework/data/transfer/prefetcher.h"
+
+namespace brim::data {
+
+/// Seconds a sample, over at least `samples` samples in training's order, from a loaded batch until
+/// the device has it copied, normalised and changed as a batch. Nothing else runs meanwhile.
+double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOptions& input,
+                    at::Device device, int64_t samples);
+
+}  // namespace brim::data

@@ -1,0 +1,41 @@
+#include "framework/train/run/job_record.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/device/cuda_loader.h"
+
+namespace brim::train {
+namespace {
+
+constexpr int kFirstTensorCores = 70;  // compute capability 7.0, Volta
+
+bool has_matrix_units(c10::Device device) {
+  if (device.is_cuda()) {
+    return device::cuda().backend->compute_capability(device.index()) >= kFirstTensorCores;
+  }
+  const amp::Abilities cpu = amp::cpu_abilities();
+  return cpu.cpu_bf16 || cpu.cpu_fp16;
+}
+
+}  // namespace
+
+nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components) {
+  int64_t parameters = 0;
+  bool has_convolutions = false;
+  for (const auto& parameter : components.model->parameters()) {
+    parameters += parameter.numel();
+    has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
+  }
+  return {{"precision", precision_name(components.precision)},
+          {"matrix_units", has_matrix_units(components.device)},
+          {"channels_last", components.channels_last},
+          {"convolutions", has_convolutions},
+          {"parameters", parameters},
+          {"micro_batch", job.batch.micro_or_all()},
+          {"batch_statistics", has_statistics(*components.model)}};
+}
+
+}  // namespace brim::train

@@ -1,0 +1,338 @@
+#include "framework/train/run/state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/files.h"
+#include "framework/base/json.h"
+#include "framework/base/log.h"
+#include "framework/base/printable.h"
+#include "framework/checkpoint/tensors.h"
+#include "framework/data/dataset.h"
+#include "framework/nn/model.h"
+#include "framework/nn/random_state.h"
+
+namespace brim::train {
+namespace {
+
+using checkpoint::TensorMap;
+
+constexpr int kFormat = 1;
+constexpr const char* kStateFile = "state.json";
+constexpr int64_t kMaxStep = int64_t{1} << 48;  // a thousand steps a second make it in 8,900 years
+constexpr int64_t kLargestState = 64 << 20;
+constexpr int64_t kLargestSide = 1 << 24;  // of a model's input, in any direction
+
+/// "cpu" of rank 0, "cpu.3" of rank 3.
+std::string of_rank(const std::string& name, int64_t rank) {
+  return rank == 0 ? name : fmt::format("{}.{}", name, rank);
+}
+
+/// Every rank's generators, by of_rank(): each draws its own dropout.
+TensorMap random_state(const TrainingComponents& components) {
+  TensorMap states;
+  for (const auto& [name, generator] : nn::generators(components.device)) {
+    const at::Tensor own = generator.get_state();
+    for (int64_t rank = 0; rank < components.group->world(); ++rank) {
+      const at::Tensor state = rank == components.group->rank() ? own.clone() : at::empty_like(own);
+      components.group->broadcast(state, "the random states of all ranks", rank);
+      states[of_rank(name, rank)] = state;
+    }
+  }
+  return states;
+}
+
+/// The optimizer's state of all ranks and the scaler's, row by row into a file.
+class StreamedState final : public optim::StateWriter {
+ public:
+  StreamedState(checkpoint::Store& store, TensorMap scaler)
+      : store_(store), scaler_(std::move(scaler)) {}
+
+  void begin(const optim::State& layout) override {
+    TensorMap all = layout;
+    all.insert(scaler_.begin(), scaler_.end());
+    file_ = store_.stream("optimizer", all);
+    for (const auto& [name, tensor] : scaler_) write(name, 0, tensor.cpu().contiguous());
+  }
+
+  void write(const std::string& name, int64_t first_row, const at::Tensor& rows) override {
+    const std::span<const std::byte> bytes = checkpoint::bytes_of(rows);
+    const int64_t row_bytes = rows.dim() == 0 || rows.size(0) == 0
+                                  ? 0
+                                  : static_cast<int64_t>(bytes.size()) / rows.size(0);
+    file_->write(name, first_row * row_bytes, bytes);
+  }
+
+  const std::shared_ptr<checkpoint::SafetensorsWriter>& file() const { return file_; }
+
+ private:
+  checkpoint::Store& store_;
+  TensorMap scaler_;
+  std::shared_ptr<checkpoint::SafetensorsWriter> file_;
+};
+
+/// What must be the same for a step number to mean the same samples.
+nlohmann::json order(const JobConfig& job, const TrainingComponents& components) {
+  return {{"run.seed", job.run.seed},
+          {"batch.global", *job.batch.global},
+          {"data.drop_last", job.data.drop_last},
+          {"data.sampler", components.order->text()},
+          {"training samples", components.train_data->size()}};
+}
+
+void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
+                        const std::filesystem::path& checkpoint) {
+  std::string differences;
+  for (const auto& [key, value] : ours.items()) {
+    if (saved.at(key) != value) {
+      differences += fmt::format("{}{} was {} and is {}", differences.empty() ? "" : "; ", key,
+                                 saved.at(key).dump(), value.dump());
+    }
+  }
+  if (differences.empty()) return;
+  throw Error(Exit::kCheckpoint,
+              "{}: the checkpoint is of another job: {}. Resume with the run's own recipe.toml",
+              checkpoint.string(), differences);
+}
+
+nlohmann::json input_json(const nn::ModelShape& input) {
+  if (input.kind() == nn::InputKind::kTokens) {
+    return {{"length", input.length},
+            {"vocabulary", input.vocabulary},
+            {"documents", input.has_documents}};
+  }
+  return {{"channels", input.channels},
+          {"height", input.height},
+          {"width", input.width},
+          {"classes", input.classes}};
+}
+
+nn::ModelShape read_input(const nlohmann::json& json, const std::filesystem::path& path) {
+  const auto size = [&](const char* name) {
+    const auto value = json.at(name).get<int64_t>();
+    if (value >= 1 && value <= kLargestSide) return value;
+    throw Error(Exit::kCheckpoint, "{}: expected an input's {} from 1 to {}, found {}",
+                path.string(), name, kLargestSide, value);
+  };
+  if (json.contains("length")) {
+    return {.length = size("length"),
+            .vocabulary = size("vocabulary"),
+            .has_documents = json.at("documents").get<bool>()};
+  }
+  return {.channels = size("channels"),
+          .height = size("height"),
+          .width = size("width"),
+          .classes = size("classes")};
+}
+
+/// A checkpoint's state.json without the tensors beside it.
+nlohmann::json read_state_file(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / kStateFile;
+  return parse_json(read_file(path, Exit::kCheckpoint, kLargestState), path.string());
+}
+
+}  // namespace
+
+checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& components,
+                              const TrainState& state, checkpoint::Store* store) {
+  checkpoint::Snapshot result;
+  result.step = state.step;
+  result.tensors["model"] = nn::named_tensors(*components.model);
+  if (components.optimizer->is_sharded()) {
+    std::optional<StreamedState> stream;
+    if (store != nullptr) stream.emplace(*store, components.scaler->state());
+    components.optimizer->gather_state(stream ? &*stream : nullptr);
+    if (stream) result.streamed["optimizer"] = stream->file();
+  } else {
+    TensorMap optimizer = components.optimizer->state();
+    optimizer.merge(components.scaler->state());
+    result.tensors["optimizer"] = std::move(optimizer);
+  }
+  if (components.ema) result.tensors["ema"] = components.ema->state();
+  result.tensors["random"] = random_state(components);
+  result.state = {{"format", kFormat},
+                  {"step", state.step},
+                  {"evaluation_due", state.evaluation_due},
+                  {"order", order(job, components)},
+                  {"schedule", components.schedule->state()},
+                  {"input", input_json(components.input)},
+                  {"classes", class_names(components)},
+                  {"buckets", state.buckets}};
+  result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
+  return result;
+}
+
+namespace {
+
+bool is_of_scaler(const TensorMap::value_type& entry) {
+  return entry.first.starts_with("grad_scaler.");
+}
+
+/// A rank takes its part, whatever ranks there were when it was saved.
+void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem::path& path,
+                       TrainingComponents& components) {
+  const auto found = saved.tensors.find("optimizer");
+  TensorMap whole = found == saved.tensors.end() ? TensorMap{} : found->second;
+  const TensorMap scaler = components.scaler->state();
+  TensorMap scales;
+  const bool was_scaled = std::any_of(whole.begin(), whole.end(), is_of_scaler);
+  std::erase_if(whole, [&](const auto& entry) {
+    if (is_of_scaler(entry)) scales.insert(entry);
+    return is_of_scaler(entry);
+  });
+  TensorMap from = components.optimizer->local_shard(whole), into = components.optimizer->state();
+  // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
+  if (was_scaled && !scaler.empty()) {
+    from.merge(scales);
+    into.insert(scaler.begin(), scaler.end());
+  } else if (!scaler.empty()) {
+    log::info("{} has no state of the gradient scaler, which starts afresh", path.string());
+  }
+  checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string());
+}
+
+/// What state.json says of a snapshot beside the tensors.
+TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::path& path) {
+  const nlohmann::json& state = saved.state;
+  if (state.at("format") != kFormat) {
+    throw Error(Exit::kCheckpoint, "{}: expected format {}, found {}", path.string(), kFormat,
+                state.at("format").dump());
+  }
+  TrainState result;
+  result.step = saved.step;
+  if (saved.step > kMaxStep || state.at("step") != saved.step) {
+    throw Error(Exit::kCheckpoint,
+                "{}: expected the manifest's step, at most {}, found steps {} and {}; use another "
+                "checkpoint",
+                path.string(), kMaxStep, state.at("step").dump(), saved.step);
+  }
+  result.evaluation_due = state.at("evaluation_due").get<bool>();
+  if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
+  if (result.best && std::abs(*result.best) > std::numeric_limits<float>::max()) {
+    throw Error(Exit::kCheckpoint,
+                "{}: expected a best metric within float32, found {}; use another checkpoint",
+                path.string(), *result.best);
+  }
+  if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
+  if (state.contains("classes")) state.at("classes").get_to(result.classes);
+  return result;
+}
+
+void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, TensorMap into,
+                  const std::filesystem::path& path) {
+  const auto found = saved.tensors.find(file);
+  checkpoint::copy_into(found == saved.tensors.end() ? TensorMap{} : found->second, into,
+                        (path / (file + ".safetensors")).string());
+}
+
+void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& components,
+                const std::filesystem::path& path) {
+  copy_tensors(saved, "model", nn::named_tensors(*components.model), path);
+  if (components.ema) copy_tensors(saved, "ema", components.ema->state(), path);
+}
+
+/// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
+template <class Read>
+auto reading_state_of(const std::filesystem::path& path, const Read& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& problem) {
+    throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}",
+                (path / kStateFile).string(), problem.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> class_names(const TrainingComponents& components) {
+  const data::ImageSamples* images = components.train_data->images();
+  if (images == nullptr) return {};
+  std::vector<std::string> names = images->class_names();
+  for (std::string& name : names) name = printable(name);
+  return names;
+}
+
+void require_same_classes(const TrainState& state, const TrainingComponents& components,
+                          const std::filesystem::path& path) {
+  const std::vector<std::string> ours = class_names(components);
+  const std::vector<std::string>& saved = state.classes;
+  if (saved.empty() || saved == ours) return;
+  const auto name = [](const std::vector<std::string>& names, size_t label) {
+    return label < names.size() ? fmt::format("\"{}\"", names[label]) : std::string("none");
+  };
+  size_t label = 0;
+  while (name(saved, label) == name(ours, label)) ++label;
+  throw Error(Exit::kCheckpoint,
+              "{}: the classes are others than those that the model has learned: class {} was {} "
+              "and is {}. Give it data with the same classes",
+              path.string(), label, name(saved, label), name(ours, label));
+}
+
+TrainState load_model(const std::filesystem::path& path, TrainingComponents& components) {
+  const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
+  return reading_state_of(path, [&] {
+    TrainState state = read_state(saved, path);
+    copy_model(saved, components, path);
+    return state;
+  });
+}
+
+TrainState resume(const std::filesystem::path& path, const JobConfig& job,
+                  TrainingComponents& components) {
+  const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
+  return reading_state_of(path, [&] {
+    TrainState state = read_state(saved, path);
+    require_same_order(saved.state.at("order"), order(job, components), path);
+    require_same_classes(state, components, path);
+    copy_model(saved, components, path);
+    restore_optimizer(saved, path, components);
+    const auto random = saved.tensors.find("random");
+    if (random == saved.tensors.end()) {
+      throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
+    }
+    for (auto& [name, generator] : nn::generators(components.device)) {
+      const auto own = random->second.find(of_rank(name, components.group->rank()));
+      if (own != random->second.end()) generator.set_state(own->second);
+    }
+    components.schedule->load(saved.state.at("schedule"));
+    return state;
+  });
+}
+
+int64_t global_batch_of(const std::filesystem::path& checkpoint) {
+  const nlohmann::json state = read_state_file(checkpoint);
+  try {
+    const auto global = state.at("order").at("batch.global").get<int64_t>();
+    if (global >= 1) return global;
+  } catch (const nlohmann::json::exception&) {
+  }
+  throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run, with its global batch",
+              (checkpoint / kStateFile).string());
+}
+
+std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint) {
+  const nlohmann::json state = read_state_file(checkpoint);
+  if (!state.contains("input")) return std::nullopt;
+  return reading_state_of(checkpoint, [&] { return read_input(state.at("input"), checkpoint); });
+}
+
+void require_finite_weights(const nn::Model& model, const RunFolder& folder) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : nn::named_tensors(model)) {
+    if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
+    throw Error(Exit::kNumeric, "{} holds values that are not finite, so it is not saved; {}", name,
+                describe_last_good(folder));
+  }
+}
+
+}  // namespace brim::train

@@ -1,0 +1,194 @@
+#include "framework/train/step/step_graph.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/log.h"
+#include "framework/data/transfer/to_device.h"
+#include "framework/train/components.h"
+
+namespace brim::train {
+namespace {
+
+std::array<at::Tensor data::DeviceBatch::*, 4> members() {
+  using Batch = data::DeviceBatch;
+  return {&Batch::inputs, &Batch::labels, &Batch::partner_labels, &Batch::label_shares};
+}
+
+PassShape shape_of(const data::DeviceBatch& batch) {
+  PassShape shape;
+  for (const auto member : members()) {
+    const at::Tensor& tensor = batch.*member;
+    if (!tensor.defined()) {
+      shape.push_back(-1);
+      continue;
+    }
+    shape.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    shape.push_back(tensor.dim());
+    shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  }
+  return shape;
+}
+
+/// Memory of the batch's shape and order.
+data::DeviceBatch make_like(const data::DeviceBatch& batch) {
+  data::DeviceBatch result;
+  for (const auto member : members()) {
+    if ((batch.*member).defined()) result.*member = at::empty_like(batch.*member);
+  }
+  return result;
+}
+
+void copy(const data::DeviceBatch& from, data::DeviceBatch& to) {
+  for (const auto member : members()) {
+    if ((from.*member).defined()) (to.*member).copy_(from.*member, /*non_blocking=*/true);
+  }
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : parameters) result.push_back(parameter.grad());
+  return result;
+}
+
+void set_gradients(std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (gradients[i].defined() || parameters[i].grad().defined()) {
+      parameters[i].mutable_grad() = gradients[i];
+    }
+  }
+}
+
+}  // namespace
+
+struct StepGraph::Graph {
+  data::DeviceBatch inputs;           // that it reads
+  Pass pass;                          // with the loss that it writes
+  std::vector<at::Tensor> gradients;  // the same, by parameter; undefined: it has none
+  std::unique_ptr<device::Recording> forward, backward;
+};
+
+StepGraph::StepGraph(const TrainingComponents& components,
+                     std::unique_ptr<device::GraphRecorder> recorder)
+    : components_(components), recorder_(std::move(recorder)) {
+  for (const auto& parameter : components.model->parameters()) {
+    if (parameter.requires_grad()) parameters_.push_back(parameter);
+  }
+  if (recorder_ == nullptr) return;
+  graphs_.resize(GraphPlan::kMaxGraphs);
+  share_ = at::ones({}, at::device(components.device).dtype(components.precision.parameters()));
+}
+
+StepGraph::~StepGraph() = default;
+
+/// Where all passes lead to, recorded or not. `share` may be on the CPU; undefined: 1.
+StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share) const {
+  at::Tensor loss;
+  {
+    const amp::Autocast autocast(components_.device.type(), components_.precision);
+    loss = components_.task->loss(*components_.model, batch);
+  }
+  if (share.defined()) loss = loss * share;
+  return {loss.detach(), components_.scaler->scale(loss)};
+}
+
+StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share, bool is_first) {
+  replayed_ = nullptr;
+  if (recorder_ == nullptr) return run(batch, share);
+  const GraphPlan::Choice choice = plan_.next(shape_of(batch), is_first);
+  if (choice.mode == GraphPlan::Mode::kRun) return run(batch, share);
+  Graph& graph = graphs_[choice.graph];
+  if (choice.mode == GraphPlan::Mode::kRecord) {
+    if (!record(batch, graph)) return run(batch, share);
+    plan_.recorded(choice.graph);
+  }
+  return replay(batch, share, graph);
+}
+
+StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share) {
+  at::Tensor factor;
+  if (share < 1) factor = at::scalar_tensor(share, components_.precision.parameters());
+  if (recorder_ == nullptr) return compute(batch, factor);
+  Pass pass;
+  recorder_->run([&] { pass = compute(batch, factor); });
+  recorder_->hand_over(pass.loss);
+  return pass;
+}
+
+/// Nothing is trained here: the device does nothing of what is recorded.
+bool StepGraph::record(const data::DeviceBatch& batch, Graph& graph) {
+  const std::vector<at::Tensor> before = gradients_of(parameters_);
+  at::Generator host = at::globalContext().defaultGenerator(at::kCPU);
+  const at::Tensor host_before = host.get_state();
+  std::string reason;
+  try {
+    graph.inputs = make_like(batch);
+    graph.forward = recorder_->record([&] { graph.pass = compute(graph.inputs, share_); });
+    graph.backward = recorder_->record([&] { graph.pass.scaled.backward(); });
+    graph.pass.scaled = at::Tensor();  // the memory of its way back is the recording's now
+    graph.gradients = gradients_of(parameters_);
+    if (!at::equal(host.get_state(), host_before)) {
+      reason = "the host draws random numbers for it, which a recording would draw only once";
+    }
+  } catch (const c10::Error& error) {
+    reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  set_gradients(parameters_, before);
+  if (reason.empty()) return true;
+  host.set_state(host_before);
+  give_up(reason);
+  return false;
+}
+
+StepGraph::Pass StepGraph::replay(const data::DeviceBatch& batch, double share, Graph& graph) {
+  const at::NoGradGuard no_grad;
+  copy(batch, graph.inputs);
+  share_.fill_(share);
+  graph.forward->launch();
+  replayed_ = &graph;
+  return {graph.pass.loss.clone(), at::Tensor()};
+}
+
+void StepGraph::backward(const Pass& pass) {
+  if (replayed_ != nullptr) {
+    replayed_->backward->launch();
+    set_gradients(parameters_, replayed_->gradients);
+  } else if (recorder_ != nullptr) {
+    const std::vector<at::Tensor> before = gradients_of(parameters_);
+    recorder_->run([&] { pass.scaled.backward(); });
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!before[i].defined() && parameters_[i].grad().defined()) {
+        recorder_->hand_over(parameters_[i].grad());
+      }
+    }
+  } else {
+    pass.scaled.backward();
+  }
+}
+
+void StepGraph::release() {
+  replayed_ = nullptr;
+  for (Graph& graph : graphs_) graph = {};
+  plan_.release();
+}
+
+void StepGraph::reset() {
+  release();
+  plan_.reset();
+}
+
+void StepGraph::give_up(const std::string& reason) {
+  log::warning("train.cuda_graph is disabled; training continues without it: {}",
+               reason.substr(0, reason.find('\n')));
+  recorder_.reset();
+  release();
+}
+
+}  // namespace brim::train

@@ -1,0 +1,28 @@
+#include "framework/train/step/step_start.h"
+
+#include <ATen/ATen.h>
+
+#include "framework/train/components.h"
+
+namespace brim::train {
+
+StepStart::StepStart(const TrainingComponents& components) : device_(components.device) {
+  for (const at::Tensor& buffer : components.model->buffers()) {
+    buffers_[buffer.scalar_type()].live.push_back(buffer);
+    buffers_[buffer.scalar_type()].saved.push_back(at::empty_like(buffer));
+  }
+}
+
+void StepStart::remember() {
+  const at::NoGradGuard no_grad;
+  for (auto& [type, buffers] : buffers_) at::_foreach_copy_(buffers.saved, buffers.live);
+  random_.emplace(device_);
+}
+
+void StepStart::restore() {
+  const at::NoGradGuard no_grad;
+  for (auto& [type, buffers] : buffers_) at::_foreach_copy_(buffers.live, buffers.saved);
+  random_->restore();
+}
+
+}  // namespace brim::train

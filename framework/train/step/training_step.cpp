@@ -1,0 +1,299 @@
+#include "framework/train/step/training_step.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/stop.h"
+#include "framework/data/transfer/prefetcher.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/device/memory/memory.h"
+#include "framework/optim/clip.h"
+#include "framework/train/components.h"
+#include "framework/train/evaluation.h"
+#include "framework/train/inputs.h"
+#include "framework/train/job.h"
+#include "framework/train/observe/memory_account.h"
+#include "framework/train/observe/module_memory.h"
+#include "framework/train/step/balancer.h"
+
+namespace brim::train {
+namespace {
+
+constexpr const char* kElsewhere = "another rank is out of memory";
+constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
+
+/// Null where passes are not to be recorded.
+std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
+                                                      const TrainingComponents& components) {
+  if (!job.train.cuda_graph || !no_cuda_graph(job, components).empty()) return nullptr;
+  return device::cuda().backend->make_graph_recorder(std::max<int>(0, components.device.index()));
+}
+
+}  // namespace
+
+TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
+                           int64_t finished_steps, const distributed::BucketLayout& buckets,
+                           device::Memory& memory)
+    : job_(job),
+      components_(components),
+      group_(*components.group),
+      finished_steps_(finished_steps),
+      memory_(memory),
+      data_parallel_(components.group, *components.model, job.distributed.gradients, buckets),
+      host_syncs_(components.device),
+      histograms_(*components.model, job.telemetry.histograms_every_steps),
+      all_inputs_(std::make_unique<Inputs>(job, components)),
+      micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
+      step_start_(components),
+      passes_(components, graph_recorder(job, components)),
+      shortage_(kElsewhere) {
+  for (const auto& parameter : components.model->parameters()) {
+    if (parameter.requires_grad()) parameters_.push_back(parameter);
+  }
+  components.model->train();
+}
+
+TrainingStep::~TrainingStep() = default;
+
+std::optional<TakenStep> TrainingStep::take() {
+  if (micro_batch_.grow(finished_steps_)) {
+    log::info("trying micro-batch {} again", micro_batch_.size());
+    if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
+    inputs_.reset();
+    passes_.reset();
+  }
+  for (;;) {
+    if (auto step = try_once()) {
+      checkpoint_room_.reset();
+      return step;
+    }
+    undo();
+    if (group_.any(stop_requested(), "the stop request")) return std::nullopt;
+    make_room();
+  }
+}
+
+std::optional<TakenStep> TrainingStep::try_once() {
+  const HostSyncs::Watch watch(host_syncs_);
+  step_start_.remember();
+  const std::optional<Gradients> gradients = try_accumulate();
+  if (!gradients) return std::nullopt;
+  const double learning_rate = update(*gradients);
+  return finish(*gradients, learning_rate);
+}
+
+/// Here what the pass held is free again. The first step tells which modules hold the memory.
+std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
+  std::optional<Gradients> gradients;
+  std::optional<ModuleMemory> watch;
+  const auto work = [&] {
+    if (!knows_modules_) {
+      if (leaves_checkpoint_room_) {
+        checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
+      }
+      watch.emplace(*components_.model, components_.device);
+    }
+    gradients = accumulate();
+  };
+  bool is_through = true;
+  if (components_.has_sync_batch_norm) {  // other ranks wait within it: it can't be given up
+    work();
+  } else {
+    try {
+      is_through = device::fits(work, &shortage_);
+    } catch (const Error& error) {
+      if (error.status() != Exit::kStopped) throw;
+      is_through = false;
+    }
+  }
+  if (watch) {
+    modules_ = watch->largest(kLargestModules);
+    watch.reset();
+    knows_modules_ = gradients.has_value();
+    if (observer_ != nullptr && knows_modules_) observer_->memory(account());
+  }
+  if (!is_through) data_parallel_.give_up();
+  return gradients;
+}
+
+// Reads top to bottom, in the order in which things happen.
+std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
+  if (inputs_ == nullptr) start_inputs();
+  Gradients result;
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  do {                        // each micro-batch
+    batch = inputs_->next();  // phases data_wait, copy, transform
+    const bool sums = batch->ends_step;
+    result.own_samples += batch->count;
+
+    timeline_.enter(Phase::kCommunication);
+    data_parallel_.before_forward(sums);
+
+    timeline_.enter(Phase::kForward);
+    components_.optimizer->begin_forward();
+    const double share =
+        batch->weight < batch->step_weight
+            ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
+            : 1.0;
+    const StepGraph::Pass pass =
+        passes_.forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
+    components_.optimizer->finish_step();
+    timeline_.move(Phase::kForward, Phase::kCommunication, components_.optimizer->waited_s());
+
+    timeline_.enter(Phase::kBackward);
+    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_.backward(pass); })) {
+      return std::nullopt;
+    }
+    timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
+    if (observer_ != nullptr && sums) observer_->waits_since(data_parallel_.own_work_done());
+    result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
+    inputs_->prefetch();  // while the device computes
+  } while (!batch->ends_step);
+  result.samples = batch->step_samples;
+  return result;
+}
+
+double TrainingStep::update(const Gradients& step) {
+  const double learning_rate = components_.schedule->learning_rate(finished_steps_);
+  timeline_.enter(Phase::kOptimizer);
+  const std::vector<at::Tensor> gradients = defined_gradients();
+  if (observer_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
+    histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
+  }
+  at::Tensor gradient_norm;
+  if (job_.train.clip_norm > 0) {
+    components_.scaler->unscale(gradients);
+    gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm);
+  } else {
+    components_.scaler->check(gradients);
+  }
+  components_.optimizer->step(learning_rate,
+                              {components_.scaler->grad_scale(), components_.scaler->found_inf()});
+  if (components_.ema) {
+    components_.optimizer->finish_step();
+    components_.ema->update(components_.scaler->found_inf());
+  }
+  push_values(step.loss, gradient_norm);
+  components_.scaler->update();
+  components_.optimizer->zero_grad();
+  timeline_.enter(Phase::kOther);
+  return learning_rate;
+}
+
+TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate) {
+  finished_steps_ += 1;
+  TakenStep step = {.record = {.step = finished_steps_,
+                               .epoch = (finished_steps_ - 1) / components_.steps_per_epoch,
+                               .samples = gradients.samples,
+                               .learning_rate = learning_rate,
+                               .phase_s = timeline_.take(),
+                               .overlapped = inputs_->take_overlapped(),
+                               .host_syncs = host_syncs_.take(),
+                               .memory = memory_.stats()},
+                    .own_work = {.samples = gradients.own_samples}};
+  const double waited_s = step.record.phase_s[static_cast<size_t>(Phase::kDataWait)];
+  step.own_work.busy_s = data_parallel_.take_compute_s() + waited_s;
+  if (balancer_) balancer_->step(finished_steps_, step.own_work.samples, step.own_work.busy_s);
+  if (finished_steps_ % kMemoryChecks == 0) memory_.leave_for_tensors();
+  group_.step(finished_steps_);
+  return step;
+}
+
+telemetry::MemoryAccount TrainingStep::account() const {
+  telemetry::MemoryAccount result = memory_account(job_, components_, memory_);
+  result.modules = modules_;
+  return result;
+}
+
+/// A rank's part of the global batch, where it is the largest.
+int64_t TrainingStep::rank_share() const {
+  return (*job_.batch.global + group_.world() - 1) / group_.world();
+}
+
+/// Everything is as it was before the step that no rank has finished.
+void TrainingStep::undo() {
+  timeline_.enter(Phase::kOther);
+  step_start_.restore();
+  components_.optimizer->zero_grad();
+  passes_.reset();
+  checkpoint_room_.reset();
+  data_parallel_.reset();
+  memory_.release_cached();
+}
+
+void TrainingStep::make_room() {
+  const int64_t size = std::min(micro_batch_.size(), rank_share());
+  inputs_.reset();  // it starts again before the same samples
+  memory_.release_cached();
+  if (!micro_batch_.halve(finished_steps_, size)) {
+    throw Error(Exit::kResource,
+                "out of memory at step {} with micro-batch {}: {}. Name blocks in "
+                "train.recompute, choose a smaller model or smaller samples, or give the job more "
+                "memory (device.memory_gib)",
+                finished_steps_ + 1, size, account().text());
+  }
+  log::warning(
+      "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "
+      "({})",
+      size, finished_steps_ + 1, micro_batch_.size(),
+      has_statistics(*components_.model)
+          ? "where batch norms see fewer samples, which changes the result"
+          : "which gives the same result, dropout's masks apart",
+      std::exchange(shortage_, kElsewhere));
+  if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
+}
+
+void TrainingStep::start_inputs() {
+  if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_single_rank() &&
+      !balancer_) {
+    balancer_ = std::make_unique<Balancer>(components_.group, job_.data.prefetch + 4);
+  }
+  inputs_ = all_inputs_->training(finished_steps_, micro_batch_.size(),
+                                  balancer_ ? balancer_->shares() : nullptr, timeline_);
+}
+
+std::vector<at::Tensor> TrainingStep::defined_gradients() const {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters_.size());
+  for (const auto& parameter : parameters_) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradient_norm) {
+  const at::Tensor zero = at::zeros({}, loss.options().dtype(at::kFloat));
+  const auto as_float = [&](const at::Tensor& value) { return value.to(at::kFloat); };
+  std::array<at::Tensor, kStepValueCount> values;
+  values[kLoss] = as_float(loss);
+  values[kGradientNorm] = gradient_norm.defined() ? as_float(gradient_norm) : zero;
+  values[kFoundInf] = components_.scaler->found_inf().value_or(zero);
+  values[kScale] = components_.scaler->enabled()
+                       ? components_.scaler->state().at("grad_scaler.scale")
+                       : zero + 1;
+  const at::Tensor all = at::stack(values);
+  // Every rank has its part of the loss; the rest they have in common.
+  distributed::Pending sum = group_.start_all_reduce(
+      all.narrow(0, kLoss, 1), distributed::Reduce::kSum, "the sum of losses");
+  values_.push(finished_steps_ + 1, all, std::move(sum));
+}
+
+at::Tensor TrainingStep::evaluation_sums() {
+  passes_.release();  // an evaluation may need that memory
+  return train::evaluation_sums(components_, *all_inputs_, micro_batch_.size());
+}
+
+std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {
+  passes_.release();
+  return train::try_evaluation_sums(components_, *all_inputs_, micro_batch_.size());
+}
+
+int64_t TrainingStep::skipped_samples() const {
+  return inputs_ == nullptr ? 0 : inputs_->loader().skipped();
+}
+
+}  // namespace brim::train

@@ -1,0 +1,166 @@
+#include "framework/device/memory/allocator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "framework/device/memory/memory.h"
+
+namespace brim::device {
+namespace {
+
+class CpuAllocator : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    install_cpu_allocator();
+    before_ = cpu_memory();
+    reset_cpu_peak();
+  }
+  int64_t held() const { return cpu_memory().allocated_bytes - before_.allocated_bytes; }
+  MemoryStats before_;
+};
+
+TEST_F(CpuAllocator, CountsTensors) {
+  {
+    const at::Tensor a = at::ones({1000});
+    EXPECT_EQ(held(), 4000);
+    const at::Tensor b = a + 1;
+    EXPECT_EQ(held(), 8000);
+    EXPECT_EQ(b.sum().item<float>(), 2000.0f);
+  }
+  EXPECT_EQ(held(), 0);
+  EXPECT_GE(cpu_memory().peak_bytes - before_.allocated_bytes, 8000);
+}
+
+TEST_F(CpuAllocator, AnEmptyTensorTakesNothing) {
+  const at::Tensor empty = at::empty({0, 3});
+  EXPECT_EQ(held(), 0);
+  EXPECT_EQ(empty.data_ptr(), nullptr);
+}
+
+TEST_F(CpuAllocator, TensorsGrowByResize) {
+  at::Tensor tensor = at::full({10}, 7.0);
+  for (const int64_t size : {1000, 100'000, 3'000'000, 5}) {
+    tensor.resize_({size});
+    EXPECT_EQ(tensor[4].item<float>(), 7.0f) << size;
+  }
+  tensor.reset();
+  EXPECT_EQ(held(), 0);
+}
+
+TEST_F(CpuAllocator, ATensorMayBeFreedOnAnotherThread) {
+  for (int i = 0; i < 50; ++i) {
+    at::Tensor tensor = at::ones({1 + 1000 * i});
+    std::thread([moved = std::move(tensor)]() mutable { moved.reset(); }).join();
+  }
+  EXPECT_EQ(held(), 0);
+}
+
+TEST_F(CpuAllocator, AHugeTensorIsOutOfMemoryAsOnCuda) {
+  try {
+    at::empty({int64_t{1} << 60}, at::kByte);
+    FAIL() << "2^60 bytes were found";
+  } catch (const c10::OutOfMemoryError& error) {
+    EXPECT_THAT(
+        error.what_without_backtrace(),
+        ::testing::HasSubstr("out of memory on the host: a tensor asked for 1048576.0 TiB"));
+  }
+  EXPECT_EQ(at::ones({5}).sum().item<float>(), 5.0f);
+}
+
+TEST_F(CpuAllocator, RawMemoryGoesInAndOut) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  void* raw = allocator->raw_allocate(100);
+  EXPECT_EQ(held(), 100);
+  std::memset(raw, 5, 100);
+  const c10::DataPtr copy = allocator->clone(raw, 100);
+  EXPECT_EQ(static_cast<const char*>(copy.get())[99], 5);
+  EXPECT_TRUE(allocator->is_simple_data_ptr(copy));
+  allocator->raw_deallocate(raw);
+  EXPECT_EQ(held(), 100);
+}
+
+TEST_F(CpuAllocator, ARepeatedStepReservesNothingNew) {
+  const auto step = [] {
+    at::Tensor activations = at::ones({64, 784});
+    std::vector<at::Tensor> saved;
+    for (int layer = 0; layer < 6; ++layer) {
+      saved.push_back(activations);
+      activations = (activations * 0.5 + 1).relu();
+    }
+    at::Tensor gradient = at::ones_like(activations);
+    while (!saved.empty()) {
+      gradient = gradient * 0.5 * saved.back();
+      saved.pop_back();
+    }
+  };
+  for (int i = 0; i < 5; ++i) step();
+  const int64_t settled = cpu_memory().reserved_bytes;
+  for (int i = 0; i < 30; ++i) step();
+  EXPECT_EQ(cpu_memory().reserved_bytes, settled);
+}
+
+class RecordingProfiler final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t change, size_t allocated, size_t reserved,
+                         c10::Device device) override {
+    changes.push_back(change);
+    if (allocated > reserved || !device.is_cpu()) changes.push_back(-1);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::vector<int64_t> changes;
+};
+
+TEST_F(CpuAllocator, LibTorchsMemoryProfilerSeesEveryBlock) {
+  const auto profiler = std::make_shared<RecordingProfiler>();
+  {
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, profiler);
+    at::empty({25});
+  }
+  EXPECT_THAT(profiler->changes, ::testing::ElementsAre(100, -100));
+}
+
+// Freed after main() ends, on threads and by destructors that no one orders. CTest runs each test
+// as a process of its own, and a crash at its end fails the test.
+TEST_F(CpuAllocator, TensorsOutliveMain) {
+  static at::Tensor in_static;
+  static thread_local at::Tensor in_thread_local;
+  in_static = at::ones({100});
+  in_thread_local = at::ones({100'000});
+  std::thread([] {
+    static thread_local at::Tensor in_other_thread;
+    in_other_thread = at::ones({100});
+  }).join();
+  EXPECT_EQ(held(), 400 + 400'000);
+}
+
+bool says_out_of_memory(const std::string& words) {
+  return as_error(c10::Error({"here", "there.cpp", 1}, words)).status() == Exit::kResource;
+}
+
+TEST(OutOfMemory, IsKnownByTypeOrByTheWordsOfCudasLibraries) {
+  const c10::OutOfMemoryError by_type({"here", "there.cpp", 1}, "CUDA out of memory");
+  EXPECT_EQ(as_error(by_type).status(), Exit::kResource);
+  EXPECT_EQ(as_error(std::bad_alloc()).status(), Exit::kResource);
+  EXPECT_TRUE(says_out_of_memory("CUDA error: out of memory\nCUDA kernel errors might be late"));
+  EXPECT_TRUE(says_out_of_memory(
+      "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"));
+  EXPECT_TRUE(says_out_of_memory("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"));
+  EXPECT_TRUE(says_out_of_memory("FIND was unable to find an engine to execute this computation"));
+  EXPECT_FALSE(says_out_of_memory("CUDA error: device-side assert triggered"));
+  EXPECT_FALSE(says_out_of_memory("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"));
+  EXPECT_FALSE(says_out_of_memory("The size of tensor a (3) must match the size of tensor b (4)"));
+}
+
+}  // namespace
+}  // namespace brim::device
