@@ -244,6 +244,14 @@ def test_the_site_builds_without_a_broken_link(tmp_path):
         assert foreign == [], (page.name, foreign)  # readable without a network
 
 
-def test_pictures_are_current():
-    done = subprocess.run([SOURCE / "scripts/pictures", "--check"], capture_output=True, text=True)
+@pytest.mark.parametrize("script", ["pictures", "architecture"])
+def test_pictures_are_current(script):
+    done = subprocess.run([SOURCE / "scripts" / script, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("patch", sorted((SOURCE / "docs/contributing/add-a-part").iterdir()), ids=lambda path: path.stem)
+def test_the_commits_of_the_walk_through_still_apply(patch):
+    done = subprocess.run(["git", "apply", "--check", patch], cwd=SOURCE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"add-a-part/{patch.name}" in (SOURCE / "docs/contributing/add-a-part.md").read_text()
