@@ -14,9 +14,9 @@ BATCH = 4
 SIZE = 64
 
 
-def run_tool(folder, images, labels=None, weights=None, model="resnet18", optimizer=None, **job):
-    """Runs parity_tool in `folder`; what it wrote, by name."""
-    tensors = {"images": images.contiguous()}
+def run_tool(folder, inputs, labels=None, weights=None, model="resnet18", optimizer=None, **job):
+    """Runs parity_tool in `folder` on images or tokens; what it wrote, by name."""
+    tensors = {"images" if inputs.dim() == 5 else "tokens": inputs.contiguous()}
     if labels is not None:
         tensors["labels"] = labels
     for name, tensor in (weights or {}).items():

@@ -1,35 +1,17 @@
-"""Our GPT-2 against transformers': same weights, same batches, same numbers.
-
-token_parity_tool (beside this file) runs ours; see there for the tasks.
-"""
-import json
-import os
-import pathlib
-import subprocess
-
+"""Our GPT-2 against transformers': same weights, same batches, same numbers."""
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
 
-TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "token_parity_tool"
+from parity import run_tool, shapes_of
+
 VOCABULARY = 97
 LENGTH = 24
 SMALL = {"name": "gpt", "layers": 3, "heads": 4, "width": 32}
 SIZES = {"gpt2": (12, 12, 768), "gpt2_medium": (24, 16, 1024), "gpt2_large": (36, 20, 1280),
          "gpt2_xl": (48, 25, 1600)}
-
-
-def run_tool(folder, model, **job):
-    """Runs token_parity_tool in `folder`; what it wrote, by name."""
-    job = {"output": str(folder / "output.safetensors")} | job
-    lines = [f"{key} = {json.dumps(value)}" for key, value in job.items()] + ["[model]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in model.items()]
-    (folder / "job.toml").write_text("\n".join(lines) + "\n")
-    done = subprocess.run([TOOL, folder / "job.toml"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return load_file(folder / "output.safetensors")
 
 
 def config(layers, heads, width, vocabulary, context):
@@ -47,12 +29,11 @@ def small(dtype=torch.float32):
     return model.to(dtype).eval()
 
 
-def batches(folder, count, vocabulary=VOCABULARY, length=LENGTH):
+def batches(count, vocabulary=VOCABULARY, length=LENGTH):
     generator = torch.Generator().manual_seed(9)
     rows = torch.randint(vocabulary, (count, 3, length + 1), generator=generator)
     tokens, labels = rows[:, :, :-1].contiguous(), rows[:, :, 1:].contiguous()
     labels[:, 1, 5:] = -100  # what is left of a row has nothing to predict
-    save_file({"tokens": tokens, "labels": labels}, folder / "input.safetensors")
     return tokens, labels
 
 
@@ -71,9 +52,9 @@ def save_weights(folder, model, prefix=True, head=False, masks=False):
     save_file(weights, folder / "weights.safetensors")
 
 
-def job_of(folder, **more):
-    return {"input": str(folder / "input.safetensors"), "vocabulary": VOCABULARY,
-            "weights": str(folder / "weights.safetensors"), "length": LENGTH} | more
+def run(folder, tokens, labels=None, model=None, **job):
+    return run_tool(folder, tokens, labels, model=model or SMALL, optimizer={"name": "sgd", "momentum": 0.0},
+                    pretrained=str(folder / "weights.safetensors"), **{"vocabulary": VOCABULARY} | job)
 
 
 def loss_of(model, tokens, labels):
@@ -85,9 +66,9 @@ def loss_of(model, tokens, labels):
                                  {"head": True, "masks": True}])
 def test_logits(tmp_path, how):
     model = small()
-    tokens, _ = batches(tmp_path, 2)
+    tokens, _ = batches(2)
     save_weights(tmp_path, model, **how)
-    ours = run_tool(tmp_path, SMALL, task="logits", **job_of(tmp_path))["logits"]
+    ours = run(tmp_path, tokens, task="logits")["logits"]
     with torch.no_grad():
         theirs = torch.stack([model(batch).logits for batch in tokens])
     assert (ours - theirs).abs().max().item() <= 1e-4
@@ -96,10 +77,9 @@ def test_logits(tmp_path, how):
 
 def test_a_padded_vocabulary_says_the_same(tmp_path):
     model = small()
-    tokens, _ = batches(tmp_path, 1)
+    tokens, _ = batches(1)
     save_weights(tmp_path, model)
-    ours = run_tool(tmp_path, SMALL | {"pad_vocabulary_to": 64}, task="logits",
-                    **job_of(tmp_path))["logits"]
+    ours = run(tmp_path, tokens, model=SMALL | {"pad_vocabulary_to": 64}, task="logits")["logits"]
     with torch.no_grad():
         theirs = model(tokens[0]).logits
     assert ours.shape[-1] == VOCABULARY
@@ -108,9 +88,9 @@ def test_a_padded_vocabulary_says_the_same(tmp_path):
 
 def test_first_gradients(tmp_path):
     model = small()
-    tokens, labels = batches(tmp_path, 1)
+    tokens, labels = batches(1)
     save_weights(tmp_path, model)
-    ours = run_tool(tmp_path, SMALL, task="gradients", **job_of(tmp_path))
+    ours = run(tmp_path, tokens, labels, task="gradients")
     loss_of(model, tokens[0], labels[0]).backward()
     theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert ours.keys() == theirs.keys()
@@ -121,10 +101,9 @@ def test_first_gradients(tmp_path):
 
 def test_twenty_steps_in_float64(tmp_path):
     model = small()
-    tokens, labels = batches(tmp_path, 3)
+    tokens, labels = batches(3)
     save_weights(tmp_path, model)
-    ours = run_tool(tmp_path, SMALL, task="train", steps=20, learning_rate=0.1, in_double=True,
-                    **job_of(tmp_path))
+    ours = run(tmp_path, tokens, labels, task="train", steps=20, learning_rate=0.1, float64=True)
     model = model.double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(20):
@@ -138,20 +117,17 @@ def test_twenty_steps_in_float64(tmp_path):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_names_and_shapes(tmp_path, name):
-    with torch.device("meta"):
-        theirs = GPT2LMHeadModel(config(*SIZES[name], 50257, 1024))
-    ours = run_tool(tmp_path, {"name": name}, task="names")
-    assert {key: tuple(sizes.tolist()) for key, sizes in ours.items()} == \
-        {key: tuple(parameter.shape) for key, parameter in theirs.named_parameters()}
+    theirs = shapes_of(lambda: GPT2LMHeadModel(config(*SIZES[name], 50257, 1024)))
+    del theirs["lm_head.weight"]  # the embedding's
+    assert run_tool(tmp_path, torch.zeros(1, 1, 1024, dtype=torch.int64), model=name, task="shapes") == theirs
 
 
 def test_the_124m_one(tmp_path):
     torch.manual_seed(2)
     model = GPT2LMHeadModel(config(*SIZES["gpt2"], 50257, 1024)).eval()
-    tokens, _ = batches(tmp_path, 1, vocabulary=50257, length=16)
+    tokens, _ = batches(1, vocabulary=50257, length=16)
     save_weights(tmp_path, model)
-    ours = run_tool(tmp_path, {"name": "gpt2"}, task="logits",
-                    **job_of(tmp_path, vocabulary=50257, length=16))["logits"][0]
+    ours = run(tmp_path, tokens, model={"name": "gpt2"}, task="logits", vocabulary=50257)["logits"][0]
     with torch.no_grad():
         theirs = model(tokens[0]).logits
     assert (ours - theirs).abs().max().item() <= 1e-4

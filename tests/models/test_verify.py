@@ -1,0 +1,42 @@
+"""scripts/verify_against_python: the table that says whether a model of ours and its twin agree."""
+import pathlib
+import subprocess
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def verify(*words):
+    return subprocess.run([SOURCE / "scripts/verify_against_python", *words], capture_output=True, text=True)
+
+
+def errors_of(line):
+    return [float(word) for word in line.split() if "e-" in word or word == "0.0e+00"]
+
+
+def test_a_model_agrees_with_its_package():
+    done = verify("--model", "resnet18", "--image", "32", "--classes", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    title, head, *layers, total, verdict = done.stdout.splitlines()
+    assert "torchvision" in title and head.split() == ["layer", "values", "output", "gradient", "step"]
+    assert {"conv1", "layer4.1.bn2", "fc"} <= {line.split()[0] for line in layers}
+    assert total.split()[0] == "all" and max(errors_of(total)) <= 1e-9
+    assert verdict.startswith("agrees: ")
+
+
+def test_a_twin_that_computes_something_else_is_told_apart(tmp_path):
+    twin = tmp_path / "twin.py"
+    twin.write_text("import torchvision\ndef make(classes):\n"
+                    "    model = torchvision.models.resnet18(num_classes=classes)\n"
+                    "    model.layer4[1].bn2.eps = 1e-3\n    return model\n")
+    done = verify("--model", "resnet18", "--image", "32", "--classes", "10", "--twin", f"{twin}:make")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("DIFFERS: ")
+
+
+def test_what_is_missing_is_said(tmp_path):
+    done = verify("--model", "small_cnn")
+    assert done.returncode == 1 and "no package has a model small_cnn" in done.stderr
+    done = verify("--model", "resnet18", "--twin", "nothing.py:make")
+    assert done.returncode == 1 and "expected FILE.py:FUNCTION" in done.stderr
+    done = verify("--model", "resnet18", "--image", "32", "--set", "width=3")
+    assert done.returncode == 1 and "width" in done.stderr and "Traceback" not in done.stderr
