@@ -38,6 +38,7 @@ def parse_arguments(description=__doc__):
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(1)
+    torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32, as in Brim; matrix products have it so by default
     return args
 
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/torchelastic.h"
 #include "framework/device/cuda_loader.h"
@@ -65,6 +66,15 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open,
   return group;
 }
 
+void abort_nccl(c10d::ProcessGroup& group) {
+  if (group.getBackendType() != BackendType::NCCL) return;
+  try {
+    group.getBackend(c10::kCUDA)->abort();
+  } catch (const std::exception& error) {
+    log::warning("NCCL's communicator could not be given up: {}", error.what());
+  }
+}
+
 /// Marks the time in a collective for the heartbeat.
 class Inside {
  public:
@@ -109,7 +119,10 @@ void Pending::wait() {
 }
 
 Group::Group(Ranks ranks) : ranks_(std::move(ranks)) {}
-Group::~Group() = default;
+Group::~Group() {
+  // A communicator that is left as it is waits for ranks that may be gone.
+  if (process_group_ && !is_finished_) abort_nccl(*process_group_);
+}
 
 std::shared_ptr<Group> Group::alone() { return std::shared_ptr<Group>(new Group(Ranks{})); }
 
@@ -255,6 +268,8 @@ void Group::finish() {
   if (!watchdog_) return;
   watchdog_->close();
   barrier("the end of the run");
+  is_finished_ = true;
+  process_group_->shutdown();  // NCCL's; Gloo has nothing to do
 }
 
 }  // namespace brim::distributed

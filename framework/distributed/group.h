@@ -111,6 +111,7 @@ class Group {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group_;
   std::unique_ptr<Watchdog> watchdog_;
+  bool is_finished_ = false;
 };
 
 }  // namespace brim::distributed

@@ -116,6 +116,8 @@ CheckResult test_device(c10::Device device, device::Memory& memory, const Traine
 }
 
 std::vector<environment::Result> self_test() {
+  // Before LibTorch looks for GPUs: once it has found none, that stays so.
+  const device::CudaBackend* cuda = device::cuda().backend;
   const device::DeviceConfig config;
   std::vector<environment::Result> results;
   const auto memory = device::memory_of(c10::kCPU, config);
@@ -128,7 +130,6 @@ std::vector<environment::Result> self_test() {
               "this build or its LibTorch is damaged: install them again"}}};
   }
   results.push_back({"self-test cpu", test_device(c10::kCPU, *memory, *reference)});
-  const device::CudaBackend* cuda = device::cuda().backend;
   for (int i = 0; cuda != nullptr && i < cuda->device_count(); ++i) {
     const c10::Device gpu(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
     CheckResult finding;

@@ -48,7 +48,7 @@ function(brim_install)
   install(TARGETS brim ARCHIVE DESTINATION lib COMPONENT library)
   if(BRIM_WITH_CUDA)
     set_target_properties(brim_cuda PROPERTIES
-      INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH};${BRIM_NVIDIA_ROOT}/cu13/lib")
+      INSTALL_RPATH "$ORIGIN/../lib;${BRIM_TORCH_RPATH};${BRIM_CUDART_FOLDER}")
     install(TARGETS brim_cuda LIBRARY DESTINATION lib)
   endif()
   # framework/amp/autocast.h becomes <brim/amp/autocast.h>, also in what headers include.

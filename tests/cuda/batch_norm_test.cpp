@@ -32,8 +32,11 @@ Pass pass(c10::Device device, at::Tensor x, at::Tensor residual, const at::Tenso
   }
   norm->to(device, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   nn::use_fused(*norm, true);
-  x = x.to(device).requires_grad_();
-  residual = residual.to(device).requires_grad_();
+  const auto leaf = [&](const at::Tensor& t) {
+    return t.detach().clone().to(device).requires_grad_();  // to() alone may be the same tensor
+  };
+  x = leaf(x);
+  residual = leaf(residual);
   const at::Tensor y = has_residual ? norm->forward_add_relu(x, residual)
                        : relu       ? norm->forward_relu(x)
                                     : norm->forward(x);

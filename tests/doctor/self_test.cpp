@@ -20,6 +20,7 @@ using ::testing::HasSubstr;
 class SelfTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
+    device::cuda();  // before LibTorch looks for GPUs, as in a program
     cli::register_all_components();
     memory_ = device::memory_of(c10::kCPU, {}).release();
   }

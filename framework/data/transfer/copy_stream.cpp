@@ -3,12 +3,28 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace brim::data {
 
-CopyStream::CopyStream(c10::Device device)
-    : stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+namespace {
+
+/// One for all that copy to this device: the pool has 32, and prefetchers come and go.
+c10::Stream shared_stream(c10::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find(device.index());
+  if (found != streams.end()) return found->second;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+}
+
+}  // namespace
+
+CopyStream::CopyStream(c10::Device device) : stream_(shared_stream(device)) {}
 
 CopyStream::Times CopyStream::make_times(c10::DeviceType type) {
   const auto event = [type] { return c10::Event(type, c10::EventFlag::BACKEND_DEFAULT); };  // timed

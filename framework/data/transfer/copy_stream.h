@@ -1,4 +1,4 @@
-// The stream of a device on which batches are copied and augmented while another one computes, and
+// The stream of a device on which batches are copied and transformed while another one computes, and
 // how long it did so while none waited.
 #pragma once
 

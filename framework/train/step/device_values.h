@@ -31,7 +31,8 @@ class DeviceValues {
   std::optional<ArrivedValues> pop(bool wait);
 
  private:
-  static constexpr size_t kMaxInFlight = 16;
+  // How far the host may be ahead of the device, in steps: each holds the memory of its batches.
+  static constexpr size_t kMaxInFlight = 2;
   struct InFlight {
     int64_t step;
     at::Tensor host;  // pinned where the device is not the CPU
