@@ -176,25 +176,6 @@ def test_a_token_beyond_the_vocabulary_is_named_with_its_place(tmp_path):
     assert "found 50 at token 700" in done.stderr
 
 
-def test_export_gives_what_transformers_loads(run, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    file = tmp_path / "model.safetensors"
-    done = trainer("export", run, "--format", "hf", "--output", file)
-    assert done.returncode == 0, done.stderr
-    config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=64, vocab_size=VOCABULARY,
-                                     n_positions=64)
-    config.save_pretrained(tmp_path)
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, local_files_only=True).eval()
-    likely = json.loads(predict("--run", run, "--tokens", 8, "--temperature", 0, "--json",
-                                "--prompt", "The "))["tokens"]
-    ids = list(b"The ")
-    with torch.no_grad():
-        for token in likely:
-            assert model(torch.tensor([ids])).logits[0, -1].argmax().item() == token
-            ids.append(token)
-
-
 def test_the_gpt2_recipe(tmp_path):
     ids = (np.arange(3000) % 50257).astype(np.uint16)
     ids.tofile(tmp_path / "ids.bin")

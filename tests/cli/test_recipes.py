@@ -14,9 +14,19 @@ RECIPES = sorted(path.stem for path in (SOURCE / "recipes").glob("*.toml"))
 SMALL_IMAGES = {"data__image_size": 32, "data__resize": 32}
 SMALL = {
     "digits": {},
-    "text_bytes": {},
+    "text_bytes": {"data__length": 32},
     "gpt2": {"data__length": 32, "data__vocabulary": 512, "batch__global": 2, "batch__micro": 1},
     "inception_v3": {"batch__global": 2, "batch__micro": 2},  # it takes no smaller images
+}
+# What is measured in place of a large model, whose step test_a_step takes: a smaller one.
+LIGHT = {
+    "convnext_tiny": {"model__name": "small_vit"},
+    "inception_v3": {"model__auxiliary": False, "data__image_size": 96, "data__resize": 96,
+                     "optimizer__learning_rate": 1e-6},
+    "gpt2": {"model__name": "gpt", "model__layers": 1, "model__width": 32},
+    "resnet50": {"model__name": "resnet18"},
+    "resnext50": {"model__name": "resnet18"},
+    "vit_s16": {"model__name": "small_vit"},
 }
 # Recipes whose data lie beside them.
 BUNDLED = ("digits", "text_bytes")
@@ -77,8 +87,9 @@ def test_a_step(job, tmp_path):
     assert [line["step"] for line in metrics(tmp_path / "run") if "loss" in line] == [1]
 
 
-def test_bench(job, tmp_path):
-    done = trainer("bench", *job, "--steps", 2, "--repeats", 1, "--json", cwd=tmp_path)
+def test_bench(job, tmp_path, request):
+    light = LIGHT.get(request.node.callspec.params["job"], {})
+    done = trainer("bench", *job, *sets(**light), "--steps", 2, "--repeats", 1, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     [variant] = json.loads(done.stdout)["variants"]
     assert variant["summary"]["flops_per_step"] > 0

@@ -1,5 +1,6 @@
 """The table of docs/verdict.md, situation by situation: staged in the files of a healthy run, and live."""
 import copy
+import itertools
 import json
 import re
 
@@ -143,20 +144,44 @@ def test_every_rule_is_in_the_table_and_every_row_is_staged():
     assert all(row["tested"].startswith(("live", "recorded")) for row in ROWS.values())
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_staged_situation_is_told_as_loudly_as_the_table_says(name, tmp_path):
+# Situations that no other one changes the word about are staged at once.
+AT_ONCE = ["straggler", "host syncs", "memory mostly empty", "throttling", "swapped out",
+           "read back from disk", "CPU oversubscribed"]
+GROUPS = [AT_ONCE, *([name] for name in STAGE if name not in AT_ONCE)]
+
+
+def staged(run, name, place, side):
+    """Stages it at that side of the threshold of a severity; the finding, where there is one."""
     row = ROWS[name]
-    rule = row["rule"].strip("`")
     levels = thresholds(row)
     worse = 1 if levels[0] < levels[-1] else -1
-    for before, severity, level in zip((None, *SEVERITIES), SEVERITIES, levels):
-        for side, expected in ((-1, before), (1, severity)):
-            run = copy.deepcopy(HEALTHY)
-            STAGE[name](run, level * (1 + side * worse * MARGIN))
-            found = findings(write(run, tmp_path / f"{severity}{side}"))
-            assert {key: finding["severity"] for key, finding in found.items()} == ({rule: expected} if expected else {})
-        key = re.search(r"`(.+?)`", row["what to change"])
-        assert (key[1] if key else "forward") in found[rule]["change"]
+    STAGE[name](run, levels[place] * (1 + side * worse * MARGIN))
+    expected = (None, *SEVERITIES)[place + (side > 0)]
+    return {row["rule"].strip("`"): expected} if expected else {}
+
+
+def assert_told(run, expected, folder):
+    found = findings(write(run, folder))
+    assert {key: finding["severity"] for key, finding in found.items()} == expected
+    return found
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_staged_situations_are_told_as_loudly_as_the_table_says(names, tmp_path):
+    for place, side in itertools.product(range(len(SEVERITIES)), (-1, 1)):
+        run, expected = copy.deepcopy(HEALTHY), {}
+        for name in names:
+            expected |= staged(run, name, place, side)
+        found = assert_told(run, expected, tmp_path / f"{place}{side}")
+        for row in (ROWS[name] for name in names if side == 1):
+            key = re.search(r"`(.+?)`", row["what to change"])
+            assert (key[1] if key else "forward") in found[row["rule"].strip("`")]["change"]
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_situation_alone_is_told_alone(name, tmp_path):
+    run = copy.deepcopy(HEALTHY)
+    assert_told(run, staged(run, name, len(SEVERITIES) - 1, 1), tmp_path / "run")
 
 
 @pytest.mark.parametrize("batch, severity", [(21, None), (15, "hint"), (5, "warning"), (3, "severe")])

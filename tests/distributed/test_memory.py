@@ -44,7 +44,7 @@ def recipe(tmp_path):
 @pytest.fixture
 def large_recipe(tmp_path):
     path = tmp_path / "many.toml"
-    path.write_text(RECIPE.format(batch=MANY, samples=2 * MANY))
+    path.write_text(RECIPE.format(batch=MANY, samples=2 * MANY).replace("steps = 4", "steps = 2"))
     return path
 
 
@@ -102,6 +102,10 @@ def test_ranks_with_little_memory_halve_together(run, large_recipe, tmp_path):
     assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
 
 
+# A model half as wide as the recipe's, and less memory than each rank's share of the global batch takes.
+TUNED = {"model__hidden": 256, "device__memory_gib": 0.075}
+
+
 def sizes_of(run):
     """The global and the micro-batch that a run has settled on."""
     text = (run / "recipe.toml").read_text()
@@ -110,11 +114,10 @@ def sizes_of(run):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_tune_to_one_size(world, run, large_recipe, tmp_path):
-    train(run, world, large_recipe, tmp_path / "tuned", device__memory_gib=0.12,
-          batch__micro="auto")
+    train(run, world, large_recipe, tmp_path / "tuned", batch__micro="auto", **TUNED)
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < MANY // world
-    train(run, world, large_recipe, tmp_path / "plain", batch__micro=micro)
+    train(run, world, large_recipe, tmp_path / "plain", batch__micro=micro, model__hidden=256)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
@@ -123,16 +126,16 @@ def test_ranks_tune_to_one_size(world, run, large_recipe, tmp_path):
 @pytest.mark.parametrize("rank, where, call, kind, batch", [(1, "backward", 9, "shortage", 11000),
                                                             (0, "forward", 7, "oom", 10000)])
 def test_a_rank_short_of_memory_while_tuning(rank, where, call, kind, batch, run, large_recipe, tmp_path):
-    train(run, 2, large_recipe, tmp_path / "tuned", device__memory_gib=0.12, batch__micro="auto", batch__global=batch,
+    train(run, 2, large_recipe, tmp_path / "tuned", **TUNED, batch__micro="auto", batch__global=batch,
           fault=f"rank={rank},where={where},call={call},kind={kind}")
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < batch // 2
-    train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, batch__global=batch)
+    train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, batch__global=batch, model__hidden=256)
     assert_same_tensors(latest_checkpoint(tmp_path / "tuned"), latest_checkpoint(tmp_path / "plain"))
 
 
 def test_a_global_batch_that_grows_is_all_ranks_micro_batches(run, large_recipe, tmp_path):
-    grows = {"device__memory_gib": 0.12, "optimizer__batch_rule": "linear", "optimizer__learning_rate": 1e-4}
+    grows = {**TUNED, "optimizer__batch_rule": "linear", "optimizer__learning_rate": 1e-4}
     train(run, 2, large_recipe, tmp_path / "tuned", batch__global="auto", batch__micro="auto", **grows)
     whole, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro and whole == 2 * micro
@@ -145,9 +148,10 @@ def test_a_global_batch_that_grows_is_all_ranks_micro_batches(run, large_recipe,
 @pytest.mark.parametrize("fault, batch", [(None, 2000), ("rank=1,where=forward,call=7,kind=oom", 2200),
                                           ("rank=0,where=backward,call=9,kind=shortage", 2400)])
 def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, large_recipe, tmp_path):
-    images = {"model__name": "small_cnn", "distributed__sync_batch_norm": True, "batch__global": batch}
+    images = {"model__name": "small_cnn", "model__width": 16, "distributed__sync_batch_norm": True,
+              "batch__global": batch}
     large_recipe.write_text(large_recipe.read_text().replace("hidden = 512\ndropout = 0.1\n", ""))
-    train(run, 2, large_recipe, tmp_path / "tuned", fault, device__memory_gib=0.12, batch__micro="auto", **images)
+    train(run, 2, large_recipe, tmp_path / "tuned", fault, device__memory_gib=0.06, batch__micro="auto", **images)
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < batch // 2
     train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, **images)
@@ -155,7 +159,7 @@ def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, large
 
 
 def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
-    result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=shortage",
-                   train__steps=103)
+    result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=oom",
+                   train__steps=103, model__hidden=32)
     assert "retrying the step with micro-batch 300" in result.stderr
     assert "trying micro-batch 600 again" in result.stderr

@@ -3,18 +3,32 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["BRIM_BIN_DIR"]).parent
 LIMIT_S = 1200  # only to catch a hang
 
 
+def compiler_cache():
+    """What has ccache, where there is one, know an example that it has compiled in another temporary folder."""
+    if not shutil.which("ccache"):
+        return {}
+    folder = subprocess.run(["ccache", "--get-config", "cache_dir"], text=True, capture_output=True, check=True)
+    return {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_DIR": folder.stdout.strip(),
+            "CCACHE_BASEDIR": tempfile.gettempdir()}
+
+
+CACHE = compiler_cache()
+
+
 def run(*command, cwd=None, **env):
     """The finished process: returncode, stdout, stderr."""
     return subprocess.run([str(word) for word in command], cwd=cwd, text=True, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=LIMIT_S,
-                          env=dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb", **env))
+                          env=dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb", **CACHE, **env))
 
 
 def must_run(*command, cwd=None, **env):

@@ -1,4 +1,8 @@
 """Our GPT-2 against transformers': same weights, same batches, same numbers."""
+import json
+import pathlib
+import sys
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -6,6 +10,9 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from parity import run_tool, shapes_of
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from trainer import sets, trainer  # noqa: E402
 
 VOCABULARY = 97
 LENGTH = 24
@@ -132,3 +139,23 @@ def test_the_124m_one(tmp_path):
         theirs = model(tokens[0]).logits
     assert (ours - theirs).abs().max().item() <= 1e-4
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_an_export_of_a_run_is_what_transformers_loads(tmp_path):
+    run, file = tmp_path / "run", tmp_path / "model.safetensors"
+    for words in (["--recipe", "text_bytes", "--output", run, *sets(
+                      model__layers=2, model__width=64, data__length=64, batch__global=16, run__seed=3,
+                      schedule__warmup=0, train__steps=30, eval__enabled=False)],
+                  ["export", run, "--format", "hf", "--output", file]):
+        done = trainer(*words)
+        assert done.returncode == 0, done.stderr
+    config(2, 4, 64, 257, 64).save_pretrained(tmp_path)
+    model = GPT2LMHeadModel.from_pretrained(tmp_path, local_files_only=True).eval()
+    done = trainer("predict", "--devices", "cpu", "--run", run, "--tokens", 8, "--temperature", 0, "--json",
+                   "--prompt", "The ")
+    assert done.returncode == 0, done.stderr
+    ids = list(b"The ")
+    with torch.no_grad():
+        for token in json.loads(done.stdout)["tokens"]:
+            assert model(torch.tensor([ids])).logits[0, -1].argmax().item() == token
+            ids.append(token)

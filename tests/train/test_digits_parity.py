@@ -14,7 +14,7 @@ from trainer import DIGITS, SOURCE, evaluations, sets, trainer  # noqa: E402
 
 torch.set_num_threads(1)
 SEEDS = range(1, 6)
-EPOCHS, BATCH, RATE = 15, 64, 0.05
+EPOCHS, BATCH, RATE, HIDDEN = 15, 64, 0.05, 64
 
 
 def idx(name):
@@ -33,8 +33,8 @@ def accuracy_in_python(mode, seed):
     torch.manual_seed(seed)
     images, labels = data("train")
     model = torch.nn.Sequential(
-        torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(),
-        torch.nn.Linear(256, 10))
+        torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.ReLU(),
+        torch.nn.Linear(HIDDEN, 10))
     weights = [p for p in model.parameters() if p.dim() > 1]
     biases = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.SGD([dict(params=weights, weight_decay=1e-4), dict(params=biases)],
@@ -66,7 +66,7 @@ def test_mean_accuracy_over_seeds(mode, tmp_path):
         run = tmp_path / str(seed)
         result = trainer("--recipe", DIGITS, "--output", run,
                          *sets(precision__mode=mode, run__seed=seed, eval__every_epochs=0,
-                                train__epochs=EPOCHS))
+                                train__epochs=EPOCHS, model__hidden=HIDDEN))
         assert result.returncode == 0, result.stderr
         ours.append(evaluations(run)[-1]["eval_top1"])
     theirs = [accuracy_in_python(mode, seed) for seed in SEEDS]
