@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "framework/cuda/batch_norm_kernel.h"
-#include "framework/cuda/dtype_of.h"
+#include "framework/cuda/tensor_values.h"
 #include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
@@ -44,10 +44,6 @@ NormShape shape_of(const at::Tensor& x, std::initializer_list<const at::Tensor*>
   }
   return {x.numel() / x.size(1), static_cast<int32_t>(x.size(1)),
           format_of("batch_norm", x.scalar_type())};
-}
-
-const void* pointer(const MaybeTensor& tensor) {
-  return tensor && tensor->defined() ? tensor->const_data_ptr() : nullptr;
 }
 
 at::Tensor like(const at::Tensor& x) {

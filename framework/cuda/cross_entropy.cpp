@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "framework/cuda/cross_entropy_kernel.h"
-#include "framework/cuda/dtype_of.h"
+#include "framework/cuda/tensor_values.h"
 #include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {

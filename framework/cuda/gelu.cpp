@@ -11,8 +11,8 @@
 #include <limits>
 #include <tuple>
 
-#include "framework/cuda/dtype_of.h"
 #include "framework/cuda/gelu_kernel.h"
+#include "framework/cuda/tensor_values.h"
 #include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {

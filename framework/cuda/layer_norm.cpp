@@ -11,8 +11,8 @@
 #include <limits>
 #include <tuple>
 
-#include "framework/cuda/dtype_of.h"
 #include "framework/cuda/layer_norm_kernel.h"
+#include "framework/cuda/tensor_values.h"
 #include "framework/nn/fused/dtypes.h"
 
 namespace brim::cuda {
@@ -51,10 +51,6 @@ LayerNormShape shape_of(const at::Tensor& x, at::ScalarType type) {
           .channels = static_cast<int32_t>(x.size(-1)),
           .x = format_of("layer_norm", x.scalar_type()),
           .norm = format_of("layer_norm", type)};
-}
-
-const void* pointer(const MaybeTensor& tensor) {
-  return tensor && tensor->defined() ? tensor->const_data_ptr() : nullptr;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> layer_norm(

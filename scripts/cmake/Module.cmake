@@ -2,8 +2,8 @@
 #
 #   brim_module(NAME [TORCH] [COLD] SOURCES a.cpp … [DEPENDS base …] [LINK lib …])
 #       a static library brim_NAME from the current folder. TORCH: it sees LibTorch and takes
-#       part in the shared precompiled header. COLD: none of it runs in a step, so that a release
-#       is compiled with -O1, in two thirds of the time.
+#       part in the shared precompiled header. COLD: none of it loops over data, so that a release
+#       is compiled with -O1, in two thirds of the time; what sees LibTorch always is.
 #   brim_program(NAME [TORCH] [COLD] SOURCES … DEPENDS …)
 #   brim_test(NAME [TORCH] SOURCES … DEPENDS … [LABELS cpu])
 #       a GoogleTest program test_NAME, and a CTest test NAME that runs it. Tests have precompiled
@@ -24,6 +24,17 @@ target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
 set(BRIM_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
   <torch/nn/modules/linear.h>)
 target_precompile_headers(brim_pch PRIVATE ${BRIM_TORCH_HEADERS})
+
+# With -O1 GCC 12 sees what an empty std::optional holds used.
+function(brim_cold target)
+  target_compile_options(${target} PRIVATE
+    $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
+endfunction()
+
+# GCC takes the optimisation options of a precompiled header for the whole source, whatever its own
+# say. A source that loops over data does without the header: SKIP_PRECOMPILE_HEADERS.
+brim_cold(brim_pch)
 
 function(brim_common target is_torch pch)
   target_link_libraries(${target} PUBLIC brim_options)
@@ -54,16 +65,12 @@ function(brim_unity target is_torch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${BRIM_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
 endfunction()
 
-function(brim_cold target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-endfunction()
-
 function(brim_module name)
   cmake_parse_arguments(arg "TORCH;COLD" "" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_library(brim_${name} STATIC ${arg_SOURCES})
   brim_unity(brim_${name} "${arg_TORCH}")
   brim_common(brim_${name} ${arg_TORCH} "")
-  if(arg_COLD)
+  if(arg_COLD OR arg_TORCH)
     brim_cold(brim_${name})
   endif()
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
@@ -76,7 +83,7 @@ function(brim_program name)
   cmake_parse_arguments(arg "TORCH;COLD" "PCH" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   brim_common(${name} ${arg_TORCH} "${arg_PCH}")
-  if(arg_COLD)
+  if(arg_COLD OR arg_TORCH)
     brim_cold(${name})
   endif()
   list(TRANSFORM arg_DEPENDS PREPEND brim_)

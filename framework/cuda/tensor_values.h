@@ -1,7 +1,9 @@
-// The format of a tensor's values.
+// A tensor's values as kernels take them: their format and where they lie.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <optional>
 
 #include "framework/cuda/dtype.h"
 
@@ -21,6 +23,11 @@ inline Format format_of(const char* name, at::ScalarType type) {
     default:
       TORCH_CHECK(false, name, ": expected float32, float64, bfloat16 or float16, found ", type);
   }
+}
+
+/// Null where there is no tensor.
+inline const void* pointer(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? tensor->const_data_ptr() : nullptr;
 }
 
 }  // namespace brim::cuda
