@@ -207,10 +207,10 @@ template <class T, int N>
 void statistics_as(NormShape shape, const T* x, double* sums, const NormStatistics& statistics,
                    cudaStream_t stream) {
   const SumLayout at = layout(shape, N);
-  sum_moments<T, N><<<at.grid, at.block, at.shared_bytes, stream>>>(
-      shape, x, sums, static_cast<Wide<T>*>(statistics.mean));
-  finish_statistics<T><<<warp_each(shape.channels), warps(), 0, stream>>>(
-      shape, sums, static_cast<int>(at.grid.y), statistics);
+  launch(sum_moments<T, N>, {at.grid, at.block, at.shared_bytes, stream}, shape, x, sums,
+         static_cast<Wide<T>*>(statistics.mean));
+  launch(finish_statistics<T>, {warp_each(shape.channels), warps(), 0, stream}, shape, sums,
+         static_cast<int>(at.grid.y), statistics);
 }
 
 template <class T, int N>
@@ -218,7 +218,7 @@ void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors fa
                   T* y, cudaStream_t stream) {
   const SumLayout at = layout(shape, N);
   const auto run = [&](auto* kernel) {
-    kernel<<<at.grid, at.block, 0, stream>>>(shape, x, residual, factors, y);
+    launch(kernel, {at.grid, at.block, 0, stream}, shape, x, residual, factors, y);
   };
   if (residual != nullptr) {
     relu ? run(normalise<T, N, true, true>) : run(normalise<T, N, true, false>);
@@ -231,7 +231,7 @@ template <class T, int N>
 void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
   const SumLayout at = layout(shape, N);
   const auto sum = [&](auto* kernel) {
-    kernel<<<at.grid, at.block, at.shared_bytes, stream>>>(shape, tensors);
+    launch(kernel, {at.grid, at.block, at.shared_bytes, stream}, shape, tensors);
   };
   if (tensors.relu && tensors.y != nullptr) {
     sum(sum_gradients<T, N, Mask::kFromOutput>);
@@ -240,16 +240,16 @@ void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stre
   } else {
     sum(sum_gradients<T, N, Mask::kNone>);
   }
-  finish_gradients<T><<<warp_each(shape.channels), warps(), 0, stream>>>(
-      shape, tensors, static_cast<int>(at.grid.y));
+  launch(finish_gradients<T>, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors,
+         static_cast<int>(at.grid.y));
   // A residual's gradient is the masked one.
   const bool is_masked = tensors.residual != nullptr || !tensors.relu;
   const auto* gradient =
       static_cast<const T*>(tensors.residual != nullptr ? tensors.residual : tensors.gradient);
   if (is_masked) {
-    input_gradient<T, N, false><<<at.grid, at.block, 0, stream>>>(shape, tensors, gradient);
+    launch(input_gradient<T, N, false>, {at.grid, at.block, 0, stream}, shape, tensors, gradient);
   } else {
-    input_gradient<T, N, true><<<at.grid, at.block, 0, stream>>>(shape, tensors, gradient);
+    launch(input_gradient<T, N, true>, {at.grid, at.block, 0, stream}, shape, tensors, gradient);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "framework/cuda/launch.cuh"
 #include "framework/cuda/values.cuh"
 
 namespace brim::cuda {
@@ -48,7 +49,7 @@ struct Sums {
 /// sums [gridDim.y, kSums, channels].
 template <class W, int N, int kSums>
 __device__ void store_sums(const Sums<W, N, kSums>& own, int channels, double* sums) {
-  extern __shared__ double shared[];  // [blockDim.y, kSums, blockDim.x · N]
+  double* shared = dynamic_shared();  // [blockDim.y, kSums, blockDim.x · N]
   const int width = blockDim.x * N;
   double* row = shared + static_cast<int64_t>(threadIdx.y) * kSums * width;
 #pragma unroll

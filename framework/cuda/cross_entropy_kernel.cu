@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "framework/cuda/cross_entropy_kernel.h"
+#include "framework/cuda/launch.cuh"
 #include "framework/cuda/values.cuh"
 
 namespace brim::cuda {
@@ -230,11 +231,11 @@ cudaError_t launch_cross_entropy(const CrossEntropyInputs& inputs, double* losse
     using W = Wide<T>;
     with_layout<T>(inputs, nullptr, [&](auto pack, auto width) {
       constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
-      row_losses<T, N, kWidth><<<blocks_for<kWidth>(inputs.rows), kThreads, 0, stream>>>(
-          inputs, losses, static_cast<W*>(kept));
+      launch(row_losses<T, N, kWidth>, {blocks_for<kWidth>(inputs.rows), kThreads, 0, stream},
+             inputs, losses, static_cast<W*>(kept));
     });
-    mean_loss<W>
-        <<<1, kThreads, 0, stream>>>(inputs, losses, static_cast<W*>(loss), static_cast<W*>(share));
+    launch(mean_loss<W>, {1, kThreads, 0, stream}, inputs, losses, static_cast<W*>(loss),
+           static_cast<W*>(share));
   });
 }
 
@@ -246,9 +247,9 @@ cudaError_t launch_cross_entropy_backward(const CrossEntropyInputs& inputs, cons
     using W = Wide<T>;
     with_layout<T>(inputs, logits_gradient, [&](auto pack, auto width) {
       constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
-      row_gradients<T, N, kWidth><<<blocks_for<kWidth>(inputs.rows), kThreads, 0, stream>>>(
-          inputs, static_cast<const W*>(kept), static_cast<const W*>(share),
-          static_cast<const W*>(gradient), static_cast<T*>(logits_gradient));
+      launch(row_gradients<T, N, kWidth>, {blocks_for<kWidth>(inputs.rows), kThreads, 0, stream},
+             inputs, static_cast<const W*>(kept), static_cast<const W*>(share),
+             static_cast<const W*>(gradient), static_cast<T*>(logits_gradient));
     });
   });
 }

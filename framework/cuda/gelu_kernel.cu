@@ -86,20 +86,19 @@ template <class T, int N>
 void backward_as(GeluShape shape, const GeluBackward& tensors, cudaStream_t stream) {
   const SumLayout at = sum_layout(shape.rows, shape.channels, N, 1);
   const auto run = [&](auto* kernel) {
-    kernel<<<at.grid, at.block, at.shared_bytes, stream>>>(shape, tensors);
+    launch(kernel, {at.grid, at.block, at.shared_bytes, stream}, shape, tensors);
   };
   shape.tanh ? run(backward<T, N, true>) : run(backward<T, N, false>);
-  finish<Wide<T>><<<warp_each(shape.channels), warps(), 0, stream>>>(
-      shape, tensors.sums, static_cast<int>(at.grid.y),
-      static_cast<Wide<T>*>(tensors.bias_gradient));
+  launch(finish<Wide<T>>, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors.sums,
+         static_cast<int>(at.grid.y), static_cast<Wide<T>*>(tensors.bias_gradient));
 }
 
 template <class T, int N>
 void forward_as(GeluShape shape, const void* x, const void* bias, void* y, cudaStream_t stream) {
   const SumLayout at = sum_layout(shape.rows, shape.channels, N, 1);
   const auto run = [&](auto* kernel) {
-    kernel<<<at.grid, at.block, 0, stream>>>(shape, static_cast<const T*>(x),
-                                             static_cast<const Wide<T>*>(bias), static_cast<T*>(y));
+    launch(kernel, {at.grid, at.block, 0, stream}, shape, static_cast<const T*>(x),
+           static_cast<const Wide<T>*>(bias), static_cast<T*>(y));
   };
   shape.tanh ? run(forward<T, N, true>) : run(forward<T, N, false>);
 }

@@ -210,7 +210,7 @@ template <class X, class Y, int N>
 void forward_as(LayerNormShape shape, const LayerNormForward& tensors, cudaStream_t stream) {
   with_width(shape, [&](auto width, unsigned blocks) {
     constexpr int kWidth = decltype(width)::value;
-    forward<X, Y, N, kWidth><<<blocks, kThreads, 0, stream>>>(shape, tensors);
+    launch(forward<X, Y, N, kWidth>, {blocks, kThreads, 0, stream}, shape, tensors);
   });
 }
 
@@ -218,12 +218,12 @@ template <class X, class Y, int N>
 void backward_as(LayerNormShape shape, const LayerNormBackward& tensors, cudaStream_t stream) {
   with_width(shape, [&](auto width, unsigned blocks) {
     constexpr int kWidth = decltype(width)::value;
-    input_gradient<X, Y, N, kWidth><<<blocks, kThreads, 0, stream>>>(shape, tensors);
+    launch(input_gradient<X, Y, N, kWidth>, {blocks, kThreads, 0, stream}, shape, tensors);
   });
   const SumLayout at = sum_layout(shape.rows, shape.channels, N, 2);
-  sum_gradients<X, Y, N><<<at.grid, at.block, at.shared_bytes, stream>>>(shape, tensors);
-  finish_gradients<Wide<X>><<<warp_each(shape.channels), warps(), 0, stream>>>(
-      shape, tensors, static_cast<int>(at.grid.y));
+  launch(sum_gradients<X, Y, N>, {at.grid, at.block, at.shared_bytes, stream}, shape, tensors);
+  launch(finish_gradients<Wide<X>>, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors,
+         static_cast<int>(at.grid.y));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "framework/cuda/launch.cuh"
 #include "framework/cuda/transform_images_kernel.h"
 
 namespace brim::cuda {
@@ -209,7 +210,7 @@ __global__ void augment_to_planes(Batch batch, T* images) {
 }
 
 template <class T>
-void launch(const Batch& batch, bool channels_last, T* images, cudaStream_t stream) {
+void transform(const Batch& batch, bool channels_last, T* images, cudaStream_t stream) {
   const uint32_t area = batch.height * batch.width;
   const uint32_t values = area * batch.channels;
   const auto grid = [&](uint32_t threads) {
@@ -218,16 +219,16 @@ void launch(const Batch& batch, bool channels_last, T* images, cudaStream_t stre
   };
   if (channels_last || batch.channels == 1) {
     if (values % 4 == 0) {
-      augment_interleaved<T, 4><<<grid(values / 4), kThreads, 0, stream>>>(batch, images);
+      launch(augment_interleaved<T, 4>, {grid(values / 4), kThreads, 0, stream}, batch, images);
     } else {
-      augment_interleaved<T, 1><<<grid(values), kThreads, 0, stream>>>(batch, images);
+      launch(augment_interleaved<T, 1>, {grid(values), kThreads, 0, stream}, batch, images);
     }
   } else if (batch.width % 4 == 0 && batch.channels == 3) {
-    augment_four_to_planes<T, 3><<<grid(area / 4), kThreads, 0, stream>>>(batch, images);
+    launch(augment_four_to_planes<T, 3>, {grid(area / 4), kThreads, 0, stream}, batch, images);
   } else if (batch.width % 4 == 0 && batch.channels == 4) {
-    augment_four_to_planes<T, 4><<<grid(area / 4), kThreads, 0, stream>>>(batch, images);
+    launch(augment_four_to_planes<T, 4>, {grid(area / 4), kThreads, 0, stream}, batch, images);
   } else {
-    augment_to_planes<T><<<grid(area), kThreads, 0, stream>>>(batch, images);
+    launch(augment_to_planes<T>, {grid(area), kThreads, 0, stream}, batch, images);
   }
 }
 
@@ -245,13 +246,13 @@ cudaError_t launch_transform_images(const ImageInputs& inputs, ImageSizes sizes,
                        static_cast<uint32_t>(sizes.channels)};
   switch (type) {
     case FloatType::kFloat:
-      launch(batch, channels_last, static_cast<float*>(images), stream);
+      transform(batch, channels_last, static_cast<float*>(images), stream);
       break;
     case FloatType::kBFloat16:
-      launch(batch, channels_last, static_cast<__nv_bfloat16*>(images), stream);
+      transform(batch, channels_last, static_cast<__nv_bfloat16*>(images), stream);
       break;
     case FloatType::kHalf:
-      launch(batch, channels_last, static_cast<__half*>(images), stream);
+      transform(batch, channels_last, static_cast<__half*>(images), stream);
       break;
   }
   return cudaGetLastError();

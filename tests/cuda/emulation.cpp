@@ -1,0 +1,175 @@
+#include "tests/cuda/emulation.h"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace brim::cuda::emulation {
+namespace {
+
+constexpr size_t kStackBytes = size_t{64} << 10;
+constexpr unsigned kWarpSize = 32;
+constexpr unsigned kMaxThreads = 1024;
+constexpr size_t kMaxSharedBytes = size_t{48} << 10;
+
+enum class State { kReady, kAtBarrier, kInExchange, kDone };
+
+struct Fiber {
+  ucontext_t context = {};
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  State state = State::kReady;
+  uint3 index = {};
+  uint64_t bits = 0;
+  int distance = 0;
+};
+
+struct Machine {
+  std::mt19937_64 random;
+  std::vector<Fiber> fibers;
+  unsigned threads = 0;  // of a block
+  unsigned current = 0;
+  Indices indices = {};
+  ucontext_t scheduler = {};
+  std::vector<double> shared;
+  const std::function<void()>* body = nullptr;
+};
+
+Machine& machine() {
+  static Machine one;
+  return one;
+}
+
+void wait(State state) {
+  Machine& m = machine();
+  Fiber& own = m.fibers[m.current];
+  own.state = state;
+  swapcontext(&own.context, &m.scheduler);
+}
+
+void enter() {
+  Machine& m = machine();
+  (*m.body)();
+  wait(State::kDone);
+}
+
+void start(Machine& m, unsigned thread) {
+  Fiber& fiber = m.fibers[thread];
+  const dim3& size = m.indices.block_size;
+  fiber.state = State::kReady;
+  fiber.index = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, &enter, 0);
+}
+
+void resume(Machine& m, unsigned thread) {
+  m.current = thread;
+  m.indices.thread = m.fibers[thread].index;
+  swapcontext(&m.scheduler, &m.fibers[thread].context);
+}
+
+/// Gives the lanes of the warp what they wait for, once all are there.
+bool finish_exchange(Machine& m, unsigned first) {
+  const auto all = [&](const auto& holds) {
+    return std::all_of(m.fibers.begin() + first, m.fibers.begin() + first + kWarpSize, holds);
+  };
+  if (!all([](const Fiber& f) { return f.state == State::kInExchange; })) return false;
+  const int distance = m.fibers[first].distance;
+  if (!all([&](const Fiber& f) { return f.distance == distance; })) {
+    throw std::logic_error("lanes of a warp exchange at different distances");
+  }
+  std::vector<uint64_t> bits(kWarpSize);
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    bits[lane] = m.fibers[first + (lane ^ static_cast<unsigned>(distance))].bits;
+  }
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    m.fibers[first + lane].bits = bits[lane];
+    m.fibers[first + lane].state = State::kReady;
+  }
+  return true;
+}
+
+/// Makes ready who waits for what has happened; false where all threads are done.
+bool advance(Machine& m) {
+  bool any = false;
+  for (unsigned first = 0; first < m.threads; first += kWarpSize) any |= finish_exchange(m, first);
+  if (any) return true;
+  const auto count = [&](State state) {
+    return std::count_if(m.fibers.begin(), m.fibers.begin() + m.threads,
+                         [&](const Fiber& f) { return f.state == state; });
+  };
+  if (count(State::kDone) == m.threads) return false;
+  if (count(State::kAtBarrier) != m.threads) {
+    throw std::logic_error("some threads wait where others don't come");
+  }
+  for (unsigned thread = 0; thread < m.threads; ++thread) m.fibers[thread].state = State::kReady;
+  return true;
+}
+
+void run_block(Machine& m) {
+  std::memset(m.shared.data(), 0xff, m.shared.size() * sizeof(double));  // not-a-number
+  std::vector<unsigned> order(m.threads);
+  std::iota(order.begin(), order.end(), 0U);
+  for (const unsigned thread : order) start(m, thread);
+  do {
+    std::ranges::shuffle(order, m.random);
+    for (const unsigned thread : order) {
+      if (m.fibers[thread].state == State::kReady) resume(m, thread);
+    }
+  } while (advance(m));
+}
+
+}  // namespace
+
+const Indices& indices() { return machine().indices; }
+
+void wait_for_block() { wait(State::kAtBarrier); }
+
+uint64_t exchange(uint64_t bits, int distance) {
+  Machine& m = machine();
+  Fiber& own = m.fibers[m.current];
+  own.bits = bits;
+  own.distance = distance;
+  wait(State::kInExchange);
+  return own.bits;
+}
+
+double* shared_memory() { return machine().shared.data(); }
+
+void run(const Launch& at, const std::function<void()>& body) {
+  Machine& m = machine();
+  m.threads = at.block.x * at.block.y * at.block.z;
+  if (m.threads == 0 || m.threads > kMaxThreads || m.threads % kWarpSize != 0 ||
+      at.shared_bytes > kMaxSharedBytes || at.grid.x * at.grid.y * at.grid.z == 0 ||
+      at.grid.y > 65535) {
+    throw std::logic_error("no such launch: a block of " + std::to_string(m.threads) +
+                           " threads, " + std::to_string(at.shared_bytes) +
+                           " bytes of shared memory, a grid of " + std::to_string(at.grid.x) +
+                           " x " + std::to_string(at.grid.y));
+  }
+  if (m.fibers.size() < m.threads) m.fibers.resize(m.threads);
+  m.indices.block_size = at.block;
+  m.indices.grid_size = at.grid;
+  m.shared.assign(at.shared_bytes / sizeof(double), 0.0);
+  m.body = &body;
+  std::vector<uint64_t> blocks(static_cast<size_t>(at.grid.x) * at.grid.y * at.grid.z);
+  std::iota(blocks.begin(), blocks.end(), uint64_t{0});
+  std::ranges::shuffle(blocks, m.random);
+  for (const uint64_t block : blocks) {
+    m.indices.block = {static_cast<unsigned>(block % at.grid.x),
+                       static_cast<unsigned>(block / at.grid.x % at.grid.y),
+                       static_cast<unsigned>(block / at.grid.x / at.grid.y)};
+    run_block(m);
+  }
+}
+
+void reseed(uint64_t seed) { machine().random.seed(seed); }
+
+}  // namespace brim::cuda::emulation

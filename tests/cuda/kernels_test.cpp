@@ -1,0 +1,445 @@
+// The CUDA kernels, run on the CPU by emulation.h, against LibTorch's operators in float64.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/cuda/batch_norm_kernel.h"
+#include "framework/cuda/cross_entropy_kernel.h"
+#include "framework/cuda/gelu_kernel.h"
+#include "framework/cuda/layer_norm_kernel.h"
+#include "framework/cuda/tensor_values.h"
+#include "framework/cuda/transform_images_kernel.h"
+#include "framework/data/augment/mix.h"
+#include "framework/data/transfer/transform_images.h"
+
+namespace brim::cuda {
+
+namespace emulation {
+void reseed(uint64_t seed);
+}
+
+namespace {
+
+constexpr std::array kTypes = {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble};
+
+at::ScalarType wide(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+/// A copy that lies `offset` values into its memory, and ends with it.
+at::Tensor placed(const at::Tensor& values, int64_t offset) {
+  const at::Tensor memory = at::empty({values.numel() + offset}, values.options());
+  return memory.slice(0, offset).view(values.sizes()).copy_(values);
+}
+
+at::Tensor randn(at::IntArrayRef sizes, at::ScalarType type, int64_t offset) {
+  return placed(at::randn(sizes, at::kDouble).to(type), offset);
+}
+
+/// Not-a-number, until it is written.
+at::Tensor unwritten(at::IntArrayRef sizes, at::ScalarType type, int64_t offset = 0) {
+  return placed(at::full(sizes, std::numeric_limits<double>::quiet_NaN(), type), offset);
+}
+
+at::Tensor leaf(const at::Tensor& t) { return t.to(at::kDouble).detach().clone().requires_grad_(); }
+
+double* doubles(const at::Tensor& t) { return t.data_ptr<double>(); }
+
+void expect_close(const char* what, const at::Tensor& found, const at::Tensor& expected) {
+  const double tolerance = found.scalar_type() == at::kDouble     ? 1e-10
+                           : found.scalar_type() == at::kFloat    ? 1e-5
+                           : found.scalar_type() == at::kBFloat16 ? 8e-3
+                                                                  : 1e-3;
+  const double largest = expected.abs().max().item<double>();
+  const double apart =
+      (found.to(at::kDouble) - expected.reshape(found.sizes())).abs().max().item<double>();
+  EXPECT_LE(apart, tolerance * (1 + largest)) << what;  // also where it is not-a-number
+}
+
+/// Runs check(offset) on aligned and on unaligned tensors, in another order of threads.
+template <class F>
+void each_order(const F& check) {
+  for (const int64_t offset : {0, 1}) {
+    SCOPED_TRACE(testing::Message() << "offset " << offset);
+    at::manual_seed(3);
+    emulation::reseed(static_cast<uint64_t>(offset));
+    check(offset);
+  }
+}
+
+struct BatchNormCase {
+  int64_t rows;
+  int32_t channels;
+};
+
+void check_batch_norm(BatchNormCase size, at::ScalarType type, bool has_residual, bool relu,
+                      int64_t offset) {
+  const auto [rows, channels] = size;
+  const NormShape shape = {rows, channels, format_of("batch_norm", type)};
+  const at::ScalarType w = wide(type);
+  const at::Tensor x = randn({rows, channels}, type, offset);
+  const at::Tensor residual = randn({rows, channels}, type, offset);
+  const at::Tensor gradient = randn({rows, channels}, type, offset);
+  const at::Tensor weight = randn({channels}, w, 0), bias = randn({channels}, w, 0);
+  const at::Tensor running_mean = at::ones({channels}, w), running_var = at::ones({channels}, w);
+  const at::Tensor mean = unwritten({channels}, w), inverse_std = unwritten({channels}, w);
+  const at::Tensor sums = unwritten({norm_sums(shape)}, at::kDouble);
+  const double eps = 1e-5, momentum = 0.25;
+  launch_norm_statistics(shape, x.data_ptr(), doubles(sums),
+                         {mean.data_ptr(), inverse_std.data_ptr(), running_mean.data_ptr(),
+                          running_var.data_ptr(), momentum, eps},
+                         nullptr);
+  const at::Tensor scale = weight * inverse_std;
+  const NormFactors factors = {mean.data_ptr(), scale.data_ptr(), bias.data_ptr()};
+  const at::Tensor y = unwritten({rows, channels}, type, offset);
+  launch_normalise(shape, x.data_ptr(), has_residual ? residual.data_ptr() : nullptr, factors, relu,
+                   y.data_ptr(), nullptr);
+  const at::Tensor slopes = unwritten({2, channels}, w), weight_gradient = unwritten({channels}, w);
+  const at::Tensor bias_gradient = unwritten({channels}, w);
+  const at::Tensor residual_gradient = unwritten({rows, channels}, type, offset);
+  const at::Tensor x_gradient = unwritten({rows, channels}, type, offset);
+  sums.fill_(std::numeric_limits<double>::quiet_NaN());
+  launch_norm_backward(shape,
+                       {.gradient = gradient.data_ptr(),
+                        .x = x.data_ptr(),
+                        .y = has_residual && relu ? y.data_ptr() : nullptr,
+                        .relu = relu,
+                        .factors = factors,
+                        .inverse_std = inverse_std.data_ptr(),
+                        .sums = doubles(sums),
+                        .slopes = slopes.data_ptr(),
+                        .residual = has_residual ? residual_gradient.data_ptr() : nullptr,
+                        .weight = weight_gradient.data_ptr(),
+                        .bias = bias_gradient.data_ptr(),
+                        .x_gradient = x_gradient.data_ptr()},
+                       nullptr);
+
+  const at::Tensor of_x = leaf(x), of_residual = leaf(residual);
+  const at::Tensor of_weight = leaf(weight), of_bias = leaf(bias);
+  const at::Tensor true_mean = of_x.mean(0), true_var = of_x.var(0, /*unbiased=*/false);
+  at::Tensor true_y = (of_x - true_mean) / (true_var + eps).sqrt() * of_weight + of_bias;
+  if (has_residual) true_y = true_y + of_residual;
+  if (relu) true_y = true_y.relu();
+  true_y.backward(gradient.to(at::kDouble));
+  expect_close("mean", mean, true_mean);
+  expect_close("1 / std", inverse_std, (true_var + eps).rsqrt());
+  expect_close("running mean", running_mean, momentum * true_mean + (1 - momentum));
+  expect_close("running variance", running_var, momentum * of_x.var(0) + (1 - momentum));
+  expect_close("y", y, true_y);
+  expect_close("gradient of x", x_gradient, of_x.grad());
+  expect_close("gradient of the weight", weight_gradient, of_weight.grad());
+  expect_close("gradient of the bias", bias_gradient, of_bias.grad());
+  if (has_residual) expect_close("gradient of the residual", residual_gradient, of_residual.grad());
+}
+
+TEST(Kernels, BatchNorm) {
+  for (const BatchNormCase size : {BatchNormCase{2, 1}, {3, 5}, {7, 8}, {600, 16}, {65, 130}}) {
+    for (const at::ScalarType type : kTypes) {
+      for (const auto& [has_residual, relu] :
+           {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+        SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
+                                        << ", residual " << has_residual << ", ReLU " << relu);
+        each_order(
+            [&](int64_t offset) { check_batch_norm(size, type, has_residual, relu, offset); });
+      }
+    }
+  }
+}
+
+struct LayerNormCase {
+  int64_t rows;
+  int32_t channels;
+};
+
+void check_layer_norm(LayerNormCase size, at::ScalarType type, at::ScalarType norm_type,
+                      bool has_branch, int64_t offset) {
+  const auto [rows, channels] = size;
+  const LayerNormShape shape = {rows, channels, format_of("layer_norm", type),
+                                format_of("layer_norm", norm_type)};
+  const at::ScalarType w = wide(type);
+  const double eps = 1e-5;
+  const at::Tensor x = randn({rows, channels}, type, offset);
+  const at::Tensor branch = randn({rows, channels}, norm_type, offset);
+  const at::Tensor weight = randn({channels}, w, 0), bias = randn({channels}, w, 0);
+  at::Tensor sum = unwritten({rows, channels}, type, offset);
+  const at::Tensor mean = unwritten({rows}, w), inverse_std = unwritten({rows}, w);
+  const at::Tensor norm = unwritten({rows, channels}, norm_type, offset);
+  launch_layer_norm(shape,
+                    {.x = x.data_ptr(),
+                     .branch = has_branch ? branch.data_ptr() : nullptr,
+                     .weight = weight.data_ptr(),
+                     .bias = bias.data_ptr(),
+                     .eps = eps,
+                     .sum = has_branch ? sum.data_ptr() : nullptr,
+                     .mean = mean.data_ptr(),
+                     .inverse_std = inverse_std.data_ptr(),
+                     .norm = norm.data_ptr()},
+                    nullptr);
+  if (has_branch) {
+    expect_close("sum", sum, x.to(at::kDouble) + branch.to(at::kDouble));
+  } else {
+    sum = x;
+  }
+  const at::Tensor gradient = randn({rows, channels}, norm_type, offset);
+  const at::Tensor sum_gradient = randn({rows, channels}, type, offset);
+  const at::Tensor x_gradient = unwritten({rows, channels}, type, offset);
+  const at::Tensor branch_gradient = unwritten({rows, channels}, norm_type, offset);
+  const at::Tensor weight_gradient = unwritten({channels}, w),
+                   bias_gradient = unwritten({channels}, w);
+  const at::Tensor sums = unwritten({layer_norm_sums(shape)}, at::kDouble);
+  launch_layer_norm_backward(
+      shape,
+      {.gradient = gradient.data_ptr(),
+       .sum_gradient = has_branch ? sum_gradient.data_ptr() : nullptr,
+       .sum = sum.data_ptr(),
+       .mean = mean.data_ptr(),
+       .inverse_std = inverse_std.data_ptr(),
+       .weight = weight.data_ptr(),
+       .sums = doubles(sums),
+       .x_gradient = x_gradient.data_ptr(),
+       .branch_gradient = type == norm_type ? nullptr : branch_gradient.data_ptr(),
+       .weight_gradient = weight_gradient.data_ptr(),
+       .bias_gradient = bias_gradient.data_ptr()},
+      nullptr);
+
+  const at::Tensor of_sum = leaf(sum), of_weight = leaf(weight), of_bias = leaf(bias);
+  const at::Tensor true_norm = at::layer_norm(of_sum, {channels}, of_weight, of_bias, eps);
+  true_norm.backward(gradient.to(at::kDouble));
+  at::Tensor true_gradient = of_sum.grad();
+  if (has_branch) true_gradient = true_gradient + sum_gradient.to(at::kDouble);
+  expect_close("mean", mean, of_sum.mean(1));
+  expect_close("norm", norm, true_norm);
+  expect_close("gradient of x", x_gradient, true_gradient);
+  if (type != norm_type) expect_close("gradient of the branch", branch_gradient, true_gradient);
+  expect_close("gradient of the weight", weight_gradient, of_weight.grad());
+  expect_close("gradient of the bias", bias_gradient, of_bias.grad());
+}
+
+using Types = std::pair<at::ScalarType, at::ScalarType>;
+
+void check_layer_norms(const std::vector<LayerNormCase>& sizes, const std::vector<Types>& types) {
+  for (const LayerNormCase size : sizes) {
+    for (const auto& [type, norm_type] : types) {
+      for (const bool has_branch : {false, true}) {
+        SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
+                                        << " to " << norm_type << ", branch " << has_branch);
+        each_order([&, t = type, n = norm_type](int64_t offset) {
+          check_layer_norm(size, t, n, has_branch, offset);
+        });
+      }
+    }
+  }
+}
+
+TEST(Kernels, LayerNormByWarps) {
+  std::vector<Types> types = {{at::kFloat, at::kBFloat16}, {at::kFloat, at::kHalf}};
+  for (const at::ScalarType type : kTypes) types.emplace_back(type, type);
+  check_layer_norms({{1, 8}, {3, 37}, {9, 64}, {70, 24}}, types);
+}
+
+TEST(Kernels, LayerNormByBlocks) {
+  check_layer_norms({{3, 1032}}, {{at::kFloat, at::kBFloat16}, {at::kDouble, at::kDouble}});
+  check_layer_norms({{2, 1025}}, {{at::kHalf, at::kHalf}});
+}
+
+struct CrossEntropyCase {
+  int64_t rows, classes, gap = 0;  // values between rows
+};
+
+void check_cross_entropy(CrossEntropyCase size, at::ScalarType type, bool has_partners,
+                         double smoothing, int64_t offset) {
+  const auto [rows, classes, gap] = size;
+  const at::ScalarType w = wide(type);
+  const at::Tensor logits = randn({rows, classes + gap}, type, offset);
+  const at::Tensor used = logits.slice(1, 0, classes);
+  const at::Tensor labels = at::randint(classes, {rows}, at::kLong);
+  const at::Tensor partners = at::randint(classes, {rows}, at::kLong);
+  const at::Tensor shares = has_partners ? at::rand({rows}) : at::ones({rows});
+  if (rows > 2) {
+    labels[1] = -100;
+    if (has_partners) partners[2] = -100;
+  }
+  const CrossEntropyInputs inputs = {
+      .format = format_of("cross_entropy", type),
+      .logits = logits.data_ptr(),
+      .rows = rows,
+      .classes = classes,
+      .stride = classes + gap,
+      .labels = labels.data_ptr<int64_t>(),
+      .partner_labels = has_partners ? partners.data_ptr<int64_t>() : nullptr,
+      .label_shares = has_partners ? shares.data_ptr<float>() : nullptr,
+      .ignore_index = -100,
+      .smoothing = smoothing};
+  const at::Tensor losses = unwritten({rows}, at::kDouble), kept = unwritten({2, rows}, w);
+  const at::Tensor loss = unwritten({1}, w), share = unwritten({1}, w);
+  launch_cross_entropy(inputs, doubles(losses), kept.data_ptr(), loss.data_ptr(), share.data_ptr(),
+                       nullptr);
+  const at::Tensor gradient = at::full({1}, 3, w);
+  const at::Tensor logits_gradient = unwritten({rows, classes}, type, offset);
+  launch_cross_entropy_backward(inputs, kept.data_ptr(), share.data_ptr(), gradient.data_ptr(),
+                                logits_gradient.data_ptr(), nullptr);
+
+  const at::Tensor of_logits = leaf(used);
+  const auto row_losses = [&](const at::Tensor& of) {
+    return at::cross_entropy_loss(of_logits, of, {}, at::Reduction::None, -100, smoothing);
+  };
+  const at::Tensor part = shares.to(at::kDouble);
+  at::Tensor all = part * row_losses(labels);
+  if (has_partners) all = all + (1 - part) * row_losses(partners);
+  const double count =
+      has_partners ? static_cast<double>(rows) : labels.ne(-100).sum().item().toDouble();
+  const at::Tensor true_loss = all.sum() / count;
+  true_loss.backward(at::full({}, 3, at::kDouble));
+  expect_close("loss", loss, true_loss.reshape({1}));
+  expect_close("share", share, at::full({1}, 1 / count, at::kDouble));
+  expect_close("gradient", logits_gradient * static_cast<double>(rows),
+               of_logits.grad() * static_cast<double>(rows));
+}
+
+void check_cross_entropies(const std::vector<CrossEntropyCase>& sizes,
+                           const std::vector<at::ScalarType>& types) {
+  for (const CrossEntropyCase size : sizes) {
+    for (const at::ScalarType type : types) {
+      for (const bool has_partners : {false, true}) {
+        for (const double smoothing : {0.0, 0.1}) {
+          SCOPED_TRACE(testing::Message()
+                       << size.rows << " rows of " << size.classes << ", " << type << ", partners "
+                       << has_partners << ", " << smoothing);
+          each_order([&](int64_t offset) {
+            check_cross_entropy(size, type, has_partners, smoothing, offset);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(Kernels, CrossEntropy) {
+  check_cross_entropies(
+      {{1, 1}, {5, 2}, {20, 24}, {3, 1001}, {2, 1032}, {3, 2050, 6}, {2, 2048, 8}},
+      {kTypes.begin(), kTypes.end()});
+  check_cross_entropies({{300, 10}}, {at::kFloat});
+}
+
+TEST(Kernels, CrossEntropyOfInfiniteAndUnknownLogits) {
+  const double infinite = std::numeric_limits<double>::infinity();
+  const at::Tensor logits = at::zeros({2, 40}, at::kFloat);
+  logits[0].slice(0, 3).fill_(-infinite);
+  logits[1][7] = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor labels = at::zeros({2}, at::kLong);
+  const at::Tensor losses = unwritten({2}, at::kDouble), kept = unwritten({2, 2}, at::kFloat);
+  const at::Tensor loss = unwritten({1}, at::kFloat), share = unwritten({1}, at::kFloat);
+  launch_cross_entropy({.logits = logits.data_ptr(),
+                        .rows = 2,
+                        .classes = 40,
+                        .stride = 40,
+                        .labels = labels.data_ptr<int64_t>(),
+                        .ignore_index = -100},
+                       doubles(losses), kept.data_ptr(), loss.data_ptr(), share.data_ptr(),
+                       nullptr);
+  EXPECT_NEAR(losses[0].item<double>(), std::log(3.0), 1e-6);
+  EXPECT_TRUE(std::isnan(losses[1].item<double>()));
+}
+
+struct GeluCase {
+  int64_t rows;
+  int32_t channels;
+};
+
+void check_gelu(GeluCase size, at::ScalarType type, bool tanh, int64_t offset) {
+  const auto [rows, channels] = size;
+  const GeluShape shape = {rows, channels, format_of("gelu", type), tanh};
+  const at::ScalarType w = wide(type);
+  const at::Tensor x = randn({rows, channels}, type, offset);
+  const at::Tensor gradient = randn({rows, channels}, type, offset);
+  const at::Tensor bias = randn({channels}, w, 0);
+  const at::Tensor y = unwritten({rows, channels}, type, offset);
+  launch_bias_gelu(shape, x.data_ptr(), bias.data_ptr(), y.data_ptr(), nullptr);
+  const at::Tensor x_gradient = unwritten({rows, channels}, type, offset);
+  const at::Tensor bias_gradient = unwritten({channels}, w);
+  const at::Tensor sums = unwritten({gelu_sums(shape)}, at::kDouble);
+  launch_bias_gelu_backward(shape,
+                            {.gradient = gradient.data_ptr(),
+                             .x = x.data_ptr(),
+                             .bias = bias.data_ptr(),
+                             .sums = doubles(sums),
+                             .x_gradient = x_gradient.data_ptr(),
+                             .bias_gradient = bias_gradient.data_ptr()},
+                            nullptr);
+  const at::Tensor of_x = leaf(x), of_bias = leaf(bias);
+  const at::Tensor true_y = at::gelu(of_x + of_bias, tanh ? "tanh" : "none");
+  true_y.backward(gradient.to(at::kDouble));
+  expect_close("y", y, true_y);
+  expect_close("gradient of x", x_gradient, of_x.grad());
+  expect_close("gradient of the bias", bias_gradient, of_bias.grad());
+}
+
+TEST(Kernels, Gelu) {
+  for (const GeluCase size : {GeluCase{1, 1}, {5, 3}, {33, 8}, {300, 40}, {5, 520}}) {
+    for (const at::ScalarType type : kTypes) {
+      for (const bool tanh : {false, true}) {
+        SCOPED_TRACE(testing::Message()
+                     << size.rows << " rows of " << size.channels << ", " << type << ", " << tanh);
+        each_order([&](int64_t offset) { check_gelu(size, type, tanh, offset); });
+      }
+    }
+  }
+}
+
+/// Changes of every kind, some images left as they are.
+at::Tensor changes_for(const at::Tensor& pixels) {
+  auto changes =
+      data::draw_changes({.mixup = 0.6, .cutmix = 1, .erase = 0.5}, 11, 0, 0, pixels.size(0),
+                         {pixels.size(1), pixels.size(2), pixels.size(3)});
+  for (size_t i = 0; i < changes.size(); ++i) {
+    changes[i].flip = i % 3 == 0 ? 1 : 0;
+    if (i % 8 > 5) changes[i] = {};
+  }
+  at::Tensor rows = at::empty({pixels.size(0), data::kChangeInts}, at::kInt);
+  std::memcpy(rows.data_ptr(), changes.data(), changes.size() * sizeof(data::ImageChange));
+  return rows;
+}
+
+void check_images(const std::vector<int64_t>& size, at::ScalarType type, bool channels_last,
+                  bool has_changes) {
+  const at::Tensor pixels = at::randint(256, size, at::kByte);
+  const at::Tensor scale = at::rand({size[3]}), bias = at::rand({size[3]});
+  const std::optional<at::Tensor> changes =
+      has_changes ? std::optional(changes_for(pixels)) : std::nullopt;
+  const at::Tensor expected =
+      data::transform_images(pixels, scale, bias, changes, channels_last, type);
+  const at::Tensor found = at::full_like(expected, std::numeric_limits<double>::quiet_NaN());
+  const FloatType format = type == at::kFloat      ? FloatType::kFloat
+                           : type == at::kBFloat16 ? FloatType::kBFloat16
+                                                   : FloatType::kHalf;
+  launch_transform_images(
+      {pixels.data_ptr<uint8_t>(), scale.data_ptr<float>(), bias.data_ptr<float>(),
+       has_changes ? static_cast<const data::ImageChange*>(changes->data_ptr()) : nullptr},
+      {size[0], size[1], size[2], size[3]}, channels_last, format, found.data_ptr(), nullptr);
+  EXPECT_TRUE(at::equal(found, expected)) << "the bits differ";
+}
+
+TEST(Kernels, TransformImages) {
+  const std::vector<std::vector<int64_t>> sizes = {
+      {1, 1, 1, 1}, {2, 8, 8, 1},   {3, 7, 5, 1},   {1, 1, 1, 3}, {5, 7, 9, 3}, {9, 16, 24, 3},
+      {2, 3, 5, 4}, {3, 12, 16, 4}, {2, 16, 16, 2}, {2, 5, 5, 5}, {1, 4, 4, 70}};
+  for (const std::vector<int64_t>& size : sizes) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const bool channels_last : {false, true}) {
+        for (const bool has_changes : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << at::IntArrayRef(size) << " " << type << " channels_last " << channels_last
+                       << " changes " << has_changes);
+          check_images(size, type, channels_last, has_changes);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace brim::cuda
