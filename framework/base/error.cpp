@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -86,17 +87,13 @@ int report(const Error& error) {
   return status;
 }
 
-}  // namespace
+/// Where LibTorch's messages go over to what its developers read.
+constexpr std::string_view kBacktrace = "\nException raised from";
 
-int run_program(const std::function<int(int, char**)>& body, int argc, char** argv) {
-  fill_standard_streams();
+/// Reports the exception that is handled; the exit status.
+int report_current() {
   try {
-    const int status = body(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      if (errno == EPIPE) return kReaderLeft;
-      throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
-    }
-    return status;
+    std::rethrow_exception(std::current_exception());
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
@@ -105,7 +102,33 @@ int run_program(const std::function<int(int, char**)>& body, int argc, char** ar
     if (error.code() == std::errc::broken_pipe) return kReaderLeft;
     return report(of_system(error));
   } catch (const std::exception& error) {
-    return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)", error.what()));
+    const std::string_view what = error.what();
+    return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)",
+                        what.substr(0, what.find(kBacktrace))));
+  }
+}
+
+/// For what no one can catch: an exception in a thread, or in a destructor. A GPU's error comes
+/// back from every call that follows, so that freeing memory throws while the first one unwinds.
+[[noreturn]] void end_of_uncaught() {
+  if (std::current_exception() == nullptr) std::abort();
+  std::_Exit(report_current());
+}
+
+}  // namespace
+
+int run_program(const std::function<int(int, char**)>& body, int argc, char** argv) {
+  fill_standard_streams();
+  std::set_terminate(end_of_uncaught);
+  try {
+    const int status = body(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      if (errno == EPIPE) return kReaderLeft;
+      throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
+    }
+    return status;
+  } catch (const std::exception&) {
+    return report_current();
   }
 }
 

@@ -66,9 +66,9 @@ std::string errno_text(int code);
 /// Prints each line of the message to stderr as `error[kind]: line`.
 void print_error(const Error& error);
 
-/// Runs a program's body and turns what it throws into a printed error and an exit status.
-/// Anything that is not a brim::Error counts as a bug of ours, except exhausted memory. Under
-/// torchrun or trainrun the error is also left in the launcher's file
+/// Runs a program's body and turns what it throws, or from then on a thread or a destructor, into a
+/// printed error and an exit status. Anything that is not a brim::Error counts as a bug of ours,
+/// except exhausted memory. Under torchrun or trainrun the error is also left in the launcher's file
 /// (framework/base/torchelastic.h).
 int run_program(const std::function<int(int, char**)>& body, int argc, char** argv);
 

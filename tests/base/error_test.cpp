@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <new>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace brim {
@@ -52,6 +54,31 @@ TEST(Errors, OtherExceptionsAreBugs) {
   const auto [status, text] = run([](int, char**) -> int { throw std::runtime_error("odd"); });
   EXPECT_EQ(status, 1);
   EXPECT_EQ(text, "error[bug]: odd (this is a bug in Brim; please report it)\n");
+}
+
+[[noreturn]] void throw_as_libtorch_does() {
+  throw std::runtime_error("CUDA error: odd label\nException raised from f at a.cpp:1\nframe #0");
+}
+
+TEST(ErrorsDeathTest, WhatADestructorThrowsWhileAnotherErrorUnwindsIsPrinted) {
+  struct Freed {
+    ~Freed() { throw_as_libtorch_does(); }
+  };
+  const auto body = [](int, char**) -> int {
+    const Freed freed;
+    throw std::runtime_error("the first");
+  };
+  EXPECT_EXIT(run_program(body, 0, nullptr), testing::ExitedWithCode(1),
+              R"(^error\[bug\]: CUDA error: odd label \(this is a bug in Brim[^#]*$)");
+}
+
+TEST(ErrorsDeathTest, WhatAThreadThrowsIsPrinted) {
+  const auto body = [](int, char**) -> int {
+    std::thread([] { throw Error(Exit::kData, "cut short"); }).join();
+    return 0;
+  };
+  EXPECT_EXIT(run_program(body, 0, nullptr), testing::ExitedWithCode(3),
+              R"(^error\[data\]: cut short)");
 }
 
 TEST(Errors, ExhaustedMemoryIsAResource) {
