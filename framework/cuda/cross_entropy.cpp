@@ -86,11 +86,16 @@ at::Tensor cross_entropy_backward(const at::Tensor& gradient, const at::Tensor& 
   check(share, 1);
   check(rows, 2 * inputs.rows);
   const c10::cuda::CUDAGuard guard(logits.device());
-  at::Tensor result = at::empty(logits.sizes(), logits.options());
+  // Where rows of logits begin on packs, as those of a padded vocabulary do, so do the gradient's.
+  const int64_t pack = kPackBytes / logits.element_size();
+  const bool begins_on_packs = inputs.stride % pack == 0;
+  const int64_t stride =
+      begins_on_packs ? (inputs.classes + pack - 1) / pack * pack : inputs.classes;
+  const at::Tensor padded = at::empty({inputs.rows, stride}, logits.options());
   C10_CUDA_CHECK(launch_cross_entropy_backward(
       inputs, rows.const_data_ptr(), share.const_data_ptr(), gradient.const_data_ptr(),
-      result.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream()));
-  return result;
+      padded.mutable_data_ptr(), stride, c10::cuda::getCurrentCUDAStream()));
+  return padded.narrow(1, 0, inputs.classes);
 }
 
 TORCH_LIBRARY_IMPL(brim, CUDA, library) {

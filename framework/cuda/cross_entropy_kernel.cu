@@ -127,11 +127,15 @@ __global__ void row_losses(CrossEntropyInputs inputs, double* losses, Wide<T>* k
   if (row >= inputs.rows) return;  // a whole warp or block
   const T* x = static_cast<const T*>(inputs.logits) + row * inputs.stride;
   SoftmaxSums<W> sums;
-  for (int64_t c = threadIdx.x % kWidth * N; c < inputs.classes; c += kWidth * N) {
+  const int64_t thread = threadIdx.x % kWidth;
+  for (int64_t c = thread * N; c + N <= inputs.classes; c += kWidth * N) {
     add(load<T, N>(x + c), sums);
   }
+  for (int64_t c = inputs.classes / N * N + thread; c < inputs.classes; c += kWidth) {
+    add(load<T, 1>(x + c), sums);
+  }
   sums = over_row<W, kWidth>(sums);
-  if (threadIdx.x % kWidth != 0) return;
+  if (thread != 0) return;
   const RowTarget target(inputs, row);
   check_label(target.label, inputs);
   check_label(target.partner, inputs);
@@ -170,12 +174,13 @@ __global__ void mean_loss(CrossEntropyInputs inputs, const double* losses, W* lo
 
 template <class T, int N, int kWidth>
 __global__ void row_gradients(CrossEntropyInputs inputs, const Wide<T>* kept, const Wide<T>* share,
-                              const Wide<T>* gradient, T* logits_gradient) {
+                              const Wide<T>* gradient, T* logits_gradient,
+                              int64_t gradient_stride) {
   using W = Wide<T>;
   const int64_t row = own_row<kWidth>();
   if (row >= inputs.rows) return;
   const T* x = static_cast<const T*>(inputs.logits) + row * inputs.stride;
-  T* out = logits_gradient + row * inputs.classes;
+  T* out = logits_gradient + row * gradient_stride;
   const RowTarget target(inputs, row);
   const double factor = static_cast<double>(*gradient) * static_cast<double>(*share);
   const double part = target.part + target.partner_part;
@@ -185,23 +190,31 @@ __global__ void row_gradients(CrossEntropyInputs inputs, const Wide<T>* kept, co
   const W offset = static_cast<W>(factor * part * inputs.smoothing / inputs.classes);
   const W aimed = static_cast<W>(factor * (1 - inputs.smoothing) * target.part);
   const W partner_aimed = static_cast<W>(factor * (1 - inputs.smoothing) * target.partner_part);
-  for (int64_t c = threadIdx.x % kWidth * N; c < inputs.classes; c += kWidth * N) {
+  const auto gradient_at = [&](int64_t c, T from) {
+    W value = exp(wide(from) - highest) * scale - offset;
+    if (c == target.label) value -= aimed;
+    if (c == target.partner) value -= partner_aimed;
+    T result;
+    narrow(has_label ? value : W(0), result);
+    return result;
+  };
+  const int64_t thread = threadIdx.x % kWidth;
+  for (int64_t c = thread * N; c + N <= inputs.classes; c += kWidth * N) {
     const auto in = load<T, N>(x + c);
     Pack<T, N> result;
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      W value = exp(wide(in.values[i]) - highest) * scale - offset;
-      if (c + i == target.label) value -= aimed;
-      if (c + i == target.partner) value -= partner_aimed;
-      narrow(has_label ? value : W(0), result.values[i]);
-    }
+    for (int i = 0; i < N; ++i) result.values[i] = gradient_at(c + i, in.values[i]);
     store(result, out + c);
+  }
+  for (int64_t c = inputs.classes / N * N + thread; c < inputs.classes; c += kWidth) {
+    out[c] = gradient_at(c, x[c]);
   }
 }
 
+/// Whether every row begins where packs may; its last classes are read one by one.
 template <class T>
-bool packs(const CrossEntropyInputs& inputs, const void* other) {
-  return inputs.classes % kPack<T> == 0 && inputs.stride % kPack<T> == 0 &&
+bool packs(const CrossEntropyInputs& inputs, const void* other, int64_t other_stride) {
+  return inputs.stride % kPack<T> == 0 && other_stride % kPack<T> == 0 &&
          is_aligned(inputs.logits) && is_aligned(other);
 }
 
@@ -213,9 +226,10 @@ unsigned blocks_for(int64_t rows) {
 
 /// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows.
 template <class T, class F>
-void with_layout(const CrossEntropyInputs& inputs, const void* other, const F& f) {
+void with_layout(const CrossEntropyInputs& inputs, const void* other, int64_t other_stride,
+                 const F& f) {
   const bool is_narrow = inputs.classes <= kMaxPerWarp;
-  if (packs<T>(inputs, other)) {
+  if (packs<T>(inputs, other, other_stride)) {
     is_narrow ? f(Number<kPack<T>>(), Number<kWarp>()) : f(Number<kPack<T>>(), Number<kThreads>());
   } else {
     is_narrow ? f(Number<1>(), Number<kWarp>()) : f(Number<1>(), Number<kThreads>());
@@ -229,7 +243,7 @@ cudaError_t launch_cross_entropy(const CrossEntropyInputs& inputs, double* losse
   return with_type(inputs.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using W = Wide<T>;
-    with_layout<T>(inputs, nullptr, [&](auto pack, auto width) {
+    with_layout<T>(inputs, nullptr, 0, [&](auto pack, auto width) {
       constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
       launch(row_losses<T, N, kWidth>, {blocks_for<kWidth>(inputs.rows), kThreads, 0, stream},
              inputs, losses, static_cast<W*>(kept));
@@ -241,15 +255,16 @@ cudaError_t launch_cross_entropy(const CrossEntropyInputs& inputs, double* losse
 
 cudaError_t launch_cross_entropy_backward(const CrossEntropyInputs& inputs, const void* kept,
                                           const void* share, const void* gradient,
-                                          void* logits_gradient, cudaStream_t stream) {
+                                          void* logits_gradient, int64_t gradient_stride,
+                                          cudaStream_t stream) {
   return with_type(inputs.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using W = Wide<T>;
-    with_layout<T>(inputs, logits_gradient, [&](auto pack, auto width) {
+    with_layout<T>(inputs, logits_gradient, gradient_stride, [&](auto pack, auto width) {
       constexpr int N = decltype(pack)::value, kWidth = decltype(width)::value;
       launch(row_gradients<T, N, kWidth>, {blocks_for<kWidth>(inputs.rows), kThreads, 0, stream},
              inputs, static_cast<const W*>(kept), static_cast<const W*>(share),
-             static_cast<const W*>(gradient), static_cast<T*>(logits_gradient));
+             static_cast<const W*>(gradient), static_cast<T*>(logits_gradient), gradient_stride);
     });
   });
 }

@@ -29,9 +29,11 @@ struct CrossEntropyInputs {
 cudaError_t launch_cross_entropy(const CrossEntropyInputs& inputs, double* losses, void* kept,
                                  void* loss, void* share, cudaStream_t stream);
 
-/// gradient: one W, the loss's. logits_gradient: [rows, classes] without gaps.
+/// gradient: one W, the loss's. logits_gradient: [rows, classes], `gradient_stride` values from one
+/// row to the next.
 cudaError_t launch_cross_entropy_backward(const CrossEntropyInputs& inputs, const void* kept,
                                           const void* share, const void* gradient,
-                                          void* logits_gradient, cudaStream_t stream);
+                                          void* logits_gradient, int64_t gradient_stride,
+                                          cudaStream_t stream);
 
 }  // namespace brim::cuda

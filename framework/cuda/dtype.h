@@ -5,4 +5,7 @@ namespace brim::cuda {
 
 enum class Format { kFloat, kBFloat16, kHalf, kDouble };
 
+/// What one thread reads at once, where values lie on a multiple of it.
+inline constexpr int kPackBytes = 16;
+
 }  // namespace brim::cuda

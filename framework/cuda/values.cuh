@@ -36,7 +36,6 @@ static __device__ __forceinline__ void narrow(float x, __nv_bfloat16& to) {
 static __device__ __forceinline__ void narrow(float x, __half& to) { to = __float2half_rn(x); }
 
 inline constexpr int kWarp = 32;
-inline constexpr int kPackBytes = 16;
 /// Values that one thread reads at once, where they lie on kPackBytes.
 template <class T>
 constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));

@@ -3,9 +3,11 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -75,55 +77,54 @@ void resume(Machine& m, unsigned thread) {
   swapcontext(&m.scheduler, &m.fibers[thread].context);
 }
 
-/// Gives the lanes of the warp what they wait for, once all are there.
-bool finish_exchange(Machine& m, unsigned first) {
-  const auto all = [&](const auto& holds) {
-    return std::all_of(m.fibers.begin() + first, m.fibers.begin() + first + kWarpSize, holds);
-  };
-  if (!all([](const Fiber& f) { return f.state == State::kInExchange; })) return false;
-  const int distance = m.fibers[first].distance;
-  if (!all([&](const Fiber& f) { return f.distance == distance; })) {
-    throw std::logic_error("lanes of a warp exchange at different distances");
-  }
-  std::vector<uint64_t> bits(kWarpSize);
+/// Gives the lanes of a warp, all of which wait for it, each other's bits.
+void finish_exchange(std::span<Fiber> warp) {
+  std::array<uint64_t, kWarpSize> bits = {};
+  const int distance = warp[0].distance;
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-    bits[lane] = m.fibers[first + (lane ^ static_cast<unsigned>(distance))].bits;
+    if (warp[lane].distance != distance) {
+      throw std::logic_error("lanes of a warp exchange at different distances");
+    }
+    bits[lane] = warp[lane ^ static_cast<unsigned>(distance)].bits;
   }
-  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-    m.fibers[first + lane].bits = bits[lane];
-    m.fibers[first + lane].state = State::kReady;
-  }
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) warp[lane].bits = bits[lane];
+}
+
+/// Makes ready the fibers of a warp, or of a block, once all of them are in `state`.
+bool release(std::span<Fiber> fibers, State state) {
+  if (!std::ranges::all_of(fibers, [&](const Fiber& f) { return f.state == state; })) return false;
+  if (state == State::kInExchange) finish_exchange(fibers);
+  for (Fiber& fiber : fibers) fiber.state = State::kReady;
   return true;
 }
 
-/// Makes ready who waits for what has happened; false where all threads are done.
-bool advance(Machine& m) {
-  bool any = false;
-  for (unsigned first = 0; first < m.threads; first += kWarpSize) any |= finish_exchange(m, first);
-  if (any) return true;
-  const auto count = [&](State state) {
-    return std::count_if(m.fibers.begin(), m.fibers.begin() + m.threads,
-                         [&](const Fiber& f) { return f.state == state; });
-  };
-  if (count(State::kDone) == m.threads) return false;
-  if (count(State::kAtBarrier) != m.threads) {
-    throw std::logic_error("some threads wait where others don't come");
-  }
-  for (unsigned thread = 0; thread < m.threads; ++thread) m.fibers[thread].state = State::kReady;
-  return true;
-}
-
-void run_block(Machine& m) {
-  std::memset(m.shared.data(), 0xff, m.shared.size() * sizeof(double));  // not-a-number
-  std::vector<unsigned> order(m.threads);
-  std::iota(order.begin(), order.end(), 0U);
-  for (const unsigned thread : order) start(m, thread);
+/// Runs the warp as far as it gets without the others.
+void run_warp(Machine& m, unsigned first) {
+  std::array<unsigned, kWarpSize> lanes = {};
+  std::iota(lanes.begin(), lanes.end(), first);
+  const std::span<Fiber> warp(&m.fibers[first], kWarpSize);
   do {
-    std::ranges::shuffle(order, m.random);
-    for (const unsigned thread : order) {
+    std::ranges::shuffle(lanes, m.random);
+    for (const unsigned thread : lanes) {
       if (m.fibers[thread].state == State::kReady) resume(m, thread);
     }
-  } while (advance(m));
+  } while (release(warp, State::kInExchange));
+}
+
+/// One warp after another, so that a fast one is a whole barrier ahead of a slow one.
+void run_block(Machine& m) {
+  std::memset(m.shared.data(), 0xff, m.shared.size() * sizeof(double));  // not-a-number
+  const std::span<Fiber> block(m.fibers.data(), m.threads);
+  for (unsigned thread = 0; thread < m.threads; ++thread) start(m, thread);
+  std::vector<unsigned> warps(m.threads / kWarpSize);
+  do {
+    for (unsigned i = 0; i < warps.size(); ++i) warps[i] = i * kWarpSize;
+    std::ranges::shuffle(warps, m.random);
+    for (const unsigned first : warps) run_warp(m, first);
+  } while (release(block, State::kAtBarrier));
+  if (!std::ranges::all_of(block, [](const Fiber& f) { return f.state == State::kDone; })) {
+    throw std::logic_error("some threads wait where others don't come");
+  }
 }
 
 }  // namespace

@@ -136,6 +136,12 @@ void check_batch_norm(BatchNormCase size, at::ScalarType type, bool has_residual
   if (has_residual) expect_close("gradient of the residual", residual_gradient, of_residual.grad());
 }
 
+TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
+  each_order([&](int64_t offset) {
+    check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false, offset);
+  });
+}
+
 TEST(Kernels, BatchNorm) {
   for (const BatchNormCase size : {BatchNormCase{2, 1}, {3, 5}, {7, 8}, {600, 16}, {65, 130}}) {
     for (const at::ScalarType type : kTypes) {
@@ -279,9 +285,12 @@ void check_cross_entropy(CrossEntropyCase size, at::ScalarType type, bool has_pa
   launch_cross_entropy(inputs, doubles(losses), kept.data_ptr(), loss.data_ptr(), share.data_ptr(),
                        nullptr);
   const at::Tensor gradient = at::full({1}, 3, w);
-  const at::Tensor logits_gradient = unwritten({rows, classes}, type, offset);
+  const at::Tensor padded = unwritten({rows, classes + gap}, type, offset);
+  const at::Tensor logits_gradient = padded.slice(1, 0, classes);
   launch_cross_entropy_backward(inputs, kept.data_ptr(), share.data_ptr(), gradient.data_ptr(),
-                                logits_gradient.data_ptr(), nullptr);
+                                padded.data_ptr(), padded.stride(0), nullptr);
+
+  EXPECT_TRUE(padded.slice(1, classes).isnan().all().item<bool>()) << "written between rows";
 
   const at::Tensor of_logits = leaf(used);
   const auto row_losses = [&](const at::Tensor& of) {
