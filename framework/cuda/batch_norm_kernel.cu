@@ -1,5 +1,3 @@
-#include <initializer_list>
-
 #include "framework/cuda/batch_norm_kernel.h"
 #include "framework/cuda/channel_sums.cuh"
 
@@ -10,7 +8,7 @@ constexpr int kShiftRows = 4;
 
 /// Values near the channels' means, so that sums of squares about them lose no digits.
 template <class T, int N>
-__device__ Channels<Wide<T>, N> near_means(NormShape shape, const T* x, int channel) {
+__device__ Pack<Wide<T>, N> near_means(NormShape shape, const T* x, int channel) {
   const int count = shape.rows < kShiftRows ? static_cast<int>(shape.rows) : kShiftRows;
   double sums[N] = {};
   for (int r = 0; r < count; ++r) {
@@ -18,7 +16,7 @@ __device__ Channels<Wide<T>, N> near_means(NormShape shape, const T* x, int chan
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[i] += wide(pack.values[i]);
   }
-  Channels<Wide<T>, N> means;
+  Pack<Wide<T>, N> means;
 #pragma unroll
   for (int i = 0; i < N; ++i) means.values[i] = static_cast<Wide<T>>(sums[i] / count);
   return means;
@@ -30,7 +28,7 @@ __global__ void sum_moments(NormShape shape, const T* x, double* sums, Wide<T>* 
   const Place at = place<N>();
   Sums<Wide<T>, N, 2> own;
   if (at.channel < shape.channels) {
-    const Channels<Wide<T>, N> shift = near_means<T, N>(shape, x, at.channel);
+    const Pack<Wide<T>, N> shift = near_means<T, N>(shape, x, at.channel);
     if (at.row == 0) {
 #pragma unroll
       for (int i = 0; i < N; ++i) shifts[at.channel + i] = shift.values[i];
@@ -80,9 +78,9 @@ __global__ void normalise(NormShape shape, const T* x, const T* residual, NormFa
   using W = Wide<T>;
   const Place at = place<N>();
   if (at.channel >= shape.channels) return;
-  const Channels<W, N> mean(static_cast<const W*>(factors.mean), at.channel, shape.channels);
-  const Channels<W, N> scale(static_cast<const W*>(factors.scale), at.channel, shape.channels);
-  const Channels<W, N> bias(static_cast<const W*>(factors.bias), at.channel, shape.channels);
+  const auto mean = channels_of<W, N>(factors.mean, at.channel, shape.channels);
+  const auto scale = channels_of<W, N>(factors.scale, at.channel, shape.channels);
+  const auto bias = channels_of<W, N>(factors.bias, at.channel, shape.channels);
   for (int64_t r = at.row; r < shape.rows; r += at.step) {
     const int64_t offset = r * shape.channels + at.channel;
     const auto in = load<T, N>(x + offset);
@@ -106,12 +104,9 @@ template <class T, int N, Mask kMask>
 __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
   using W = Wide<T>;
   const Place at = place<N>();
-  const Channels<W, N> mean(static_cast<const W*>(tensors.factors.mean), at.channel,
-                            shape.channels);
-  const Channels<W, N> scale(static_cast<const W*>(tensors.factors.scale), at.channel,
-                             shape.channels);
-  const Channels<W, N> bias(static_cast<const W*>(tensors.factors.bias), at.channel,
-                            shape.channels);
+  const auto mean = channels_of<W, N>(tensors.factors.mean, at.channel, shape.channels);
+  const auto scale = channels_of<W, N>(tensors.factors.scale, at.channel, shape.channels);
+  const auto bias = channels_of<W, N>(tensors.factors.bias, at.channel, shape.channels);
   T* masked = static_cast<T*>(tensors.residual);
   Sums<W, N, 2> own;
   const int64_t rows = at.channel < shape.channels ? shape.rows : 0;
@@ -164,15 +159,12 @@ __global__ void input_gradient(NormShape shape, NormBackward tensors, const T* g
   using W = Wide<T>;
   const Place at = place<N>();
   if (at.channel >= shape.channels) return;
-  const Channels<W, N> mean(static_cast<const W*>(tensors.factors.mean), at.channel,
-                            shape.channels);
-  const Channels<W, N> scale(static_cast<const W*>(tensors.factors.scale), at.channel,
-                             shape.channels);
-  const Channels<W, N> bias(static_cast<const W*>(tensors.factors.bias), at.channel,
-                            shape.channels);
+  const auto mean = channels_of<W, N>(tensors.factors.mean, at.channel, shape.channels);
+  const auto scale = channels_of<W, N>(tensors.factors.scale, at.channel, shape.channels);
+  const auto bias = channels_of<W, N>(tensors.factors.bias, at.channel, shape.channels);
   const W* slopes = static_cast<const W*>(tensors.slopes);
-  const Channels<W, N> slope(slopes, at.channel, shape.channels);
-  const Channels<W, N> offsets(slopes + shape.channels, at.channel, shape.channels);
+  const auto slope = channels_of<W, N>(slopes, at.channel, shape.channels);
+  const auto offsets = channels_of<W, N>(slopes + shape.channels, at.channel, shape.channels);
   for (int64_t r = at.row; r < shape.rows; r += at.step) {
     const int64_t offset = r * shape.channels + at.channel;
     const auto gradient = load<T, N>(gradients + offset);
@@ -191,16 +183,6 @@ __global__ void input_gradient(NormShape shape, NormBackward tensors, const T* g
 
 SumLayout layout(NormShape shape, int pack) {
   return sum_layout(shape.rows, shape.channels, pack, 2);
-}
-
-/// Whether rows can be read in packs.
-template <class T>
-bool packs(NormShape shape, std::initializer_list<const void*> tensors) {
-  if (shape.channels % kPack<T> != 0) return false;
-  for (const void* tensor : tensors) {
-    if (!is_aligned(tensor)) return false;
-  }
-  return true;
 }
 
 template <class T, int N>
@@ -262,8 +244,9 @@ cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const auto* values = static_cast<const T*>(x);
-    packs<T>(shape, {x}) ? statistics_as<T, kPack<T>>(shape, values, sums, statistics, stream)
-                         : statistics_as<T, 1>(shape, values, sums, statistics, stream);
+    packs<T>(shape.channels, {x})
+        ? statistics_as<T, kPack<T>>(shape, values, sums, statistics, stream)
+        : statistics_as<T, 1>(shape, values, sums, statistics, stream);
   });
 }
 
@@ -274,7 +257,7 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
     const auto* in = static_cast<const T*>(x);
     const auto* add = static_cast<const T*>(residual);
     auto* out = static_cast<T*>(y);
-    packs<T>(shape, {x, residual, y})
+    packs<T>(shape.channels, {x, residual, y, factors.mean, factors.scale, factors.bias})
         ? normalise_as<T, kPack<T>>(shape, in, add, factors, relu, out, stream)
         : normalise_as<T, 1>(shape, in, add, factors, relu, out, stream);
   });
@@ -284,7 +267,9 @@ cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors,
                                  cudaStream_t stream) {
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    packs<T>(shape, {tensors.gradient, tensors.x, tensors.y, tensors.residual, tensors.x_gradient})
+    packs<T>(shape.channels,
+             {tensors.gradient, tensors.x, tensors.y, tensors.residual, tensors.x_gradient,
+              tensors.factors.mean, tensors.factors.scale, tensors.factors.bias, tensors.slopes})
         ? backward_as<T, kPack<T>>(shape, tensors, stream)
         : backward_as<T, 1>(shape, tensors, stream);
   });

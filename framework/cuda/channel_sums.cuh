@@ -28,16 +28,12 @@ __device__ __forceinline__ Place place() {
           static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N};
 }
 
-/// N channels' values of a per-channel array; zeros beyond the last channel.
+/// N channels' values of a per-channel array, which lies on packs where N > 1; zeros beyond the last
+/// channel.
 template <class W, int N>
-struct Channels {
-  W values[N];
-  __device__ Channels() {}
-  __device__ Channels(const W* all, int channel, int channels) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = channel < channels ? all[channel + i] : W(0);
-  }
-};
+__device__ Pack<W, N> channels_of(const void* all, int channel, int channels) {
+  return channel < channels ? load<W, N>(static_cast<const W*>(all) + channel) : Pack<W, N>{};
+}
 
 /// A thread's sums, kSums a channel.
 template <class W, int N, int kSums>

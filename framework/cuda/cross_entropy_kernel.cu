@@ -211,25 +211,19 @@ __global__ void row_gradients(CrossEntropyInputs inputs, const Wide<T>* kept, co
   }
 }
 
-/// Whether every row begins where packs may; its last classes are read one by one.
-template <class T>
-bool packs(const CrossEntropyInputs& inputs, const void* other, int64_t other_stride) {
-  return inputs.stride % kPack<T> == 0 && other_stride % kPack<T> == 0 &&
-         is_aligned(inputs.logits) && is_aligned(other);
-}
-
 template <int kWidth>
 unsigned blocks_for(int64_t rows) {
   constexpr int64_t kRows = kThreads / kWidth;
   return static_cast<unsigned>((rows + kRows - 1) / kRows);
 }
 
-/// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows.
+/// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows. Rows need
+/// only begin on packs: their last classes are read one by one.
 template <class T, class F>
 void with_layout(const CrossEntropyInputs& inputs, const void* other, int64_t other_stride,
                  const F& f) {
   const bool is_narrow = inputs.classes <= kMaxPerWarp;
-  if (packs<T>(inputs, other, other_stride)) {
+  if (packs<T>(inputs.stride, {inputs.logits}) && packs<T>(other_stride, {other})) {
     is_narrow ? f(Number<kPack<T>>(), Number<kWarp>()) : f(Number<kPack<T>>(), Number<kThreads>());
   } else {
     is_narrow ? f(Number<1>(), Number<kWarp>()) : f(Number<1>(), Number<kThreads>());

@@ -34,7 +34,7 @@ __global__ void forward(GeluShape shape, const T* x, const Wide<T>* bias, T* y) 
   using W = Wide<T>;
   const Place at = place<N>();
   if (at.channel >= shape.channels) return;
-  const Channels<W, N> added(bias, at.channel, shape.channels);
+  const auto added = channels_of<W, N>(bias, at.channel, shape.channels);
   for (int64_t r = at.row; r < shape.rows; r += at.step) {
     const int64_t offset = r * shape.channels + at.channel;
     const auto in = load<T, N>(x + offset);
@@ -52,7 +52,7 @@ template <class T, int N, bool kTanh>
 __global__ void backward(GeluShape shape, GeluBackward tensors) {
   using W = Wide<T>;
   const Place at = place<N>();
-  const Channels<W, N> added(static_cast<const W*>(tensors.bias), at.channel, shape.channels);
+  const auto added = channels_of<W, N>(tensors.bias, at.channel, shape.channels);
   Sums<W, N, 1> own;
   const int64_t rows = at.channel < shape.channels ? shape.rows : 0;
   for (int64_t r = at.row; r < rows; r += at.step) {
@@ -111,9 +111,8 @@ cudaError_t launch_bias_gelu(GeluShape shape, const void* x, const void* bias, v
                              cudaStream_t stream) {
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool packs = shape.channels % kPack<T> == 0 && is_aligned(x) && is_aligned(y);
-    packs ? forward_as<T, kPack<T>>(shape, x, bias, y, stream)
-          : forward_as<T, 1>(shape, x, bias, y, stream);
+    packs<T>(shape.channels, {x, bias, y}) ? forward_as<T, kPack<T>>(shape, x, bias, y, stream)
+                                           : forward_as<T, 1>(shape, x, bias, y, stream);
   });
 }
 
@@ -121,10 +120,9 @@ cudaError_t launch_bias_gelu_backward(GeluShape shape, const GeluBackward& tenso
                                       cudaStream_t stream) {
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool packs = shape.channels % kPack<T> == 0 && is_aligned(tensors.x) &&
-                       is_aligned(tensors.gradient) && is_aligned(tensors.x_gradient);
-    packs ? backward_as<T, kPack<T>>(shape, tensors, stream)
-          : backward_as<T, 1>(shape, tensors, stream);
+    packs<T>(shape.channels, {tensors.gradient, tensors.x, tensors.bias, tensors.x_gradient})
+        ? backward_as<T, kPack<T>>(shape, tensors, stream)
+        : backward_as<T, 1>(shape, tensors, stream);
   });
 }
 

@@ -1,7 +1,5 @@
 // A row belongs to one warp, or where it is long to one block, which goes over it again while it is
 // in the cache. The parameters' gradients are sums a channel, in a pass of their own.
-#include <initializer_list>
-
 #include "framework/cuda/channel_sums.cuh"
 #include "framework/cuda/layer_norm_kernel.h"
 
@@ -86,10 +84,12 @@ __global__ void forward(LayerNormShape shape, LayerNormForward tensors) {
   Y* norm = static_cast<Y*>(tensors.norm) + at;
   for (int c = first; c < shape.channels; c += kWidth * N) {
     const auto a = load<X, N>(x + c);
+    const auto w = load<W, N>(weight + c), added = load<W, N>(bias + c);
     Pack<Y, N> out;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      narrow((wide(a.values[i]) - mean) * inverse_std * weight[c + i] + bias[c + i], out.values[i]);
+      narrow((wide(a.values[i]) - mean) * inverse_std * w.values[i] + added.values[i],
+             out.values[i]);
     }
     store(out, norm + c);
   }
@@ -111,9 +111,10 @@ __global__ void input_gradient(LayerNormShape shape, LayerNormBackward tensors) 
   for (int c = first; c < shape.channels; c += kWidth * N) {
     const auto a = load<X, N>(x + c);
     const auto g = load<Y, N>(gradient + c);
+    const auto w = load<W, N>(weight + c);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const W scaled = wide(g.values[i]) * weight[c + i];
+      const W scaled = wide(g.values[i]) * w.values[i];
       sum += scaled;
       product += scaled * ((wide(a.values[i]) - mean) * inverse_std);
     }
@@ -126,13 +127,14 @@ __global__ void input_gradient(LayerNormShape shape, LayerNormBackward tensors) 
   for (int c = first; c < shape.channels; c += kWidth * N) {
     const auto a = load<X, N>(x + c);
     const auto g = load<Y, N>(gradient + c);
+    const auto w = load<W, N>(weight + c);
     Pack<X, N> more, out;
     if (other != nullptr) more = load<X, N>(other + at + c);
     Pack<Y, N> again;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const W normal = (wide(a.values[i]) - mean) * inverse_std;
-      W value = (wide(g.values[i]) * weight[c + i] - offset - normal * slope) * inverse_std;
+      W value = (wide(g.values[i]) * w.values[i] - offset - normal * slope) * inverse_std;
       if (other != nullptr) value += wide(more.values[i]);
       narrow(value, out.values[i]);
       narrow(value, again.values[i]);
@@ -185,16 +187,6 @@ cudaError_t with_types(LayerNormShape shape, const F& f) {
   return cudaGetLastError();
 }
 
-/// Whether rows of X, and of the no wider Y, can be read in packs.
-template <class X>
-bool packs(LayerNormShape shape, std::initializer_list<const void*> tensors) {
-  if (shape.channels % kPack<X> != 0) return false;
-  for (const void* tensor : tensors) {
-    if (!is_aligned(tensor)) return false;
-  }
-  return true;
-}
-
 /// f(Number<kWidth>, blocks): the threads that suit a row, and the blocks that all rows take.
 template <class F>
 void with_width(LayerNormShape shape, const F& f) {
@@ -235,7 +227,8 @@ cudaError_t launch_layer_norm(LayerNormShape shape, const LayerNormForward& tens
   return with_types(shape, [&](auto x, auto norm) {
     using X = typename decltype(x)::type;
     using Y = typename decltype(norm)::type;
-    packs<X>(shape, {tensors.x, tensors.branch, tensors.sum, tensors.norm})
+    packs<X>(shape.channels,
+             {tensors.x, tensors.branch, tensors.sum, tensors.norm, tensors.weight, tensors.bias})
         ? forward_as<X, Y, kPack<X>>(shape, tensors, stream)
         : forward_as<X, Y, 1>(shape, tensors, stream);
   });
@@ -246,8 +239,8 @@ cudaError_t launch_layer_norm_backward(LayerNormShape shape, const LayerNormBack
   return with_types(shape, [&](auto x, auto norm) {
     using X = typename decltype(x)::type;
     using Y = typename decltype(norm)::type;
-    packs<X>(shape, {tensors.gradient, tensors.sum_gradient, tensors.sum, tensors.x_gradient,
-                     tensors.branch_gradient})
+    packs<X>(shape.channels, {tensors.gradient, tensors.sum_gradient, tensors.sum,
+                              tensors.x_gradient, tensors.branch_gradient, tensors.weight})
         ? backward_as<X, Y, kPack<X>>(shape, tensors, stream)
         : backward_as<X, Y, 1>(shape, tensors, stream);
   });

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "framework/cuda/dtype.h"
 
@@ -40,9 +41,9 @@ inline constexpr int kWarp = 32;
 template <class T>
 constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));
 
-/// N values that are read and written in one go.
+/// N values that are read and written in one go, or kPackBytes at a time.
 template <class T, int N>
-struct alignas(sizeof(T) * N) Pack {
+struct alignas(sizeof(T) * N < kPackBytes ? sizeof(T) * N : kPackBytes) Pack {
   T values[N];
 };
 
@@ -55,8 +56,15 @@ __device__ __forceinline__ void store(const Pack<T, N>& values, T* to) {
   *reinterpret_cast<Pack<T, N>*>(to) = values;
 }
 
-inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % kPackBytes == 0;
+/// Whether all tensors, whose rows are that many values apart, can be read in packs of T's; null
+/// for a tensor that is not there. Also those of wider values, as factors of channels are.
+template <class T>
+bool packs(int64_t stride, std::initializer_list<const void*> tensors) {
+  bool is_aligned = stride % kPack<T> == 0;
+  for (const void* tensor : tensors) {
+    is_aligned = is_aligned && reinterpret_cast<uintptr_t>(tensor) % kPackBytes == 0;
+  }
+  return is_aligned;
 }
 
 template <class T>

@@ -60,14 +60,20 @@ void expect_close(const char* what, const at::Tensor& found, const at::Tensor& e
   EXPECT_LE(apart, tolerance * (1 + largest)) << what;  // also where it is not-a-number
 }
 
-/// Runs check(offset) on aligned and on unaligned tensors, in another order of threads.
+/// How many values into their memory tensors begin: those of rows, those of one value a channel.
+struct Offsets {
+  int64_t rows, channels;
+};
+
+/// Runs check(offsets) on aligned and on unaligned tensors, each in another order of threads.
 template <class F>
 void each_order(const F& check) {
-  for (const int64_t offset : {0, 1}) {
-    SCOPED_TRACE(testing::Message() << "offset " << offset);
+  uint64_t seed = 0;
+  for (const Offsets offsets : {Offsets{0, 0}, {1, 0}, {0, 1}}) {
+    SCOPED_TRACE(testing::Message() << "offsets " << offsets.rows << ", " << offsets.channels);
     at::manual_seed(3);
-    emulation::reseed(static_cast<uint64_t>(offset));
-    check(offset);
+    emulation::reseed(++seed);
+    check(offsets);
   }
 }
 
@@ -77,14 +83,16 @@ struct BatchNormCase {
 };
 
 void check_batch_norm(BatchNormCase size, at::ScalarType type, bool has_residual, bool relu,
-                      int64_t offset) {
+                      Offsets offsets) {
+  const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
   const NormShape shape = {rows, channels, format_of("batch_norm", type)};
   const at::ScalarType w = wide(type);
   const at::Tensor x = randn({rows, channels}, type, offset);
   const at::Tensor residual = randn({rows, channels}, type, offset);
   const at::Tensor gradient = randn({rows, channels}, type, offset);
-  const at::Tensor weight = randn({channels}, w, 0), bias = randn({channels}, w, 0);
+  const at::Tensor weight = randn({channels}, w, of_channels);
+  const at::Tensor bias = randn({channels}, w, of_channels);
   const at::Tensor running_mean = at::ones({channels}, w), running_var = at::ones({channels}, w);
   const at::Tensor mean = unwritten({channels}, w), inverse_std = unwritten({channels}, w);
   const at::Tensor sums = unwritten({norm_sums(shape)}, at::kDouble);
@@ -137,8 +145,8 @@ void check_batch_norm(BatchNormCase size, at::ScalarType type, bool has_residual
 }
 
 TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
-  each_order([&](int64_t offset) {
-    check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false, offset);
+  each_order([&](Offsets offsets) {
+    check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false, offsets);
   });
 }
 
@@ -150,7 +158,7 @@ TEST(Kernels, BatchNorm) {
         SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
                                         << ", residual " << has_residual << ", ReLU " << relu);
         each_order(
-            [&](int64_t offset) { check_batch_norm(size, type, has_residual, relu, offset); });
+            [&](Offsets offsets) { check_batch_norm(size, type, has_residual, relu, offsets); });
       }
     }
   }
@@ -162,7 +170,8 @@ struct LayerNormCase {
 };
 
 void check_layer_norm(LayerNormCase size, at::ScalarType type, at::ScalarType norm_type,
-                      bool has_branch, int64_t offset) {
+                      bool has_branch, Offsets offsets) {
+  const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
   const LayerNormShape shape = {rows, channels, format_of("layer_norm", type),
                                 format_of("layer_norm", norm_type)};
@@ -170,7 +179,8 @@ void check_layer_norm(LayerNormCase size, at::ScalarType type, at::ScalarType no
   const double eps = 1e-5;
   const at::Tensor x = randn({rows, channels}, type, offset);
   const at::Tensor branch = randn({rows, channels}, norm_type, offset);
-  const at::Tensor weight = randn({channels}, w, 0), bias = randn({channels}, w, 0);
+  const at::Tensor weight = randn({channels}, w, of_channels);
+  const at::Tensor bias = randn({channels}, w, of_channels);
   at::Tensor sum = unwritten({rows, channels}, type, offset);
   const at::Tensor mean = unwritten({rows}, w), inverse_std = unwritten({rows}, w);
   const at::Tensor norm = unwritten({rows, channels}, norm_type, offset);
@@ -233,8 +243,8 @@ void check_layer_norms(const std::vector<LayerNormCase>& sizes, const std::vecto
       for (const bool has_branch : {false, true}) {
         SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
                                         << " to " << norm_type << ", branch " << has_branch);
-        each_order([&, t = type, n = norm_type](int64_t offset) {
-          check_layer_norm(size, t, n, has_branch, offset);
+        each_order([&, t = type, n = norm_type](Offsets offsets) {
+          check_layer_norm(size, t, n, has_branch, offsets);
         });
       }
     }
@@ -257,7 +267,8 @@ struct CrossEntropyCase {
 };
 
 void check_cross_entropy(CrossEntropyCase size, at::ScalarType type, bool has_partners,
-                         double smoothing, int64_t offset) {
+                         double smoothing, Offsets offsets) {
+  const int64_t offset = offsets.rows;
   const auto [rows, classes, gap] = size;
   const at::ScalarType w = wide(type);
   const at::Tensor logits = randn({rows, classes + gap}, type, offset);
@@ -318,8 +329,8 @@ void check_cross_entropies(const std::vector<CrossEntropyCase>& sizes,
           SCOPED_TRACE(testing::Message()
                        << size.rows << " rows of " << size.classes << ", " << type << ", partners "
                        << has_partners << ", " << smoothing);
-          each_order([&](int64_t offset) {
-            check_cross_entropy(size, type, has_partners, smoothing, offset);
+          each_order([&](Offsets offsets) {
+            check_cross_entropy(size, type, has_partners, smoothing, offsets);
           });
         }
       }
@@ -359,13 +370,14 @@ struct GeluCase {
   int32_t channels;
 };
 
-void check_gelu(GeluCase size, at::ScalarType type, bool tanh, int64_t offset) {
+void check_gelu(GeluCase size, at::ScalarType type, bool tanh, Offsets offsets) {
+  const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
   const GeluShape shape = {rows, channels, format_of("gelu", type), tanh};
   const at::ScalarType w = wide(type);
   const at::Tensor x = randn({rows, channels}, type, offset);
   const at::Tensor gradient = randn({rows, channels}, type, offset);
-  const at::Tensor bias = randn({channels}, w, 0);
+  const at::Tensor bias = randn({channels}, w, of_channels);
   const at::Tensor y = unwritten({rows, channels}, type, offset);
   launch_bias_gelu(shape, x.data_ptr(), bias.data_ptr(), y.data_ptr(), nullptr);
   const at::Tensor x_gradient = unwritten({rows, channels}, type, offset);
@@ -393,7 +405,7 @@ TEST(Kernels, Gelu) {
       for (const bool tanh : {false, true}) {
         SCOPED_TRACE(testing::Message()
                      << size.rows << " rows of " << size.channels << ", " << type << ", " << tanh);
-        each_order([&](int64_t offset) { check_gelu(size, type, tanh, offset); });
+        each_order([&](Offsets offsets) { check_gelu(size, type, tanh, offsets); });
       }
     }
   }
