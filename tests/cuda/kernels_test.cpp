@@ -153,12 +153,14 @@ TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
 TEST(Kernels, BatchNorm) {
   for (const BatchNormCase size : {BatchNormCase{2, 1}, {3, 5}, {7, 8}, {600, 16}, {65, 130}}) {
     for (const at::ScalarType type : kTypes) {
-      for (const auto& [has_residual, relu] :
-           {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
-        SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
-                                        << ", residual " << has_residual << ", ReLU " << relu);
-        each_order(
-            [&](Offsets offsets) { check_batch_norm(size, type, has_residual, relu, offsets); });
+      for (const bool has_residual : {false, true}) {
+        for (const bool relu : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << size.rows << " rows of " << size.channels << ", " << type << ", residual "
+                       << has_residual << ", ReLU " << relu);
+          each_order(
+              [&](Offsets offsets) { check_batch_norm(size, type, has_residual, relu, offsets); });
+        }
       }
     }
   }
