@@ -197,7 +197,7 @@ void Trainer::report_end(bool complete) {
                  format_plural(skipped, "training sample"), skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
-  const MemoryAccount memory = step_.account();
+  const telemetry::MemoryAccount memory = step_.account();
   if (recorder_) recorder_->memory(memory);
   log::info("peak memory: tensors {}{}; the cap is {}", format_bytes(memory.peak_bytes),
             components_.device.is_cpu()

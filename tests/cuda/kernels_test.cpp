@@ -448,8 +448,8 @@ void check_images(const std::vector<int64_t>& size, at::ScalarType type, bool ch
 
 TEST(Kernels, TransformImages) {
   const std::vector<std::vector<int64_t>> sizes = {
-      {1, 1, 1, 1}, {2, 8, 8, 1},   {3, 7, 5, 1},   {1, 1, 1, 3}, {5, 7, 9, 3}, {9, 16, 24, 3},
-      {2, 3, 5, 4}, {3, 12, 16, 4}, {2, 16, 16, 2}, {2, 5, 5, 5}, {1, 4, 4, 70}};
+      {1, 1, 1, 1}, {2, 8, 8, 1},   {3, 7, 5, 1},   {1, 1, 1, 3}, {5, 7, 9, 3},  {9, 16, 24, 3},
+      {2, 3, 5, 4}, {3, 12, 16, 4}, {2, 16, 16, 2}, {2, 5, 5, 5}, {1, 4, 4, 70}, {2, 2, 3, 3}};
   for (const std::vector<int64_t>& size : sizes) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const bool channels_last : {false, true}) {
