@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -113,7 +114,7 @@ void run_warp(Machine& m, unsigned first) {
 
 /// One warp after another, so that a fast one is a whole barrier ahead of a slow one.
 void run_block(Machine& m) {
-  std::memset(m.shared.data(), 0xff, m.shared.size() * sizeof(double));  // not-a-number
+  std::ranges::fill(m.shared, std::numeric_limits<double>::quiet_NaN());
   const std::span<Fiber> block(m.fibers.data(), m.threads);
   for (unsigned thread = 0; thread < m.threads; ++thread) start(m, thread);
   std::vector<unsigned> warps(m.threads / kWarpSize);
