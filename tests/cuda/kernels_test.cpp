@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <array>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -15,8 +14,8 @@
 #include "framework/cuda/layer_norm_kernel.h"
 #include "framework/cuda/tensor_values.h"
 #include "framework/cuda/transform_images_kernel.h"
-#include "framework/data/augment/mix.h"
 #include "framework/data/transfer/transform_images.h"
+#include "tests/cuda/image_changes.h"
 
 namespace brim::cuda {
 
@@ -65,6 +64,11 @@ struct Offsets {
   int64_t rows, channels;
 };
 
+struct Rows {
+  int64_t rows;
+  int32_t channels;
+};
+
 /// Runs check(offsets) on aligned and on unaligned tensors, each in another order of threads.
 template <class F>
 void each_order(const F& check) {
@@ -77,12 +81,7 @@ void each_order(const F& check) {
   }
 }
 
-struct BatchNormCase {
-  int64_t rows;
-  int32_t channels;
-};
-
-void check_batch_norm(BatchNormCase size, at::ScalarType type, bool has_residual, bool relu,
+void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool relu,
                       Offsets offsets) {
   const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
@@ -151,7 +150,7 @@ TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
 }
 
 TEST(Kernels, BatchNorm) {
-  for (const BatchNormCase size : {BatchNormCase{2, 1}, {3, 5}, {7, 8}, {600, 16}, {65, 130}}) {
+  for (const Rows size : {Rows{2, 1}, {3, 5}, {7, 8}, {600, 16}, {65, 130}}) {
     for (const at::ScalarType type : kTypes) {
       for (const bool has_residual : {false, true}) {
         for (const bool relu : {false, true}) {
@@ -166,13 +165,8 @@ TEST(Kernels, BatchNorm) {
   }
 }
 
-struct LayerNormCase {
-  int64_t rows;
-  int32_t channels;
-};
-
-void check_layer_norm(LayerNormCase size, at::ScalarType type, at::ScalarType norm_type,
-                      bool has_branch, Offsets offsets) {
+void check_layer_norm(Rows size, at::ScalarType type, at::ScalarType norm_type, bool has_branch,
+                      Offsets offsets) {
   const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
   const LayerNormShape shape = {rows, channels, format_of("layer_norm", type),
@@ -239,8 +233,8 @@ void check_layer_norm(LayerNormCase size, at::ScalarType type, at::ScalarType no
 
 using Types = std::pair<at::ScalarType, at::ScalarType>;
 
-void check_layer_norms(const std::vector<LayerNormCase>& sizes, const std::vector<Types>& types) {
-  for (const LayerNormCase size : sizes) {
+void check_layer_norms(const std::vector<Rows>& sizes, const std::vector<Types>& types) {
+  for (const Rows size : sizes) {
     for (const auto& [type, norm_type] : types) {
       for (const bool has_branch : {false, true}) {
         SCOPED_TRACE(testing::Message() << size.rows << " rows of " << size.channels << ", " << type
@@ -367,12 +361,7 @@ TEST(Kernels, CrossEntropyOfInfiniteAndUnknownLogits) {
   EXPECT_TRUE(std::isnan(losses[1].item<double>()));
 }
 
-struct GeluCase {
-  int64_t rows;
-  int32_t channels;
-};
-
-void check_gelu(GeluCase size, at::ScalarType type, bool tanh, Offsets offsets) {
+void check_gelu(Rows size, at::ScalarType type, bool tanh, Offsets offsets) {
   const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
   const GeluShape shape = {rows, channels, format_of("gelu", type), tanh};
@@ -402,7 +391,7 @@ void check_gelu(GeluCase size, at::ScalarType type, bool tanh, Offsets offsets) 
 }
 
 TEST(Kernels, Gelu) {
-  for (const GeluCase size : {GeluCase{1, 1}, {5, 3}, {33, 8}, {300, 40}, {5, 520}}) {
+  for (const Rows size : {Rows{1, 1}, {5, 3}, {33, 8}, {300, 40}, {5, 520}}) {
     for (const at::ScalarType type : kTypes) {
       for (const bool tanh : {false, true}) {
         SCOPED_TRACE(testing::Message()
@@ -411,20 +400,6 @@ TEST(Kernels, Gelu) {
       }
     }
   }
-}
-
-/// Changes of every kind, some images left as they are.
-at::Tensor changes_for(const at::Tensor& pixels) {
-  auto changes =
-      data::draw_changes({.mixup = 0.6, .cutmix = 1, .erase = 0.5}, 11, 0, 0, pixels.size(0),
-                         {pixels.size(1), pixels.size(2), pixels.size(3)});
-  for (size_t i = 0; i < changes.size(); ++i) {
-    changes[i].flip = i % 3 == 0 ? 1 : 0;
-    if (i % 8 > 5) changes[i] = {};
-  }
-  at::Tensor rows = at::empty({pixels.size(0), data::kChangeInts}, at::kInt);
-  std::memcpy(rows.data_ptr(), changes.data(), changes.size() * sizeof(data::ImageChange));
-  return rows;
 }
 
 void check_images(const std::vector<int64_t>& size, at::ScalarType type, bool channels_last,
