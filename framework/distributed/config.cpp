@@ -3,14 +3,21 @@
 #include <array>
 #include <string_view>
 
+#include "framework/base/error.h"
+
 namespace brim::distributed {
 
 void DistributedConfig::fields(recipe::Fields& f) {
   static constexpr std::array<std::string_view, 3> kBackends = {"auto", "nccl", "gloo"};
+  static constexpr std::array<std::string_view, 2> kStrategies = {"ddp", "fsdp"};
   static constexpr std::array<std::string_view, 3> kBalances = {"even", "throughput", "cost"};
   static constexpr std::array<std::string_view, 3> kCompress = {"none", "bf16", "fp16"};
   f.choice("backend", backend, kBackends,
            "what carries tensors between ranks; auto: NCCL between GPUs, Gloo between CPUs");
+  f.choice(
+      "strategy", strategy, kStrategies,
+      "ddp: every rank keeps the whole model; fsdp: each keeps its rows of parameters, gradients "
+      "and the optimizer's state, and blocks are gathered while they compute");
   f.value("zero", zero,
           "split the optimizer's state over the ranks (ZeRO stage 1): less memory a rank");
   f.choice("balance", balance, kBalances,
@@ -29,6 +36,21 @@ void DistributedConfig::fields(recipe::Fields& f) {
   f.value("timeout_s", timeout_s,
           "seconds after which a rank that does not answer ends the run with status 6",
           recipe::between(1, 86400));
+}
+
+void DistributedConfig::check() const {
+  if (strategy != StrategyKind::kFsdp) return;
+  if (zero) {
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] zero = true and strategy = \"fsdp\" exclude each other: fsdp splits the "
+        "optimizer's state already; leave zero out");
+  }
+  if (gradients.static_graph) {
+    throw Error(Exit::kRecipe,
+                "[distributed] static_graph = true is for strategy = \"ddp\": fsdp sums gradients "
+                "block by block; leave it out");
+  }
 }
 
 }  // namespace brim::distributed

@@ -12,8 +12,12 @@ namespace brim::distributed {
 /// numbers whose lengths add up to equal sums.
 enum class Balance { kEven, kThroughput, kCost };
 
+/// Whether every rank keeps the whole model (data_parallel.h), or rows of it (fully_sharded.h).
+enum class StrategyKind { kDdp, kFsdp };
+
 struct DistributedConfig {
   Backend backend = Backend::kAuto;
+  StrategyKind strategy = StrategyKind::kDdp;
   bool zero = false;
   Balance balance = Balance::kEven;
   DataParallelOptions gradients;
@@ -21,6 +25,8 @@ struct DistributedConfig {
   double timeout_s = 600;
 
   void fields(recipe::Fields& f);
+  /// Throws Error(kRecipe) for keys that contradict each other.
+  void check() const;
   std::chrono::milliseconds limit() const {
     return std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
   }

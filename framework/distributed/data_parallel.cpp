@@ -148,7 +148,7 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module
                            const DataParallelOptions& options, const BucketLayout& layout)
     : group_(std::move(group)), options_(options) {
   if (group_->is_single_rank()) return;
-  require_same_model(*group_, model);
+  require_same_model(*group_, describe_model(model));
   Trained trained = trained_parameters(model);
   names_ = std::move(trained.names);
   parameters_ = std::move(trained.parameters);

@@ -14,13 +14,10 @@
 #include <vector>
 
 #include "framework/distributed/group.h"
+#include "framework/distributed/strategy.h"
 
 namespace c10d {
 class Reducer;
-}
-
-namespace brim::device {
-class StreamEvent;
 }
 
 namespace brim::distributed {
@@ -36,10 +33,7 @@ struct DataParallelOptions {
   bool operator==(const DataParallelOptions&) const = default;
 };
 
-/// The names of the parameters in each bucket, in the order in which buckets are summed.
-using BucketLayout = std::vector<std::vector<std::string>>;
-
-class DataParallel {
+class DataParallel : public Strategy {
  public:
   /// `layout` is what an earlier part of the run ended with, so that sums continue in the same
   /// order; empty, or not this model's: by size. Throws Error(kDistributed) naming rank and
@@ -47,35 +41,19 @@ class DataParallel {
   /// bucket from here on, and its gradient a view of it.
   DataParallel(std::shared_ptr<Group> group, const torch::nn::Module& model,
                const DataParallelOptions& options, const BucketLayout& layout = {});
-  ~DataParallel();
+  ~DataParallel() override;
 
-  /// Runs `backward`, which calls backward() on `loss`. Where `sums`, the gradients that have
-  /// accumulated since the last sum are added up over the ranks; the loss is this rank's part of
-  /// theirs. Every rank sums in the same calls. Call before_forward(sums) first.
-  ///
-  /// Returns whether every rank came as far: false where one gave the step up. Then no gradient of
-  /// the step is of use, and every rank calls reset() before the step is taken again.
-  bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward);
-  void before_forward(bool sums);
-
-  /// For a rank that can't continue with its step, whatever it was doing, and in place of
-  /// backward(): takes part in the sums that the others wait for, and lets them know.
-  void give_up();
-  /// Begins afresh between steps.
-  void reset();
-
-  /// Seconds that the last backward() waited for other ranks after its own work was done, as the
-  /// host saw it.
-  double exposed_s() const { return exposed_s_; }
-  /// The moment on a GPU's stream at which the last sum's own work was done; null on the CPU, for a
-  /// rank alone, and before take_compute_s() was first called.
-  std::shared_ptr<const device::StreamEvent> own_work_done() const;
-  /// Seconds of this rank's own work, from each step's first before_forward() to the last bucket
-  /// filled, of the steps that the device has done since the last call. Measured from the first
+  void before_forward(bool sums) override;
+  bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
+  void give_up() override;
+  void reset() override;
+  /// After its own work was done.
+  double exposed_s() const override { return exposed_s_; }
+  std::shared_ptr<const device::StreamEvent> own_work_done() const override;
+  /// From each step's first before_forward() to the last bucket filled. Measured from the first
   /// call on: who never asks pays nothing.
-  double take_compute_s();
-  /// What the next sum uses; empty for a single rank. Every rank calls it, between steps.
-  BucketLayout layout();
+  double take_compute_s() override;
+  BucketLayout layout() override;
 
  private:
   void make_reducer(const BucketLayout& layout);
@@ -96,9 +74,12 @@ class DataParallel {
   bool is_ready_to_sum_ = false;  // before_forward(true) has been called in this step
 };
 
-/// Throws Error(kDistributed) unless the ranks' parameters and buffers have the same names, shapes,
-/// types and values; says which rank and name differ from rank 0's.
-void require_same_model(Group& group, const torch::nn::Module& model);
+/// Names, shapes, types and a digest of the values of parameters and buffers.
+std::string describe_model(const torch::nn::Module& model);
+
+/// Throws Error(kDistributed) unless all ranks' models have one description; says which rank and
+/// name differ from rank 0's.
+void require_same_model(Group& group, const std::string& description);
 
 /// Buffers (running statistics) as rank 0 has them, on every rank.
 void broadcast_buffers(Group& group, const torch::nn::Module& model);

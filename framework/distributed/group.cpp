@@ -184,6 +184,23 @@ void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t r
   start_broadcast(tensor, what, root).wait();
 }
 
+Pending Group::start_all_gather(const at::Tensor& all, const at::Tensor& own,
+                                std::string_view what) {
+  return start(all, what, [&](auto& tensors) {
+    at::Tensor from = own;
+    return process_group_->_allgather_base(tensors.front(), from, {});
+  });
+}
+
+Pending Group::start_all_to_all(const at::Tensor& all, const at::Tensor& own,
+                                std::string_view what) {
+  return start(all, what, [&](auto& tensors) {
+    at::Tensor from = own;
+    std::vector<int64_t> even;  // rows of one size
+    return process_group_->alltoall_base(tensors.front(), from, even, even, {});
+  });
+}
+
 bool Group::any(bool own, std::string_view what) {
   const at::Tensor flag = at::full({1}, own ? 1 : 0, at::kInt);
   all_reduce(flag, Reduce::kMax, what);

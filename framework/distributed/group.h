@@ -75,6 +75,10 @@ class Group {
   Pending start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what);
   void broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
   Pending start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
+  /// Every rank's `own` [n], by rank: `all` is [world, n].
+  Pending start_all_gather(const at::Tensor& all, const at::Tensor& own, std::string_view what);
+  /// Row r of `own` [world, n] goes to rank r, whose row of `all` [world, n] comes from each.
+  Pending start_all_to_all(const at::Tensor& all, const at::Tensor& own, std::string_view what);
   void barrier(std::string_view what);
   /// Whether any rank says so.
   bool any(bool own, std::string_view what);

@@ -16,19 +16,6 @@ namespace {
 
 constexpr const char* kCheck = "the check that every rank has the same model";
 
-/// "float32 [64, 3, 7, 7]" and a digest of the values, by name.
-nlohmann::json describe(const torch::nn::Module& model) {
-  nlohmann::json list = nlohmann::json::object();
-  for (const auto& [name, tensor] : nn::named_tensors(model)) {
-    const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
-    list[name] = {fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
-                              fmt::join(tensor.sizes(), ", ")),
-                  digest(std::as_bytes(std::span(static_cast<const char*>(values.const_data_ptr()),
-                                                 values.nbytes())))};
-  }
-  return list;
-}
-
 std::string difference(const nlohmann::json& first, const nlohmann::json& other) {
   for (const auto& [name, tensor] : first.items()) {
     const auto found = other.find(name);
@@ -47,9 +34,21 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 
 }  // namespace
 
-void require_same_model(Group& group, const torch::nn::Module& model) {
+/// JSON: "float32 [64, 3, 7, 7]" and a digest of the values, by name.
+std::string describe_model(const torch::nn::Module& model) {
+  nlohmann::json list = nlohmann::json::object();
+  for (const auto& [name, tensor] : nn::named_tensors(model)) {
+    const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
+    list[name] = {fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
+                              fmt::join(tensor.sizes(), ", ")),
+                  digest(std::as_bytes(std::span(static_cast<const char*>(values.const_data_ptr()),
+                                                 values.nbytes())))};
+  }
+  return list.dump();
+}
+
+void require_same_model(Group& group, const std::string& own) {
   if (group.is_single_rank()) return;
-  const std::string own = describe(model).dump();
   // All agree as a rule, so that only digests travel.
   const std::string own_digest = digest(std::as_bytes(std::span(own)));
   const std::vector<std::string> digests = group.all_gather(own_digest, kCheck);

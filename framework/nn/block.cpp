@@ -104,21 +104,33 @@ class Recompute : public Function<Recompute> {
 bool is_recomputing() { return recomputing; }
 
 at::Tensor Block::run(const at::Tensor& x) {
+  if (observer_ == nullptr) return run_unobserved(x);
+  observer_->before(*this, x);
+  at::Tensor y = run_unobserved(x);
+  observer_->after(*this, x, y);
+  return y;
+}
+
+at::Tensor Block::run_unobserved(const at::Tensor& x) {
   if (!is_recomputed_ || !is_training() || !at::GradMode::is_enabled()) return forward(x);
   const at::Tensor anchor = at::empty({0}, x.options().dtype(at::kFloat)).requires_grad_();
   return Recompute::apply(x, anchor, this);
 }
 
-void recompute(torch::nn::Module& model, const std::vector<std::string>& patterns) {
+std::vector<std::pair<std::string, Block*>> named_blocks(torch::nn::Module& model) {
   std::vector<std::pair<std::string, Block*>> blocks;
-  std::string names;
   for (const auto& item :
        model.named_modules(/*name_prefix=*/std::string(), /*include_self=*/false)) {
     auto* block = dynamic_cast<Block*>(item.value().get());
-    if (block == nullptr) continue;
-    blocks.emplace_back(item.key(), block);
-    names += (names.empty() ? "" : ", ") + item.key();
+    if (block != nullptr) blocks.emplace_back(item.key(), block);
   }
+  return blocks;
+}
+
+void recompute(torch::nn::Module& model, const std::vector<std::string>& patterns) {
+  const auto blocks = named_blocks(model);
+  std::string names;
+  for (const auto& [name, block] : blocks) names += (names.empty() ? "" : ", ") + name;
   for (const std::string& pattern : patterns) {
     bool matches = false;
     for (const auto& [name, block] : blocks) {

@@ -3,12 +3,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 namespace brim::optim {
 
 /// Scales the gradients in place so that their joint L2 norm is at most `max_norm` (> 0), with
 /// torch's factor max_norm / (norm + 1e-6). Returns the norm before, a scalar on the gradients'
 /// device (on the CPU where there are none), without waiting for it. Where the norm is not finite
 /// the gradients stay as they are: the scaler or the not-a-number policy decides about them.
-at::Tensor clip_grad_norm(at::TensorList gradients, double max_norm);
+///
+/// Where the gradients are a part of all, `add_up` makes of this part's sum of squares, a scalar,
+/// that of all parts.
+at::Tensor clip_grad_norm(at::TensorList gradients, double max_norm,
+                          const std::function<void(at::Tensor& squares)>& add_up = {});
 
 }  // namespace brim::optim

@@ -118,7 +118,10 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
   if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
   // Dropout differs from rank to rank.
   if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
-  components.model->to(device, components.precision.parameters());
+  const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
+                          !components.group->is_single_rank();
+  components.model->to(is_sharded ? c10::Device(c10::kCPU) : device,
+                       components.precision.parameters());
   const auto parameters = components.model->parameters();
   const bool has_images_inside =
       std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
@@ -133,13 +136,18 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
         });
     components.has_sync_batch_norm = count > 0;
   }
+  if (!is_sharded) return;
+  components.sharded = std::make_shared<distributed::FullySharded>(
+      components.group, components.model, device,
+      components.precision.autocast ? components.precision.compute
+                                    : components.precision.parameters(),
+      job.distributed.gradients);
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
                                                   const TrainingComponents& components) {
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
-  auto groups =
-      optim::decay_groups(components.model->named_parameters().pairs(), job.optimizer.weight_decay);
+  auto groups = optim::decay_groups(own_parameters(components), job.optimizer.weight_decay);
   if (job.optimizer.layer_decay < 1) {
     groups = decay_by_layer(groups, *components.model, job.optimizer.layer_decay);
   }
@@ -157,8 +165,7 @@ void build_weights(const JobConfig& job, Weights weights, c10::Device device,
   build_model(job, weights, device, components);
   components.optimizer = build_optimizer(job, components);
   if (job.train.ema > 0) {
-    components.ema =
-        std::make_unique<optim::Ema>(components.model->named_parameters().pairs(), job.train.ema);
+    components.ema = std::make_unique<optim::Ema>(own_parameters(components), job.train.ema);
   }
 }
 
@@ -174,6 +181,7 @@ void require_room(const JobConfig& job, const device::Memory& memory,
   const MemoryAccount account = memory_account(job, components, memory);
   components.ema.reset();
   components.optimizer.reset();
+  components.sharded.reset();
   components.model.reset();
   const int64_t limit_bytes = std::max<int64_t>(0, memory.stats().cap_bytes - cache_bytes);
   const int64_t bytes = account.parameters_bytes + account.gradients_bytes +
@@ -230,6 +238,9 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(components.sharded && job.telemetry.histograms_every_steps > 0,
+       "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
+       "gradient");
   note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: telemetry.tensorboard is false");
   return notes;
@@ -237,7 +248,24 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
 
 }  // namespace
 
-void disable_sync_batch_norm(TrainingComponents& components) {
+distributed::FullySharded::Named own_parameters(const TrainingComponents& components) {
+  if (components.sharded) return components.sharded->shards();
+  return components.model->named_parameters().pairs();
+}
+
+optim::State own_tensors(const TrainingComponents& components) {
+  optim::State tensors;
+  for (const auto& [name, tensor] : own_parameters(components)) tensors[name] = tensor;
+  for (const auto& item : components.model->named_buffers()) tensors[item.key()] = item.value();
+  return tensors;
+}
+
+bool ranks_wait_within_passes(const TrainingComponents& components) {
+  return components.has_sync_batch_norm || (components.sharded && !components.sharded->is_apart());
+}
+
+void stop_waiting_within_passes(TrainingComponents& components) {
+  if (components.sharded) components.sharded->stay_apart();
   if (!components.has_sync_batch_norm) return;
   nn::synchronize_batch_norms(*components.model, [](const at::Tensor&) {});
   components.has_sync_batch_norm = false;
@@ -302,6 +330,7 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
                               format_count(components.train_data->size()),
                               format_count(components.eval_data ? components.eval_data->size() : 0),
                               text_of(components.input)));
+  if (components.sharded) lines.push_back("fsdp: " + components.sharded->text());
   if (!job.model.freeze.empty()) {
     int64_t trained = 0;
     for (const at::Tensor& parameter : components.model->parameters()) {

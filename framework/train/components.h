@@ -15,6 +15,7 @@
 #include "framework/data/order/order.h"
 #include "framework/data/transfer/to_device.h"
 #include "framework/device/memory/memory.h"
+#include "framework/distributed/fully_sharded.h"
 #include "framework/distributed/group.h"
 #include "framework/nn/model.h"
 #include "framework/optim/ema.h"
@@ -33,10 +34,11 @@ struct TrainingComponents {
   bool has_sync_batch_norm =
       false;  // synchronized batch norms: for other ranks, within a forward or backward pass
   std::unique_ptr<data::Dataset> train_data;
-  nn::ModelShape input;                      // what the data feed the model
-  std::unique_ptr<data::Dataset> eval_data;  // null: no evaluation
-  std::shared_ptr<const data::Order> order;  // of the training samples
-  std::shared_ptr<nn::Model> model;          // on the device
+  nn::ModelShape input;                                // what the data feed the model
+  std::unique_ptr<data::Dataset> eval_data;            // null: no evaluation
+  std::shared_ptr<const data::Order> order;            // of the training samples
+  std::shared_ptr<nn::Model> model;                    // on the device
+  std::shared_ptr<distributed::FullySharded> sharded;  // null: the whole model is on every rank
   std::unique_ptr<Task> task;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::Schedule> schedule;
@@ -45,6 +47,14 @@ struct TrainingComponents {
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
 };
+
+/// What this rank keeps of the model, by name: its parameters, or rows of them.
+distributed::FullySharded::Named own_parameters(const TrainingComponents& components);
+/// The same, and the model's buffers.
+optim::State own_tensors(const TrainingComponents& components);
+
+/// Whether ranks wait for each other within a forward or backward pass: then none can give one up.
+bool ranks_wait_within_passes(const TrainingComponents& components);
 
 /// Where a model's weights come from.
 enum class Weights {
@@ -65,9 +75,9 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
                                     const device::Memory* memory = nullptr);
 
 /// From now on synchronized batch norms compute the same, with the same memory, of this rank's
-/// samples alone: a rank that runs out of memory leaves no other one waiting. Passes are quicker by
-/// the waits.
-void disable_sync_batch_norm(TrainingComponents& components);
+/// samples alone, and no rows of a sharded model travel: a rank that runs out of memory leaves no
+/// other one waiting. Passes are quicker by the waits; a sharded model's weights are not its own.
+void stop_waiting_within_passes(TrainingComponents& components);
 
 /// Whether how many samples are in a pass is part of what is learned: batch norms keep statistics
 /// of each. No other layer has buffers that a pass changes.

@@ -297,6 +297,14 @@ JobConfig read_job(const recipe::Value& document) {
                 "[run] deterministic = true can't hold with [distributed] balance = "
                 "\"throughput\", whose shares follow measured times; use \"even\" or \"cost\"");
   }
+  job.distributed.check();
+  if (job.distributed.strategy == distributed::StrategyKind::kFsdp &&
+      !job.optimizer.optimizer->is_element_wise()) {
+    throw Error(Exit::kRecipe,
+                "[distributed] strategy = \"fsdp\" needs an optimizer that updates each element on "
+                "its own: expected sgd, adam or adamw, found {}",
+                job.optimizer.optimizer.selected());
+  }
   const auto& gradients = job.distributed.gradients;
   if (!job.train.recompute.empty() && gradients.unused_parameters && !gradients.static_graph) {
     throw Error(Exit::kRecipe,

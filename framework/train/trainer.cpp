@@ -24,6 +24,10 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
       step_(job, components_, state.step, state.buckets, memory),
       profiler_(step_.timeline(), components_.device),
       save_times_(job.checkpoint) {
+  // Ranks that share the weights write the text together.
+  if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded)) {
+    sample_text_.emplace(job);
+  }
   if (!group_.is_main()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, components_.device, step_.timeline(), progress_.step,
@@ -31,7 +35,6 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
   step_.observe(*recorder_);
   if (components_.input.kind() == nn::InputKind::kTokens)
     recorder_->count_tokens(components_.input.length);
-  if (components_.eval_data != nullptr) sample_text_.emplace(job);
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -126,7 +129,7 @@ bool Trainer::evaluate() {
   }
   if (sample_text_) {
     const std::string text = sample_text_->write(components_);
-    if (!text.empty()) recorder_->sample(progress_.step, text);
+    if (recorder_ && !text.empty()) recorder_->sample(progress_.step, text);
   }
   components_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
   const bool is_best = !progress_.best || best_by.is_better(metric, *progress_.best);
@@ -161,7 +164,7 @@ void Trainer::save(bool is_best) {
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   components_.optimizer->finish_step();
   distributed::broadcast_buffers(group_, *components_.model);
-  require_finite_weights(*components_.model, folder_);
+  require_finite_weights(components_, folder_);
   progress_.buckets = step_.buckets();
   checkpoint::Snapshot state = snapshot(job_, components_, progress_, store_ ? &*store_ : nullptr);
   if (recorder_) recorder_->flush();

@@ -63,7 +63,7 @@ class Trainer {
   std::optional<checkpoint::Store> store_;  // rank 0's
   std::optional<int64_t> writing_;          // the step of the checkpoint that it writes
   std::optional<Recorder> recorder_;        // rank 0's
-  std::optional<SampleText> sample_text_;   // rank 0's, where there are evaluations
+  std::optional<SampleText> sample_text_;   // where there are evaluations
   Profiler profiler_;
   SaveTimes save_times_;
 };

@@ -1,7 +1,5 @@
 #include "framework/train/observe/memory_account.h"
 
-#include "framework/nn/model.h"
-
 namespace brim::train {
 namespace {
 
@@ -17,13 +15,13 @@ int64_t bytes_of(const Tensors& named) {
 MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& components,
                              const device::Memory& memory) {
   const device::MemoryStats now = memory.stats();
-  MemoryAccount account{.parameters_bytes = bytes_of(nn::named_tensors(*components.model)),
+  MemoryAccount account{.parameters_bytes = bytes_of(own_tensors(components)),
                         .optimizer_bytes = bytes_of(components.optimizer->state()),
                         .ema_bytes = components.ema ? bytes_of(components.ema->state()) : 0,
                         .peak_bytes = now.peak_bytes,
                         .outside_bytes = memory.outside_bytes(),
                         .limit_bytes = memory.limit_bytes()};
-  for (const at::Tensor& parameter : components.model->parameters()) {
+  for (const auto& [name, parameter] : own_parameters(components)) {
     if (parameter.requires_grad()) {
       account.gradients_bytes += static_cast<int64_t>(parameter.nbytes());
     }
@@ -35,7 +33,7 @@ MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& com
   // Rank 0 writes the whole state, on the CPU from the steps' own memory; what is split over the
   // ranks goes to the disk without a copy. All ranks leave that room: one size of micro-batch is
   // that of all.
-  if (saves_between_steps && components.device.is_cpu()) {
+  if (saves_between_steps && components.device.is_cpu() && !components.sharded) {
     account.checkpoint_bytes = account.parameters_bytes + account.ema_bytes +
                                (components.optimizer->is_sharded() ? 0 : account.optimizer_bytes);
   }

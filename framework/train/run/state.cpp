@@ -52,17 +52,17 @@ TensorMap random_state(const TrainingComponents& components) {
   return states;
 }
 
-/// The optimizer's state of all ranks and the scaler's, row by row into a file.
+/// State of all ranks, row by row into a file, and what rank 0 has beside it.
 class StreamedState final : public optim::StateWriter {
  public:
-  StreamedState(checkpoint::Store& store, TensorMap scaler)
-      : store_(store), scaler_(std::move(scaler)) {}
+  StreamedState(checkpoint::Store& store, std::string stem, TensorMap beside)
+      : store_(store), stem_(std::move(stem)), beside_(std::move(beside)) {}
 
   void begin(const optim::State& layout) override {
     TensorMap all = layout;
-    all.insert(scaler_.begin(), scaler_.end());
-    file_ = store_.stream("optimizer", all);
-    for (const auto& [name, tensor] : scaler_) write(name, 0, tensor.cpu().contiguous());
+    all.insert(beside_.begin(), beside_.end());
+    file_ = store_.stream(stem_, all);
+    for (const auto& [name, tensor] : beside_) write(name, 0, tensor.cpu().contiguous());
   }
 
   void write(const std::string& name, int64_t first_row, const at::Tensor& rows) override {
@@ -77,7 +77,8 @@ class StreamedState final : public optim::StateWriter {
 
  private:
   checkpoint::Store& store_;
-  TensorMap scaler_;
+  std::string stem_;
+  TensorMap beside_;
   std::shared_ptr<checkpoint::SafetensorsWriter> file_;
 };
 
@@ -147,18 +148,32 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                               const TrainState& state, checkpoint::Store* store) {
   checkpoint::Snapshot result;
   result.step = state.step;
-  result.tensors["model"] = nn::named_tensors(*components.model);
-  if (components.optimizer->is_sharded()) {
-    std::optional<StreamedState> stream;
-    if (store != nullptr) stream.emplace(*store, components.scaler->state());
-    components.optimizer->gather_state(stream ? &*stream : nullptr);
-    if (stream) result.streamed["optimizer"] = stream->file();
+  const auto stream = [&](const std::string& stem, const TensorMap& beside, const auto& gather) {
+    std::optional<StreamedState> into;
+    if (store != nullptr) into.emplace(*store, stem, beside);
+    gather(into ? &*into : nullptr);
+    if (into) result.streamed[stem] = into->file();
+  };
+  TensorMap optimizer = components.optimizer->state();
+  if (components.sharded) {
+    const auto stream_rows = [&](const std::string& stem, const TensorMap& own,
+                                 const TensorMap& beside) {
+      stream(stem, beside, [&](auto* into) { components.sharded->gather(own, into); });
+    };
+    stream_rows("model", own_tensors(components), {});
+    stream_rows("optimizer", optimizer, components.scaler->state());
+    if (components.ema) stream_rows("ema", components.ema->state(), {});
   } else {
-    TensorMap optimizer = components.optimizer->state();
-    optimizer.merge(components.scaler->state());
-    result.tensors["optimizer"] = std::move(optimizer);
+    result.tensors["model"] = nn::named_tensors(*components.model);
+    if (components.ema) result.tensors["ema"] = components.ema->state();
+    if (components.optimizer->is_sharded()) {
+      stream("optimizer", components.scaler->state(),
+             [&](auto* into) { components.optimizer->gather_state(into); });
+    } else {
+      optimizer.merge(components.scaler->state());
+      result.tensors["optimizer"] = std::move(optimizer);
+    }
   }
-  if (components.ema) result.tensors["ema"] = components.ema->state();
   result.tensors["random"] = random_state(components);
   result.state = {{"format", kFormat},
                   {"step", state.step},
@@ -190,7 +205,9 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
     if (is_of_scaler(entry)) scales.insert(entry);
     return is_of_scaler(entry);
   });
-  TensorMap from = components.optimizer->local_shard(whole), into = components.optimizer->state();
+  TensorMap into = components.optimizer->state();
+  TensorMap from = components.sharded ? components.sharded->local_shard(whole, into)
+                                      : components.optimizer->local_shard(whole);
   // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
   if (was_scaled && !scaler.empty()) {
     from.merge(scales);
@@ -229,16 +246,17 @@ TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::
 }
 
 void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, TensorMap into,
-                  const std::filesystem::path& path) {
+                  const TrainingComponents& components, const std::filesystem::path& path) {
   const auto found = saved.tensors.find(file);
-  checkpoint::copy_into(found == saved.tensors.end() ? TensorMap{} : found->second, into,
-                        (path / (file + ".safetensors")).string());
+  TensorMap from = found == saved.tensors.end() ? TensorMap{} : found->second;
+  if (components.sharded) from = components.sharded->local_shard(from, into);
+  checkpoint::copy_into(from, into, (path / (file + ".safetensors")).string());
 }
 
 void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& components,
                 const std::filesystem::path& path) {
-  copy_tensors(saved, "model", nn::named_tensors(*components.model), path);
-  if (components.ema) copy_tensors(saved, "ema", components.ema->state(), path);
+  copy_tensors(saved, "model", own_tensors(components), components, path);
+  if (components.ema) copy_tensors(saved, "ema", components.ema->state(), components, path);
 }
 
 /// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
@@ -326,9 +344,9 @@ std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint) 
   return reading_state_of(checkpoint, [&] { return read_input(state.at("input"), checkpoint); });
 }
 
-void require_finite_weights(const nn::Model& model, const RunFolder& folder) {
+void require_finite_weights(const TrainingComponents& components, const RunFolder& folder) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : nn::named_tensors(model)) {
+  for (const auto& [name, tensor] : own_tensors(components)) {
     if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
     throw Error(Exit::kNumeric, "{} holds values that are not finite, so it is not saved; {}", name,
                 describe_last_good(folder));

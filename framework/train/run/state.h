@@ -59,6 +59,6 @@ std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
 /// finite, so that such weights never replace a good checkpoint. Waits for the device.
-void require_finite_weights(const nn::Model& model, const RunFolder& folder);
+void require_finite_weights(const TrainingComponents& components, const RunFolder& folder);
 
 }  // namespace brim::train

@@ -11,6 +11,7 @@
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory/memory.h"
+#include "framework/distributed/data_parallel.h"
 #include "framework/optim/clip.h"
 #include "framework/train/components.h"
 #include "framework/train/evaluation.h"
@@ -25,6 +26,34 @@ namespace {
 
 constexpr const char* kElsewhere = "another rank is out of memory";
 constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
+
+std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
+                                                   const TrainingComponents& components,
+                                                   const distributed::BucketLayout& buckets) {
+  if (components.sharded) {
+    components.sharded->require_same_model();
+    return components.sharded;
+  }
+  return std::make_shared<distributed::DataParallel>(components.group, *components.model,
+                                                     job.distributed.gradients, buckets);
+}
+
+/// The next micro-batch. Throws Error(kStopped) where a stop is asked for while this rank waits for
+/// it, or another one that waits for this rank within the pass.
+const data::DevicePrefetcher::Input* next_batch(data::DevicePrefetcher& inputs,
+                                                const TrainingComponents& components) {
+  if (!ranks_wait_within_passes(components)) return inputs.next();
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  try {
+    batch = inputs.next();
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
+  }
+  if (components.group->any(batch == nullptr, "the stop request")) {
+    throw Error(Exit::kStopped, "stopped before the step had its data");
+  }
+  return batch;
+}
 
 /// Null where passes are not to be recorded.
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
@@ -43,7 +72,7 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       group_(*components.group),
       finished_steps_(finished_steps),
       memory_(memory),
-      data_parallel_(components.group, *components.model, job.distributed.gradients, buckets),
+      strategy_(strategy_of(job, components, buckets)),
       host_syncs_(components.device),
       histograms_(*components.model, job.telemetry.histograms_every_steps),
       all_inputs_(std::make_unique<Inputs>(job, components)),
@@ -51,7 +80,7 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       step_start_(components),
       passes_(components, graph_recorder(job, components)),
       shortage_(kElsewhere) {
-  for (const auto& parameter : components.model->parameters()) {
+  for (const auto& [name, parameter] : own_parameters(components)) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
   components.model->train();
@@ -100,15 +129,15 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
     gradients = accumulate();
   };
   bool is_through = true;
-  if (components_.has_sync_batch_norm) {  // other ranks wait within it: it can't be given up
-    work();
-  } else {
-    try {
+  try {
+    if (ranks_wait_within_passes(components_)) {
+      work();
+    } else {
       is_through = device::fits(work, &shortage_);
-    } catch (const Error& error) {
-      if (error.status() != Exit::kStopped) throw;
-      is_through = false;
     }
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
+    is_through = false;
   }
   if (watch) {
     modules_ = watch->largest(kLargestModules);
@@ -116,7 +145,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
     knows_modules_ = gradients.has_value();
     if (observer_ != nullptr && knows_modules_) observer_->memory(account());
   }
-  if (!is_through) data_parallel_.give_up();
+  if (!is_through) strategy_->give_up();
   return gradients;
 }
 
@@ -125,13 +154,13 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   if (inputs_ == nullptr) start_inputs();
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
-  do {                        // each micro-batch
-    batch = inputs_->next();  // phases data_wait, copy, transform
+  do {                                          // each micro-batch
+    batch = next_batch(*inputs_, components_);  // phases data_wait, copy, transform
     const bool sums = batch->ends_step;
     result.own_samples += batch->count;
 
     timeline_.enter(Phase::kCommunication);
-    data_parallel_.before_forward(sums);
+    strategy_->before_forward(sums);
 
     timeline_.enter(Phase::kForward);
     components_.optimizer->begin_forward();
@@ -142,14 +171,15 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     const StepGraph::Pass pass =
         passes_.forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
     components_.optimizer->finish_step();
-    timeline_.move(Phase::kForward, Phase::kCommunication, components_.optimizer->waited_s());
+    timeline_.move(Phase::kForward, Phase::kCommunication,
+                   components_.optimizer->waited_s() + strategy_->waited_s());
 
     timeline_.enter(Phase::kBackward);
-    if (!data_parallel_.backward(pass.scaled, sums, [&] { passes_.backward(pass); })) {
+    if (!strategy_->backward(pass.scaled, sums, [&] { passes_.backward(pass); })) {
       return std::nullopt;
     }
-    timeline_.move(Phase::kBackward, Phase::kCommunication, data_parallel_.exposed_s());
-    if (observer_ != nullptr && sums) observer_->waits_since(data_parallel_.own_work_done());
+    timeline_.move(Phase::kBackward, Phase::kCommunication, strategy_->exposed_s());
+    if (observer_ != nullptr && sums) observer_->waits_since(strategy_->own_work_done());
     result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
@@ -164,12 +194,22 @@ double TrainingStep::update(const Gradients& step) {
   if (observer_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
     histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
   }
+  // Where each rank has its rows of the gradients.
+  std::function<void(at::Tensor&)> sum_of_ranks;
+  if (components_.sharded) {
+    sum_of_ranks = [this](at::Tensor& squares) {
+      group_.all_reduce(squares, distributed::Reduce::kSum, "the norm of gradients");
+    };
+  }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {
     components_.scaler->unscale(gradients);
-    gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm);
+    gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm, sum_of_ranks);
   } else {
     components_.scaler->check(gradients);
+  }
+  if (const auto found = components_.scaler->found_inf(); found && components_.sharded) {
+    group_.all_reduce(*found, distributed::Reduce::kMax, "the check of gradients");
   }
   components_.optimizer->step(learning_rate,
                               {components_.scaler->grad_scale(), components_.scaler->found_inf()});
@@ -196,7 +236,7 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
                                .memory = memory_.stats()},
                     .own_work = {.samples = gradients.own_samples}};
   const double waited_s = step.record.phase_s[static_cast<size_t>(Phase::kDataWait)];
-  step.own_work.busy_s = data_parallel_.take_compute_s() + waited_s;
+  step.own_work.busy_s = strategy_->take_compute_s() + waited_s;
   if (balancer_) balancer_->step(finished_steps_, step.own_work.samples, step.own_work.busy_s);
   if (finished_steps_ % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(finished_steps_);
@@ -221,7 +261,7 @@ void TrainingStep::undo() {
   components_.optimizer->zero_grad();
   passes_.reset();
   checkpoint_room_.reset();
-  data_parallel_.reset();
+  strategy_->reset();
   memory_.release_cached();
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "framework/base/timeline.h"
-#include "framework/distributed/data_parallel.h"
+#include "framework/distributed/strategy.h"
 #include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/rank_metrics.h"
 #include "framework/train/observe/gradient_histograms.h"
@@ -78,7 +78,7 @@ class TrainingStep {
   GradientHistograms& histograms() { return histograms_; }
   /// Where the memory went so far.
   telemetry::MemoryAccount account() const;
-  distributed::BucketLayout buckets() { return data_parallel_.layout(); }
+  distributed::BucketLayout buckets() { return strategy_->layout(); }
   /// Samples that could not be read and were replaced by others.
   int64_t skipped_samples() const;
 
@@ -109,7 +109,7 @@ class TrainingStep {
   distributed::Group& group_;
   int64_t finished_steps_;
   device::Memory& memory_;
-  distributed::DataParallel data_parallel_;
+  std::shared_ptr<distributed::Strategy> strategy_;
   std::unique_ptr<Balancer> balancer_;  // null: even shares
   Timeline timeline_;
   StepObserver* observer_ = nullptr;  // null: no one looks
@@ -118,7 +118,7 @@ class TrainingStep {
   GradientHistograms histograms_;
   std::unique_ptr<Inputs> all_inputs_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
-  std::vector<at::Tensor> parameters_;              // those that are trained
+  std::vector<at::Tensor> parameters_;              // those that are trained, or rows of them
   MicroBatch micro_batch_;
   StepStart step_start_;
   StepGraph passes_;

@@ -100,7 +100,7 @@ bool Prober::train(tune::Probe& probe) {
     return false;
   }
   knows_room_ = true;
-  disable_sync_batch_norm(*components);
+  stop_waiting_within_passes(*components);
   has_statistics_ = train::has_statistics(*components->model);
   account_ = memory_account(job_, *components, memory_);
   std::optional<TrainingStep> step;
