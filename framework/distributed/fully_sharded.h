@@ -21,20 +21,12 @@
 
 #include "framework/distributed/data_parallel.h"
 #include "framework/distributed/group.h"
+#include "framework/distributed/sharded_unit.h"
 #include "framework/distributed/strategy.h"
 #include "framework/nn/block.h"
 #include "framework/optim/optimizer.h"
 
 namespace brim::distributed {
-
-/// Rows of dimension 0 that rank `rank` of `world` has: as many as the others, but for the last
-/// ranks, which may have fewer or none. A parameter without dimensions is one row.
-struct RowRange {
-  int64_t first = 0;
-  int64_t count = 0;
-  bool operator==(const RowRange&) const = default;
-};
-RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t world);
 
 class FullySharded : public Strategy, private nn::BlockObserver {
  public:
@@ -42,8 +34,8 @@ class FullySharded : public Strategy, private nn::BlockObserver {
 
   /// Takes the model's parameters apart, which are on the CPU, and moves its buffers to `device`.
   /// Matrices of blocks are gathered as `compute`, everything else in its own type. The model keeps
-  /// its tensors and their shapes; they have memory where whoever runs the model has called
-  /// before_forward() or holds a Whole. No rank waits for another one.
+  /// its tensors and their shapes; they have memory from before_forward() to the end of a pass. No
+  /// rank waits for another one.
   FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
                c10::Device device, c10::ScalarType compute, const DataParallelOptions& options);
   ~FullySharded() override;
@@ -51,22 +43,25 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   /// This rank's rows, under the parameters' names and in their order. They are what is trained;
   /// after backward() they have gradients.
   const Named& shards() const { return shards_; }
-  /// For passes outside of steps: what the model's root needs is there while it lives.
-  class Whole {
+
+  /// For passes without a backward one: ends them when it goes. Each begins with before_forward().
+  class Evaluation {
    public:
-    explicit Whole(FullySharded& model) : model_(model) { model_.gather_root(); }
-    ~Whole();
-    Whole(const Whole&) = delete;
-    Whole& operator=(const Whole&) = delete;
+    explicit Evaluation(FullySharded& model) : model_(model) { model_.before_forward(false); }
+    ~Evaluation();
+    Evaluation(const Evaluation&) = delete;
+    Evaluation& operator=(const Evaluation&) = delete;
 
    private:
     FullySharded& model_;
   };
+  /// In such a pass, for a rank that can't go on with it: takes part in what the others wait for.
+  void give_up_forward();
 
   /// From now on nothing travels, and others' rows hold what this rank's do: passes take the same
   /// memory, and a rank that runs out of it leaves no other one waiting within a pass.
-  void stay_apart() { is_apart_ = true; }
-  bool is_apart() const { return is_apart_; }
+  void stay_apart() { exchange_.is_apart = true; }
+  bool is_apart() const { return exchange_.is_apart; }
 
   /// Throws Error(kDistributed) unless all ranks were built from the same model.
   void require_same_model();
@@ -77,11 +72,11 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   /// What this rank has of such a state, where `own` is its part; what fits nothing stays in it.
   optim::State local_shard(const optim::State& whole, const optim::State& own) const;
 
-  /// "13 units, 24 of 96 MiB a rank".
+  /// "13 units, of whose 96 MiB each rank keeps 24 MiB".
   std::string text() const;
 
   void before_forward(bool sums) override;
-  double waited_s() const override { return waited_s_; }
+  double waited_s() const override { return exchange_.waited_s; }
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
   void give_up() override;
   void reset() override;
@@ -89,39 +84,49 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   double take_compute_s() override { return std::exchange(compute_s_, 0); }
 
  private:
-  struct Piece;  // of one parameter
-  struct Flat;   // pieces that travel together
-  struct Unit;
+  /// A collective of a pass, which every rank begins in the same place.
+  struct Collective {
+    bool is_sum = false;
+    size_t unit = 0;
+  };
 
   void before(nn::Block& block, const at::Tensor& x) override;
   void after(nn::Block& block, const at::Tensor& x, const at::Tensor& y) override;
 
-  Piece make_piece(const std::string& name, const at::Tensor& parameter, c10::Device device,
-                   c10::ScalarType type) const;
-  void gather_root();
-  void start_gather(Unit& unit);
-  void make_whole(Unit& unit);
-  static void free(Unit& unit);
-  /// Frees everything that is whole or on its way.
-  void release();
-  /// Of a unit: nothing reads its parameters any more, and its gradients go on their way.
-  void end_backward(Unit& unit);
-  void start_sum(Unit& unit);
-  void finish_sums();
-  const Piece* find(const std::string& name) const;
+  size_t unit_of(const std::string& parameter, size_t uses) const;
+  void start_gather(size_t unit);
+  void make_whole(size_t unit);
+  /// Nothing reads the unit's parameters any more, and its gradients go on their way.
+  void end_backward(size_t unit);
+  void start_sum(size_t unit);
+  void finish_sum();
+  std::vector<Collective> expected_forward() const;
+  std::vector<Collective> expected_backward() const;
+  /// Those of `expected` that this rank has not begun yet.
+  void take_part_in_rest(const std::vector<Collective>& expected);
+  void gather_rows(const std::string& name, const at::Tensor& own, const ShardedUnit::Piece& piece,
+                   optim::StateWriter* into);
+  const ShardedUnit::Piece* find(const std::string& name) const;
 
   std::shared_ptr<Group> group_;
   std::shared_ptr<torch::nn::Module> model_;
-  DataParallelOptions options_;
+  ShardedExchange exchange_;
   std::string description_;
-  std::vector<std::unique_ptr<Unit>> units_;  // the root first
-  std::map<const nn::Block*, size_t> unit_of_;
+  std::vector<ShardedUnit> units_;                           // the root first
+  std::vector<nn::Block*> blocks_;                           // of the other units
+  std::map<const nn::Block*, size_t> places_;                // in units_
+  std::map<std::string, std::pair<size_t, size_t>> pieces_;  // unit and piece, by name
   Named shards_;
-  std::map<std::string, std::pair<size_t, size_t>> places_;  // unit and piece, by name
-  Unit* summing_ = nullptr;
-  bool is_apart_ = false;
-  double started_s_ = 0;  // this pass
-  double waited_s_ = 0, exposed_s_ = 0, compute_s_ = 0;
+
+  // Of the pass under way.
+  bool is_backward_ = false;
+  std::vector<Collective> begun_;
+  std::vector<bool> is_summed_;      // by unit, or on its way
+  std::vector<const void*> inputs_;  // by unit, to compare with
+  int64_t summing_ = -1;             // the unit whose gradients are on their way
+  double started_s_ = 0;
+  double exposed_s_ = 0, compute_s_ = 0;
+  std::vector<Collective> forward_, backward_;  // of the last pass that was complete
 };
 
 }  // namespace brim::distributed

@@ -260,10 +260,6 @@ optim::State own_tensors(const TrainingComponents& components) {
   return tensors;
 }
 
-bool ranks_wait_within_passes(const TrainingComponents& components) {
-  return components.has_sync_batch_norm || (components.sharded && !components.sharded->is_apart());
-}
-
 void stop_waiting_within_passes(TrainingComponents& components) {
   if (components.sharded) components.sharded->stay_apart();
   if (!components.has_sync_batch_norm) return;

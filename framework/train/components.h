@@ -53,9 +53,6 @@ distributed::FullySharded::Named own_parameters(const TrainingComponents& compon
 /// The same, and the model's buffers.
 optim::State own_tensors(const TrainingComponents& components);
 
-/// Whether ranks wait for each other within a forward or backward pass: then none can give one up.
-bool ranks_wait_within_passes(const TrainingComponents& components);
-
 /// Where a model's weights come from.
 enum class Weights {
   kOfRecipe,      // model.pretrained, or drawn from the seed

@@ -15,11 +15,14 @@
 namespace brim::train {
 namespace {
 
-/// Whether there is another pass, in which all ranks take part that wait for each other within it.
-bool any_continues(const TrainingComponents& components, bool has_batch) {
-  if (!components.sharded || components.sharded->is_apart()) return has_batch;
-  if (components.group->any(stop_requested(), "the stop request")) return false;
-  return components.group->any(has_batch, "the next pass of the evaluation");
+enum class Next { kPass, kEnd, kSmallerPasses };
+
+/// Ranks that need each other's weights take part in every pass, or all of them in none.
+Next agree(const TrainingComponents& components, bool has_batch, bool has_fitted) {
+  const at::Tensor flags = at::tensor({int{has_batch}, int{stop_requested()}, int{!has_fitted}});
+  components.group->all_reduce(flags, distributed::Reduce::kMax, "the next pass of the evaluation");
+  if (flags[2].item<int>() != 0) return Next::kSmallerPasses;
+  return flags[0].item<int>() != 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
 }
 
 /// A batch of the data's shape, without samples.
@@ -35,45 +38,90 @@ at::Tensor no_samples(const TrainingComponents& components) {
   return at::empty(sizes, on_device.dtype(at::kLong));
 }
 
-/// Where memory runs out, throws LibTorch's error, in whatever mode the model then is.
-at::Tensor sums_in_passes(TrainingComponents& components, const Inputs& all_inputs, int64_t batch,
-                          int64_t pass) {
+/// Over a pass's samples.
+at::Tensor sums_of(const TrainingComponents& components, const data::DeviceBatch& batch) {
+  const amp::Autocast autocast(components.device.type(), components.precision);
+  return components.task->evaluation_sums(*components.model, batch);
+}
+
+void add(at::Tensor& sums, const at::Tensor& part) { sums = sums.defined() ? sums + part : part; }
+
+at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePrefetcher& inputs) {
+  at::Tensor sums;
+  while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
+    const at::Tensor part = sums_of(components, batch->tensors);
+    inputs.prefetch();
+    add(sums, part);
+  }
+  return sums;
+}
+
+/// The same, where every pass needs all ranks' weights. nullopt where memory runs out on any of
+/// them, and `shortage` is what LibTorch said of it here.
+std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& components,
+                                                 data::DevicePrefetcher& inputs,
+                                                 std::string& shortage) {
+  distributed::FullySharded& sharded = *components.sharded;
+  at::Tensor sums;
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  const auto load = [&] {
+    try {
+      batch = stop_requested() ? nullptr : inputs.next();
+    } catch (const Error& error) {
+      if (error.status() != Exit::kStopped) throw;
+      batch = nullptr;
+    }
+  };
+  bool fits = device::fits(load, &shortage);
+  for (;;) {
+    const Next next = agree(components, batch != nullptr, fits);
+    if (next == Next::kSmallerPasses) return std::nullopt;
+    if (next == Next::kEnd) return sums;
+    sharded.before_forward(false);
+    fits = device::fits(
+        [&] {
+          if (batch == nullptr) {  // others have some left
+            const amp::Autocast autocast(components.device.type(), components.precision);
+            components.model->forward(no_samples(components));
+          } else {
+            add(sums, sums_of(components, batch->tensors));
+          }
+        },
+        &shortage);
+    if (!fits) sharded.give_up_forward();
+    fits = fits && device::fits(load, &shortage);
+  }
+}
+
+/// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
+std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& all_inputs,
+                                        int64_t batch, int64_t pass, std::string& shortage) {
   const at::NoGradGuard no_grad;
   std::optional<optim::Ema::Swap> averaged;
   if (components.ema) averaged.emplace(*components.ema);
   components.model->eval();
-  std::optional<distributed::FullySharded::Whole> whole;
-  if (components.sharded) whole.emplace(*components.sharded);
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  const auto inputs = all_inputs.evaluation(batch, pass, timeline);
-  at::Tensor sums;
-  try {
-    for (;;) {
-      const auto* batch = stop_requested() ? nullptr : inputs->next();
-      if (!any_continues(components, batch != nullptr)) break;
-      const amp::Autocast autocast(components.device.type(), components.precision);
-      if (batch == nullptr) {  // others still have some: this rank's weights are needed
-        components.model->forward(no_samples(components));
-        continue;
-      }
-      const at::Tensor part = components.task->evaluation_sums(*components.model, batch->tensors);
-      inputs->prefetch();
-      sums = sums.defined() ? sums + part : part;
-    }
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;
+  std::optional<at::Tensor> sums;
+  if (components.sharded && !components.sharded->is_apart()) {
+    const auto inputs = all_inputs.evaluation(batch, pass, timeline);
+    const distributed::FullySharded::Evaluation evaluation(*components.sharded);
+    sums = sums_in_sharded_passes(components, *inputs, shortage);
+  } else {
+    std::optional<distributed::FullySharded::Evaluation> evaluation;
+    device::fits(
+        [&] {
+          const auto inputs = all_inputs.evaluation(batch, pass, timeline);
+          if (components.sharded) evaluation.emplace(*components.sharded);
+          try {
+            sums = sums_in_passes(components, *inputs);
+          } catch (const Error& error) {
+            if (error.status() != Exit::kStopped) throw;
+            sums = at::Tensor();
+          }
+        },
+        &shortage);
   }
   components.model->train();
-  return sums;
-}
-
-/// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
-std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& inputs,
-                                        int64_t batch, int64_t pass, std::string& shortage) {
-  std::optional<at::Tensor> sums;
-  const bool fits =
-      device::fits([&] { sums = sums_in_passes(components, inputs, batch, pass); }, &shortage);
-  if (!fits) components.model->train();
   return sums;
 }
 
@@ -85,10 +133,6 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
   // the largest of all ranks
   const int64_t share = (components.eval_data->size() + world - 1) / world;
   int64_t pass = std::clamp<int64_t>(share, 1, batch);
-  // A rank whose memory runs out leaves others waiting for its weights: there is no second try.
-  if (components.sharded && !components.sharded->is_apart()) {
-    return sums_in_passes(components, inputs, batch, pass);
-  }
   std::string shortage;
   for (;;) {
     if (const auto sums = try_in_passes(components, inputs, batch, pass, shortage)) return *sums;

@@ -27,8 +27,8 @@ std::string SampleText::write(TrainingComponents& components) const {
   std::optional<optim::Ema::Swap> averaged;
   if (components.ema) averaged.emplace(*components.ema);
   std::string text;
-  std::optional<distributed::FullySharded::Whole> whole;
-  if (components.sharded) whole.emplace(*components.sharded);
+  std::optional<distributed::FullySharded::Evaluation> sharded;
+  if (components.sharded) sharded.emplace(*components.sharded);
   try {
     const auto found = generate(
         components, {ids_},

@@ -38,23 +38,6 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
                                                      job.distributed.gradients, buckets);
 }
 
-/// The next micro-batch. Throws Error(kStopped) where a stop is asked for while this rank waits for
-/// it, or another one that waits for this rank within the pass.
-const data::DevicePrefetcher::Input* next_batch(data::DevicePrefetcher& inputs,
-                                                const TrainingComponents& components) {
-  if (!ranks_wait_within_passes(components)) return inputs.next();
-  const data::DevicePrefetcher::Input* batch = nullptr;
-  try {
-    batch = inputs.next();
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;
-  }
-  if (components.group->any(batch == nullptr, "the stop request")) {
-    throw Error(Exit::kStopped, "stopped before the step had its data");
-  }
-  return batch;
-}
-
 /// Null where passes are not to be recorded.
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
                                                       const TrainingComponents& components) {
@@ -130,7 +113,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
   };
   bool is_through = true;
   try {
-    if (ranks_wait_within_passes(components_)) {
+    if (components_.has_sync_batch_norm) {  // other ranks wait within it: it can't be given up
       work();
     } else {
       is_through = device::fits(work, &shortage_);
@@ -154,8 +137,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   if (inputs_ == nullptr) start_inputs();
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
-  do {                                          // each micro-batch
-    batch = next_batch(*inputs_, components_);  // phases data_wait, copy, transform
+  do {                        // each micro-batch
+    batch = inputs_->next();  // phases data_wait, copy, transform
     const bool sums = batch->ends_step;
     result.own_samples += batch->count;
 
