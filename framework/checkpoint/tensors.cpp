@@ -150,10 +150,16 @@ void check_fit(const TensorMap& from, const TensorMap& into, const std::string& 
   }
 }
 
-void copy_into(const TensorMap& from, TensorMap& into, const std::string& what) {
+void copy_into(const TensorMap& from, TensorMap& into, const std::string& what,
+               const std::vector<std::shared_ptr<const WeightFiles>>& files) {
   check_fit(from, into, what);
   const c10::NoGradGuard no_grad;
-  for (auto& [name, target] : into) target.copy_(from.at(name));
+  for (auto& [name, target] : into) {
+    const at::Tensor& source = from.at(name);
+    target.copy_(source);
+    if (files.empty() || !source.is_contiguous()) continue;
+    for (const auto& file : files) file->let_go(bytes_of(source));
+  }
 }
 
 }  // namespace brim::checkpoint

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,7 +49,9 @@ TensorMap copy_to_cpu(const TensorMap& tensors);
 void check_fit(const TensorMap& from, const TensorMap& into, const std::string& what);
 
 /// Copies values into existing tensors (of any device, dtype and layout; parameters included).
-/// Where check_fit() throws, nothing is changed.
-void copy_into(const TensorMap& from, TensorMap& into, const std::string& what);
+/// Where check_fit() throws, nothing is changed. Those that look into `files` are read one after the
+/// other, so that at any time little of the files is in memory.
+void copy_into(const TensorMap& from, TensorMap& into, const std::string& what,
+               const std::vector<std::shared_ptr<const WeightFiles>>& files = {});
 
 }  // namespace brim::checkpoint

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -93,11 +94,19 @@ void WeightFiles::add_index(const std::filesystem::path& path) {
   }
 }
 
-void let_go(std::span<const std::byte> mapped) {
+void WeightFiles::let_go(std::span<const std::byte> bytes) const {
+  const auto holds = [&](const std::unique_ptr<SafetensorsFile>& file) {
+    return std::ranges::any_of(file->tensors(), [&](const TensorBytes& tensor) {
+      return std::less_equal<>{}(tensor.bytes.data(), bytes.data()) &&
+             std::less_equal<>{}(bytes.data() + bytes.size(),
+                                 tensor.bytes.data() + tensor.bytes.size());
+    });
+  };
+  if (bytes.empty() || std::ranges::none_of(files_, holds)) return;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<uintptr_t>(mapped.data());
+  const auto start = reinterpret_cast<uintptr_t>(bytes.data());
   const uintptr_t first = (start + page - 1) / page * page;
-  const uintptr_t last = (start + mapped.size()) / page * page;
+  const uintptr_t last = (start + bytes.size()) / page * page;
   // Advice: where it isn't taken, the kernel drops clean pages when it needs them.
   if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }

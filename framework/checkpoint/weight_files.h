@@ -29,6 +29,10 @@ class WeightFiles {
   /// Of all files; the bytes live as long as this object.
   const std::vector<TensorBytes>& tensors() const { return tensors_; }
 
+  /// Lets the memory go that some of their bytes take, which are read again where they are needed.
+  /// Of other memory nothing is done.
+  void let_go(std::span<const std::byte> bytes) const;
+
  private:
   void add(const std::filesystem::path& path);
   void add_index(const std::filesystem::path& path);
@@ -36,8 +40,5 @@ class WeightFiles {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<TensorBytes> tensors_;
 };
-
-/// Lets the memory go that a mapped file's bytes take; they are read again where they are needed.
-void let_go(std::span<const std::byte> mapped);
 
 }  // namespace brim::checkpoint

@@ -110,12 +110,16 @@ void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
 
 }  // namespace
 
-bool Pending::is_done() const { return work_ == nullptr || work_->isCompleted(); }
+bool Pending::is_done() const {
+  return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
+}
 
 void Pending::wait() {
-  if (work_ == nullptr) return;
-  guarded(*watchdog_, what_, [this] { work_->wait(); });
-  work_.reset();
+  if (works_.empty()) return;
+  guarded(*watchdog_, what_, [this] {
+    for (const auto& work : works_) work->wait();
+  });
+  works_.clear();
 }
 
 Group::Group(Ranks ranks) : ranks_(std::move(ranks)) {}
@@ -158,7 +162,7 @@ Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective
   std::vector<at::Tensor> tensors = {tensor};
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
-  guarded(*watchdog_, what, [&] { pending.work_ = collective(tensors); });
+  guarded(*watchdog_, what, [&] { pending.works_ = {collective(tensors)}; });
   return pending;
 }
 
@@ -184,11 +188,21 @@ void Group::broadcast(const at::Tensor& tensor, std::string_view what, int64_t r
   start_broadcast(tensor, what, root).wait();
 }
 
-Pending Group::start_all_gather(const at::Tensor& all, const at::Tensor& own,
-                                std::string_view what) {
-  return start(all, what, [&](auto& tensors) {
-    at::Tensor from = own;
-    return process_group_->_allgather_base(tensors.front(), from, {});
+Pending Group::start_all_gather(const at::Tensor& rows, std::string_view what) {
+  return start(rows, what, [&](auto& tensors) -> std::vector<c10::intrusive_ptr<c10d::Work>> {
+    if (rows.is_cuda()) {
+      at::Tensor own = rows.select(0, rank()), all = rows.flatten();
+      return {process_group_->_allgather_base(all, own, {})};
+    }
+    // Gloo's takes as much memory again, on a thread where running out of it can't be told.
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int64_t root = 0; root < world(); ++root) {
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      tensors.front() = rows.select(0, root);
+      works.push_back(process_group_->broadcast(tensors, options));
+    }
+    return works;
   });
 }
 

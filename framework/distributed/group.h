@@ -37,13 +37,13 @@ enum class Reduce { kSum, kMax };
 class Pending {
  public:
   Pending() = default;
-  bool is_under_way() const { return work_ != nullptr; }
+  bool is_under_way() const { return !works_.empty(); }
   bool is_done() const;
   void wait();
 
  private:
   friend class Group;
-  c10::intrusive_ptr<c10d::Work> work_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
   Watchdog* watchdog_ = nullptr;
   std::string_view what_;
 };
@@ -75,8 +75,8 @@ class Group {
   Pending start_all_reduce(const at::Tensor& tensor, Reduce how, std::string_view what);
   void broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
   Pending start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
-  /// Every rank's `own` [n], by rank: `all` is [world, n].
-  Pending start_all_gather(const at::Tensor& all, const at::Tensor& own, std::string_view what);
+  /// Row r of `rows` [world, n] is rank r's to fill; every rank gets all of them.
+  Pending start_all_gather(const at::Tensor& rows, std::string_view what);
   /// Row r of `own` [world, n] goes to rank r, whose row of `all` [world, n] comes from each.
   Pending start_all_to_all(const at::Tensor& all, const at::Tensor& own, std::string_view what);
   void barrier(std::string_view what);
@@ -107,7 +107,7 @@ class Group {
  private:
   explicit Group(Ranks ranks);
   [[noreturn]] void fail(std::string_view what, const std::exception& error);
-  /// `collective(tensors)` begins it and returns its c10d::Work.
+  /// `collective(tensors)` begins it and returns its c10d::Work, or several.
   template <class Collective>
   Pending start(const at::Tensor& tensor, std::string_view what, Collective collective);
 

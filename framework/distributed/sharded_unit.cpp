@@ -141,21 +141,24 @@ void ShardedUnit::start_gather(ShardedExchange& exchange) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     const at::Device device = pieces_[flat.pieces.front()].shard.device();
-    flat.own = at::empty({flat.size}, at::device(device).dtype(flat.type));
+    flat.rows = at::empty({exchange.group.world(), flat.size}, at::device(device).dtype(flat.type));
+    const at::Tensor own = flat.rows.select(0, exchange.group.rank());
     for (const size_t i : flat.pieces) {
       const Piece& piece = pieces_[i];
       if (piece.shard.numel() == 0) continue;
-      flat.own.narrow(0, piece.offset, piece.shard.numel()).copy_(memory_row(piece.shard));
+      own.narrow(0, piece.offset, piece.shard.numel()).copy_(memory_row(piece.shard));
     }
-    flat.all = at::empty({exchange.group.world() * flat.size}, flat.own.options());
   }
   // Memory runs out before the first of them is begun, or not at all.
   is_gathering_ = true;
   for (Flat& flat : flats_) {
-    if (exchange.is_apart) {
-      flat.all.view({exchange.group.world(), flat.size}).copy_(flat.own);
-    } else {
-      flat.gathering = exchange.group.start_all_gather(flat.all, flat.own, kGatherWeights);
+    if (!exchange.is_apart) {
+      flat.gathering = exchange.group.start_all_gather(flat.rows, kGatherWeights);
+      continue;
+    }
+    const at::Tensor own = flat.rows.select(0, exchange.group.rank());
+    for (int64_t rank = 0; rank < exchange.group.world(); ++rank) {
+      if (rank != exchange.group.rank()) flat.rows.select(0, rank).copy_(own);
     }
   }
 }
@@ -167,15 +170,13 @@ void ShardedUnit::make_whole(ShardedExchange& exchange) {
   is_gathering_ = false;
   is_whole_ = true;
   for (Flat& flat : flats_) {
-    flat.own.reset();
-    const at::Tensor by_rank = flat.all.view({exchange.group.world(), flat.size});
     for (const size_t i : flat.pieces) {
       const Piece& piece = pieces_[i];
       allocate_memory(piece.whole);
-      by_chunks(memory_row(piece.whole), by_rank, piece.offset, piece.chunk,
+      by_chunks(memory_row(piece.whole), flat.rows, piece.offset, piece.chunk,
                 [](const at::Tensor& row, const at::Tensor& ranks) { row.copy_(ranks); });
     }
-    flat.all.reset();
+    flat.rows.reset();
   }
 }
 
@@ -284,7 +285,7 @@ void ShardedUnit::reset() {
   for (Flat& flat : flats_) {
     flat.gathering.wait();
     flat.summing.wait();
-    for (at::Tensor* tensor : {&flat.own, &flat.all, &flat.sent, &flat.received}) tensor->reset();
+    for (at::Tensor* tensor : {&flat.rows, &flat.sent, &flat.received}) tensor->reset();
   }
   is_gathering_ = false;
   free();

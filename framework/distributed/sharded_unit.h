@@ -90,7 +90,7 @@ class ShardedUnit {
     int64_t gradient_size() const {
       return gradient_elements == 0 ? 0 : gradient_elements + static_cast<int64_t>(pieces.size());
     }
-    at::Tensor own, all;  // being gathered: [size], [world * size]
+    at::Tensor rows;  // being gathered: [world, size]
     Pending gathering;
     at::Tensor sent, received;  // being summed: [world, gradient_size]
     Pending summing;

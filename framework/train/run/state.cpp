@@ -215,7 +215,7 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
   } else if (!scaler.empty()) {
     log::info("{} has no state of the gradient scaler, which starts afresh", path.string());
   }
-  checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string());
+  checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string(), saved.files);
 }
 
 /// What state.json says of a snapshot beside the tensors.
@@ -250,7 +250,7 @@ void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, Te
   const auto found = saved.tensors.find(file);
   TensorMap from = found == saved.tensors.end() ? TensorMap{} : found->second;
   if (components.sharded) from = components.sharded->local_shard(from, into);
-  checkpoint::copy_into(from, into, (path / (file + ".safetensors")).string());
+  checkpoint::copy_into(from, into, (path / (file + ".safetensors")).string(), saved.files);
 }
 
 void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& components,

@@ -144,20 +144,6 @@ void leave_counters_that_are_missing(TensorMap& ours, const TensorMap& theirs) {
   });
 }
 
-/// One tensor after the other, so that at any time little of the files is in memory.
-void copy_and_let_go(const TensorMap& theirs, TensorMap& ours,
-                     const checkpoint::WeightFiles& files) {
-  std::map<const void*, std::span<const std::byte>> mapped;
-  for (const auto& stored : files.tensors()) mapped[stored.bytes.data()] = stored.bytes;
-  const at::NoGradGuard no_grad;
-  for (auto& [name, target] : ours) {
-    const at::Tensor& source = theirs.at(name);
-    target.copy_(source);
-    const auto bytes = mapped.find(source.const_data_ptr());
-    if (bytes != mapped.end()) checkpoint::let_go(bytes->second);
-  }
-}
-
 /// Modules, inner ones first, that hold parameters and none that is trained.
 std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
   std::vector<torch::nn::Module*> result;
@@ -178,8 +164,8 @@ void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packa
     throw Error(Exit::kCheckpoint, "[model] pretrained: {}: there is no such file", path.string());
   }
   refuse_pickles(path);
-  const checkpoint::WeightFiles files(path);
-  TensorMap theirs = checkpoint::view_tensors(files);
+  const auto files = std::make_shared<const checkpoint::WeightFiles>(path);
+  TensorMap theirs = checkpoint::view_tensors(*files);
   TensorMap ours = nn::named_tensors(model);
   const std::string package = name_as_ours(theirs, ours, packages, path.string());
   if (!package.empty()) log::info("model.pretrained: the names are {}'s", package);
@@ -193,8 +179,7 @@ void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packa
   leave_counters_that_are_missing(ours, theirs);
   if (!strict) keep_what_fits(ours, theirs, path);
   say_conversions(ours, theirs, path);
-  checkpoint::check_fit(theirs, ours, path.string());
-  copy_and_let_go(theirs, ours, files);
+  checkpoint::copy_into(theirs, ours, path.string(), {files});
 }
 
 void freeze(nn::Model& model, const std::vector<std::string>& patterns) {

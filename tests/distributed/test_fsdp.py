@@ -1,0 +1,226 @@
+"""distributed.strategy = "fsdp": ranks that keep rows of a model learn what one rank learns, in less
+memory, through faults, shortages and changes of their number."""
+import os
+import pathlib
+import re
+
+import pytest
+
+from runs import TRAINER, by_file, run, with_fault  # noqa: F401
+from test_same_maths import MLP, difference, image_recipe, train, without_distributed
+from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer
+
+FSDP = sets(distributed__strategy="fsdp")
+TEXT = pathlib.Path(__file__).resolve().parents[2] / "recipes" / "text_bytes.toml"
+# Widths and heads that no number of ranks divides; the output layer is the embedding, of 257 rows.
+GPT = ["--recipe", TEXT, *sets(model__layers=3, model__heads=3, model__width=21, model__dropout=0,
+                               data__length=16, batch__global=7, train__steps=6, schedule__warmup=0,
+                               precision__mode="fp64")]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The runs of one rank by their arguments, each trained once."""
+    runs = {}
+
+    def run(*args):
+        key = tuple(map(str, args))
+        if key not in runs:
+            runs[key] = train(tmp_path_factory.mktemp("one") / "run", *args)
+        return runs[key]
+    return run
+
+
+@pytest.mark.parametrize("ranks, args", [
+    (3, sets(batch__global=64, batch__micro=5, optimizer__name="adamw")),  # 5 micro-batches
+    (2, sets(batch__global=1436)),  # every other step has one sample: a rank has none
+    (4, sets(batch__global=61, train__clip_norm=0.1, train__ema=0.9)),
+    (2, sets(batch__global=61, distributed__unused_parameters=True)),
+])
+def test_a_model_without_blocks(alone, tmp_path, ranks, args):
+    one = alone(*MLP, *without_distributed(args))
+    together = train(tmp_path / "run", *MLP, *args, *FSDP, ranks=ranks)
+    assert difference(one, together) < 1e-9
+    assert [line for line in metrics(together) if "eval_top1" in line]
+
+
+@pytest.mark.parametrize("ranks, args", [
+    (2, []),
+    (3, sets(batch__micro=1, train__recompute=["*"])),
+    (4, sets(train__ema=0.9, distributed__unused_parameters=True)),
+    (2, sets(model__freeze=["transformer.h.0.*"], optimizer__name="sgd")),
+    (2, sets(model__freeze=["transformer.h.1.attn.*", "transformer.wpe.*"], train__recompute=["*.1"])),
+])
+def test_a_gpt_whose_output_layer_is_its_embedding(alone, tmp_path, ranks, args):
+    one = alone(*GPT, *without_distributed(args))
+    together = train(tmp_path / "run", *GPT, *args, *FSDP, ranks=ranks)
+    assert difference(one, together) < 1e-9
+
+
+# With 38 images a last step has 2, so that one of 3 ranks has none. Evaluations of 5 on 2 ranks take
+# one of them another pass.
+@pytest.mark.parametrize("model, ranks, samples, args", [
+    ("resnet18", 2, 43, []),
+    ("resnet18", 3, 43, sets(train__recompute=["layer*"], distributed__compress="none")),
+    ("small_vit", 3, 38, sets(distributed__sync_batch_norm=False, optimizer__layer_decay=0.5, batch__micro=2,
+                              optimizer__name="adamw", optimizer__weight_decay=0.1, train__clip_norm=0.1)),
+    ("small_cnn", 2, 38, sets(data__eval_samples=5, eval__batch=1)),
+])
+def test_models_of_images(alone, tmp_path, model, ranks, samples, args):
+    recipe = image_recipe(tmp_path, model, samples)
+    one = train(tmp_path / "one", "--recipe", recipe, *without_distributed(args))
+    together = train(tmp_path / "all", "--recipe", recipe, *args, *FSDP, ranks=ranks)
+    assert difference(one, together) < 1e-9
+
+
+@pytest.mark.parametrize("mode", ["bf16", "fp16"])
+def test_blocks_travel_in_the_runs_precision(tmp_path, mode):
+    args = [*GPT, *sets(precision__mode=mode, telemetry__every_steps=1)]
+    losses = [[line["loss"] for line in metrics(train(tmp_path / name, *args, *more, ranks=2)) if "loss" in line]
+              for name, more in (("ddp", []), ("fsdp", FSDP))]
+    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.01)
+    ours = tensors(latest_checkpoint(tmp_path / "fsdp"))
+    assert {str(value.dtype) for name, value in ours.items() if name.startswith(("model/", "optimizer/momentum"))} == {"float32"}
+
+
+def test_twice_the_same_to_the_bit(tmp_path):
+    args = [*GPT, *sets(precision__mode="fp32", batch__micro=2), *FSDP]
+    runs = [train(tmp_path / str(i), *args, ranks=3) for i in range(2)]
+    assert_same_tensors(*map(latest_checkpoint, runs))
+
+
+def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):
+    args = [*GPT, *sets(train__ema=0.9, schedule__name="constant")]
+    zero = sets(distributed__zero=True)
+    turns = [(3, FSDP), (2, zero), (2, FSDP), (1, []), (4, FSDP), (2, []), (2, FSDP)]
+    for steps, (ranks, more) in enumerate(turns, start=1):
+        done = trainer(*args, *more, *sets(train__steps=steps), "--devices", ",".join(["cpu"] * ranks),
+                       "--output", tmp_path / "run", "--resume", "auto")
+        assert done.returncode == 0, done.stderr
+    assert difference(alone(*args, *sets(train__steps=len(turns))), tmp_path / "run") < 1e-9
+    done = trainer("eval", tmp_path / "run", "--devices", "cpu")
+    assert done.returncode == 0 and "perplexity" in done.stdout + done.stderr, done.stderr
+
+
+def test_a_run_that_was_killed_continues_to_the_bit(run, tmp_path):
+    args = [*GPT, *sets(precision__mode="fp32", train__steps=8, checkpoint__every_steps=2, train__ema=0.9), *FSDP]
+    whole = train(tmp_path / "whole", *args, ranks=2)
+    command = [TRAINER, *args, "--output", tmp_path / "killed", "--resume", "auto"]
+    for where, call in (("backward", 4), ("checkpoint", 1)):
+        ranks = run.start_ranks(2, with_fault(command, f"rank=1,where={where},call={call},kind=kill"))
+        assert run.finish(ranks[0]).status == 6
+        run.finish(ranks[1])
+    for rank in run.start_ranks(2, command):
+        assert run.finish(rank).status == 0
+    assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(tmp_path / "killed"))
+
+
+# In the first pass no rank has seen the order of a pass yet.
+@pytest.mark.parametrize("where, call, kind, values", [
+    ("forward", 1, "oom", {}),
+    ("backward", 1, "shortage", {}),
+    ("forward", 3, "oom", {"train__recompute": ["layer*"]}),
+    ("backward", 3, "oom", {"distributed__unused_parameters": True}),
+])
+def test_one_rank_short_of_memory(where, call, kind, values, run, tmp_path):
+    recipe = image_recipe(tmp_path, "resnet18", 48)
+    command = [TRAINER, "--recipe", recipe, "--output", tmp_path / "short", *FSDP,
+               *sets(distributed__sync_batch_norm=False, distributed__timeout_s=60, precision__mode="fp32", **values)]
+    ranks = run.start_ranks(2, with_fault(command, f"rank=1,where={where},call={call},kind={kind}"))
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [0, 0], results[1].stderr
+    assert all(f"out of memory with micro-batch 6 at step {call};" in result.stderr for result in results)
+    if call == 1:
+        train(tmp_path / "halves", *command[1:3], *command[5:], *sets(batch__micro=3), ranks=2)
+        assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
+
+
+def test_ranks_tune_to_one_size(tmp_path):
+    done = trainer(*GPT, *sets(precision__mode="fp32", batch__micro="auto", batch__global=600, data__length=64,
+                               device__memory_gib=0.08, train__steps=2), *FSDP, "--devices", "cpu,cpu", "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    micro = int(re.search(r"^micro = (\d+)$", (tmp_path / "run" / "recipe.toml").read_text(), re.M).group(1))
+    assert 4 < micro < 300 and "out of memory" not in done.stderr, done.stderr
+
+
+LARGE = """
+[model]
+name = "gpt"
+layers = 24
+heads = 8
+width = 384
+[data]
+kind = "synthetic_tokens"
+samples = 64
+length = 16
+vocabulary = 512
+[batch]
+global = 4
+[precision]
+mode = "fp32"
+[optimizer]
+name = "adamw"
+[train]
+steps = 3
+task = "language_modeling"
+[eval]
+enabled = false
+[checkpoint]
+enabled = false
+[device]
+select = "cpu"
+"""
+MIB = 1 << 20
+BLOCK_MIB = 12 * 384 * 384 * 4 / MIB
+PARAMETERS_MIB = 24 * BLOCK_MIB
+
+
+def peaks_mib(run, recipe, folder, world, *options):  # noqa: F811
+    """The most memory that each rank has had, as the kernel counts it."""
+    peaks = []
+    for process in run.start_ranks(world, [TRAINER, "--recipe", recipe, "--output", folder, *options],
+                                   by_file(folder.parent)):
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, run.finish(process).stderr
+        peaks.append(used.ru_maxrss / 1024)
+    return peaks
+
+
+def test_each_rank_has_its_share_of_memory(run, tmp_path):  # noqa: F811
+    recipe = tmp_path / "large.toml"
+    recipe.write_text(LARGE)
+    tiny = tmp_path / "tiny.toml"
+    tiny.write_text(LARGE.replace("layers = 24", "layers = 1").replace("width = 384", "width = 8"))
+    base = min(peaks_mib(run, tiny, tmp_path / "tiny", 4, *FSDP))
+    shares = peaks_mib(run, recipe, tmp_path / "large", 4, *FSDP)
+    # Parameters, gradients and two averages: a quarter of each, and some blocks. All of it is more.
+    most = base + 4 * PARAMETERS_MIB * 0.3 + 8 * BLOCK_MIB
+    assert max(shares) < most < base + 3 * PARAMETERS_MIB, f"{shares}; {base:.0f} without a model"
+
+
+def test_a_state_of_three_times_the_cap(run, tmp_path):  # noqa: F811
+    recipe = tmp_path / "large.toml"
+    recipe.write_text(LARGE.replace("enabled = false\n[device]", "enabled = true\n[device]"))
+    cap = 4 * PARAMETERS_MIB / 3  # of a rank's tensors
+    args = ["--recipe", recipe, *sets(device__memory_gib=4 * cap / 1024, distributed__timeout_s=60), "--devices", "cpu,cpu,cpu,cpu"]
+    refused = trainer(*args, "--output", tmp_path / "ddp")
+    assert refused.returncode == 5 and "does not fit" in refused.stderr, refused.stderr
+    done = trainer(*args, *FSDP, "--output", tmp_path / "fsdp")
+    assert done.returncode == 0, done.stderr
+    # A rank that reads a checkpoint needs some more.
+    more = sets(device__memory_gib=4.6 * cap / 1024, train__steps=4)
+    resumed = trainer(*args, *FSDP, "--output", tmp_path / "fsdp", "--resume", "auto", *more)
+    assert resumed.returncode == 0, resumed.stderr
+
+
+@pytest.mark.parametrize("values, words", [
+    ({"distributed__zero": True}, "zero = true and strategy"),
+    ({"distributed__static_graph": True}, "static_graph = true is for"),
+    ({"optimizer__name": "lamb"}, "expected sgd, adam or adamw, found lamb"),
+    ({"distributed__strategy": "zero3"}, 'expected one of "ddp", "fsdp"'),
+])
+def test_what_contradicts_it_is_refused(values, words, tmp_path):
+    done = trainer(*MLP, *sets(**{"distributed__strategy": "fsdp", **values}), "--output", tmp_path / "run")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert not (tmp_path / "run").exists()
