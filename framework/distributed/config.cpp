@@ -18,6 +18,10 @@ void DistributedConfig::fields(recipe::Fields& f) {
       "strategy", strategy, kStrategies,
       "ddp: every rank keeps the whole model; fsdp: each keeps its rows of parameters, gradients "
       "and the optimizer's state, and blocks are gathered while they compute");
+  f.value("shards", shards,
+          "of fsdp: ranks, neighbours in number, that share one copy of the model, as those of a "
+          "machine; 0: all",
+          recipe::between(0, 1 << 20));
   f.value("zero", zero,
           "split the optimizer's state over the ranks (ZeRO stage 1): less memory a rank");
   f.choice("balance", balance, kBalances,
@@ -39,7 +43,13 @@ void DistributedConfig::fields(recipe::Fields& f) {
 }
 
 void DistributedConfig::check() const {
-  if (strategy != StrategyKind::kFsdp) return;
+  if (strategy != StrategyKind::kFsdp) {
+    if (shards == 0) return;
+    throw Error(Exit::kRecipe,
+                "[distributed] shards = {} needs strategy = \"fsdp\": ddp keeps the whole model on "
+                "every rank",
+                shards);
+  }
   if (zero) {
     throw Error(
         Exit::kRecipe,

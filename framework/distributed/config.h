@@ -18,6 +18,7 @@ enum class StrategyKind { kDdp, kFsdp };
 struct DistributedConfig {
   Backend backend = Backend::kAuto;
   StrategyKind strategy = StrategyKind::kDdp;
+  int64_t shards = 0;  // ranks that share one copy of the model; 0: all of them
   bool zero = false;
   Balance balance = Balance::kEven;
   DataParallelOptions gradients;

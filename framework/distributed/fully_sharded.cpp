@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "framework/base/error.h"
 #include "framework/base/units.h"
 
 namespace brim::distributed {
@@ -24,14 +25,23 @@ std::string after_dot(const std::string& name) {
 }  // namespace
 
 FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-                           c10::Device device, c10::ScalarType compute,
+                           c10::Device device, c10::ScalarType compute, int64_t shards,
                            const DataParallelOptions& options)
     : group_(std::move(group)),
+      shard_count_(shards),
       model_(std::move(model)),
-      exchange_{.group = *group_,
+      exchange_{.shards = nullptr,
+                .replicas = nullptr,
                 .compress = options.compress,
                 .unused_parameters = options.unused_parameters},
       description_(describe_model(*model_)) {
+  if (group_->world() % shard_count_ != 0) {
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] shards = {} does not divide the {} ranks: choose a number that does, "
+        "or another number of ranks",
+        shard_count_, group_->world());
+  }
   units_.emplace_back("");
   for (const auto& [name, block] : nn::named_blocks(*model_)) {
     if (!blocks_.empty() && name.starts_with(units_.back().name() + ".")) continue;
@@ -53,7 +63,8 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
     const auto [place, is_new] = known.try_emplace(identity, index, unit.pieces().size());
     if (is_new) {
       const bool is_cast = index != kRoot && is_matrix(parameter);
-      unit.add(item.key(), parameter, device, is_cast ? compute : parameter.scalar_type(), *group_);
+      unit.add(item.key(), parameter, device, is_cast ? compute : parameter.scalar_type(),
+               group_->rank() % shard_count_, shard_count_);
     }
     pieces_[item.key()] = place->second;
     shards_.emplace_back(item.key(), find(item.key())->shard);
@@ -76,7 +87,28 @@ size_t FullySharded::unit_of(const std::string& parameter, size_t uses) const {
   return kRoot;
 }
 
+RowRange FullySharded::own_rows(const ShardedUnit::Piece& piece) const {
+  return rows_of_rank(piece.rows, group_->rank() % shard_count_, shard_count_);
+}
+
+void FullySharded::connect() {
+  if (exchange_.shards != nullptr) return;
+  const int64_t place = group_->rank() % shard_count_;
+  exchange_.shards =
+      shard_count_ == group_->world()
+          ? group_
+          : group_->part("shards", group_->rank() - place, shard_count_, /*stride=*/1);
+  exchange_.replicas =
+      group_->part("replicas", place, group_->world() / shard_count_, /*stride=*/shard_count_);
+}
+
+void FullySharded::add_up(at::Tensor& values) {
+  connect();
+  exchange_.shards->all_reduce(values, Reduce::kSum, "the norm of gradients");
+}
+
 void FullySharded::require_same_model() {
+  connect();
   distributed::require_same_model(*group_, std::exchange(description_, {}));
 }
 
@@ -95,6 +127,7 @@ void FullySharded::before_forward(bool /*sums*/) {
   started_s_ = now_s();
   exchange_.waited_s = 0;
   is_backward_ = false;
+  connect();
   make_whole(kRoot);
   begun_.clear();
 }
@@ -133,7 +166,8 @@ bool FullySharded::backward(const at::Tensor& /*loss*/, bool sums,
     if (i != kRoot || sums) units_[i].free();
     if (!is_summed_[i]) start_sum(i);
   }
-  finish_sum();
+  advance_sums();
+  advance_sums();
   backward_ = std::exchange(begun_, {});
   is_backward_ = false;
   exposed_s_ = exchange_.waited_s - waited_in_forward_s;
@@ -148,18 +182,22 @@ void FullySharded::end_backward(size_t unit) {
   start_sum(unit);
 }
 
-/// One unit at a time, which bounds the memory.
 void FullySharded::start_sum(size_t unit) {
-  finish_sum();
+  advance_sums();  // one unit at a stage, which bounds the memory
   units_[unit].start_sum(exchange_);
   is_summed_[unit] = true;
-  summing_ = static_cast<int64_t>(unit);
+  summing_ = unit;
   begun_.push_back({.is_sum = true, .unit = unit});
 }
 
-void FullySharded::finish_sum() {
-  if (summing_ < 0) return;
-  units_[static_cast<size_t>(std::exchange(summing_, -1))].finish_sum(exchange_);
+void FullySharded::advance_sums() {
+  if (replicating_) units_[*std::exchange(replicating_, std::nullopt)].finish_sum(exchange_);
+  if (!summing_) return;
+  units_[*summing_].start_sum_of_replicas(exchange_);
+  replicating_ = std::exchange(summing_, std::nullopt);
+  if (exchange_.replicas->is_single_rank()) {
+    units_[*std::exchange(replicating_, std::nullopt)].finish_sum(exchange_);
+  }
 }
 
 /// As the last one was, or as it is where blocks are used in their order.
@@ -191,6 +229,7 @@ void FullySharded::take_part_in_rest(const std::vector<Collective>& expected) {
     ShardedUnit& unit = units_[expected[i].unit];
     if (expected[i].is_sum) {
       unit.start_empty_sum(exchange_);
+      unit.start_sum_of_replicas(exchange_);
     } else {
       unit.start_gather(exchange_);
     }
@@ -208,18 +247,18 @@ void FullySharded::give_up_forward() {
 
 void FullySharded::give_up() {
   if (!exchange_.is_apart) {
-    if (!is_backward_) {
-      give_up_forward();
-    } else {
-      for (size_t i = 1; i < units_.size(); ++i) units_[i].reset();
-    }
+    if (!is_backward_) give_up_forward();
+    // Replicas wait for what was on its way to them.
+    if (summing_) units_[*std::exchange(summing_, std::nullopt)].start_sum_of_replicas(exchange_);
+    for (size_t i = 1; i < units_.size(); ++i) units_[i].reset();
     take_part_in_rest(expected_backward());
   }
   group_->any(true, kPassOutcome);
 }
 
 void FullySharded::reset() {
-  summing_ = -1;
+  summing_.reset();
+  replicating_.reset();
   is_backward_ = false;
   begun_.clear();
   for (ShardedUnit& unit : units_) unit.reset();
@@ -242,6 +281,7 @@ const ShardedUnit::Piece* FullySharded::find(const std::string& name) const {
 
 void FullySharded::gather(const optim::State& own, optim::StateWriter* into) {
   const at::NoGradGuard no_grad;
+  connect();
   const auto piece_of = [&](const std::string& name, const at::Tensor& tensor) {
     return tensor.dim() == 0 ? nullptr : find(name);  // a number is not split
   };
@@ -269,13 +309,14 @@ void FullySharded::gather_rows(const std::string& name, const at::Tensor& own,
   const int64_t row_bytes = piece.row * static_cast<int64_t>(own.element_size());
   const int64_t most = std::max<int64_t>(1, kGatheredBytes / row_bytes);
   std::vector<int64_t> sizes = own.sizes().vec();
-  for (int64_t owner = 0; owner < group_->world(); ++owner) {
-    const RowRange range = rows_of_rank(piece.rows, owner, group_->world());
+  Group& shards = *exchange_.shards;
+  for (int64_t owner = 0; owner < shards.world(); ++owner) {
+    const RowRange range = rows_of_rank(piece.rows, owner, shards.world());
     for (int64_t first = 0; first < range.count; first += most) {
       sizes[0] = std::min(most, range.count - first);
-      const at::Tensor rows = owner == group_->rank() ? own.narrow(0, first, sizes[0]).contiguous()
-                                                      : at::empty(sizes, own.options());
-      group_->broadcast(rows, kGatherRows, owner);
+      const at::Tensor rows = owner == shards.rank() ? own.narrow(0, first, sizes[0]).contiguous()
+                                                     : at::empty(sizes, own.options());
+      shards.broadcast(rows, kGatherRows, owner);
       if (into != nullptr) into->write(name, range.first + first, rows.cpu());
     }
   }
@@ -291,7 +332,7 @@ optim::State FullySharded::local_shard(const optim::State& whole, const optim::S
         tensor.sizes() != piece->parameter.sizes()) {
       continue;
     }
-    const RowRange range = rows_of_rank(piece->rows, group_->rank(), group_->world());
+    const RowRange range = own_rows(*piece);
     const at::Tensor rows = tensor.dim() == 0 ? tensor.view({1}) : tensor;
     parts[name] = rows.narrow(0, range.first, range.count);
   }
@@ -306,7 +347,10 @@ std::string FullySharded::text() const {
       all += piece.rows * piece.row * static_cast<int64_t>(piece.shard.element_size());
     }
   }
-  return fmt::format("{}, of whose {} each rank keeps {}",
+  const std::string copies = shard_count_ == group_->world()
+                                 ? std::string()
+                                 : fmt::format("{} copies of ", group_->world() / shard_count_);
+  return fmt::format("{}{}, of whose {} each rank keeps {}", copies,
                      format_plural(static_cast<int64_t>(units_.size()), "unit"), format_bytes(all),
                      format_bytes(own));
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,8 +37,12 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   /// Matrices of blocks are gathered as `compute`, everything else in its own type. The model keeps
   /// its tensors and their shapes; they have memory from before_forward() to the end of a pass. No
   /// rank waits for another one.
+  ///
+  /// `shards` ranks, neighbours in number, share one copy of the model; the others have more copies
+  /// (hybrid sharding). Throws Error(kRecipe) where they don't divide the ranks.
   FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-               c10::Device device, c10::ScalarType compute, const DataParallelOptions& options);
+               c10::Device device, c10::ScalarType compute, int64_t shards,
+               const DataParallelOptions& options);
   ~FullySharded() override;
 
   /// This rank's rows, under the parameters' names and in their order. They are what is trained;
@@ -62,6 +67,9 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   /// memory, and a rank that runs out of it leaves no other one waiting within a pass.
   void stay_apart() { exchange_.is_apart = true; }
   bool is_apart() const { return exchange_.is_apart; }
+
+  /// The sum over the ranks that share one copy of the model, in place.
+  void add_up(at::Tensor& values);
 
   /// Throws Error(kDistributed) unless all ranks were built from the same model.
   void require_same_model();
@@ -94,12 +102,16 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   void after(nn::Block& block, const at::Tensor& x, const at::Tensor& y) override;
 
   size_t unit_of(const std::string& parameter, size_t uses) const;
+  RowRange own_rows(const ShardedUnit::Piece& piece) const;
+  /// Meets the ranks of its parts, once.
+  void connect();
   void start_gather(size_t unit);
   void make_whole(size_t unit);
   /// Nothing reads the unit's parameters any more, and its gradients go on their way.
   void end_backward(size_t unit);
   void start_sum(size_t unit);
-  void finish_sum();
+  /// Brings all sums that are on their way one stage further.
+  void advance_sums();
   std::vector<Collective> expected_forward() const;
   std::vector<Collective> expected_backward() const;
   /// Those of `expected` that this rank has not begun yet.
@@ -109,6 +121,7 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   const ShardedUnit::Piece* find(const std::string& name) const;
 
   std::shared_ptr<Group> group_;
+  int64_t shard_count_;
   std::shared_ptr<torch::nn::Module> model_;
   ShardedExchange exchange_;
   std::string description_;
@@ -121,9 +134,10 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   // Of the pass under way.
   bool is_backward_ = false;
   std::vector<Collective> begun_;
-  std::vector<bool> is_summed_;      // by unit, or on its way
-  std::vector<const void*> inputs_;  // by unit, to compare with
-  int64_t summing_ = -1;             // the unit whose gradients are on their way
+  std::vector<bool> is_summed_;        // by unit, or on its way
+  std::vector<const void*> inputs_;    // by unit, to compare with
+  std::optional<size_t> summing_;      // the unit whose gradients are on their way
+  std::optional<size_t> replicating_;  // the one before, whose sums are on theirs
   double started_s_ = 0;
   double exposed_s_ = 0, compute_s_ = 0;
   std::vector<Collective> forward_, backward_;  // of the last pass that was complete

@@ -44,11 +44,12 @@ milliseconds after(milliseconds limit) { return limit + limit / 2 + milliseconds
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open, const Ranks& ranks,
                                                           c10::Device device, Backend backend,
-                                                          milliseconds limit) {
+                                                          milliseconds limit,
+                                                          const std::string& prefix) {
   const int rank = static_cast<int>(ranks.rank), world = static_cast<int>(ranks.world);
   const bool uses_nccl = device.is_cuda() && backend != Backend::kGloo;
   const auto own = [&](const char* name) {
-    return c10::make_intrusive<c10d::PrefixStore>(name, open.store);
+    return c10::make_intrusive<c10d::PrefixStore>(prefix + name, open.store);
   };
   auto group = c10::make_intrusive<c10d::ProcessGroup>(own("group"), rank, world);
   group->setBackend(c10::kCPU, BackendType::GLOO,
@@ -142,16 +143,36 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   const NothingToSave while_ranks_meet;
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
-  group->store_ = open.store;
+  group->connect_ = [=](const std::string& prefix, const Ranks& those) {
+    return make_process_group(open, those, device, backend, limit, prefix);
+  };
   const bool launcher_serves = ranks.rendezvous.kind == RendezvousEndpoint::Kind::kAgent;
-  group->watchdog_ = std::make_unique<Watchdog>(open.heartbeat, ranks.rank, ranks.world, limit,
+  group->watchdog_ = std::make_shared<Watchdog>(open.heartbeat, ranks.rank, ranks.world, limit,
                                                 launcher_serves ? "the launcher" : "rank 0");
   guarded(*group->watchdog_, "the rendezvous of the ranks",
-          [&] { group->process_group_ = make_process_group(open, ranks, device, backend, limit); });
+          [&] { group->process_group_ = group->connect_("", ranks); });
   group->barrier("the rendezvous of the ranks");
   if (ranks.rank == 0 && ranks.rendezvous.kind == RendezvousEndpoint::Kind::kFile) {
     std::remove(ranks.rendezvous.file.c_str());
   }
+  return group;
+}
+
+std::shared_ptr<Group> Group::part(const std::string& name, int64_t first, int64_t count,
+                                   int64_t stride) {
+  const auto [place, is_new] = parts_.try_emplace(name);
+  if (!is_new) return place->second;
+  Ranks ranks = ranks_;
+  ranks.world = count;
+  ranks.rank = (rank() - first) / stride;
+  std::shared_ptr<Group> group(new Group(ranks));
+  if (count > 1) {
+    group->watchdog_ = watchdog_;
+    const std::string prefix = fmt::format("{} from {} ", name, first);
+    guarded(*watchdog_, "the rendezvous of a part of the ranks",
+            [&] { group->process_group_ = connect_(prefix, ranks); });
+  }
+  place->second = group;
   return group;
 }
 
@@ -206,10 +227,15 @@ Pending Group::start_all_gather(const at::Tensor& rows, std::string_view what) {
   });
 }
 
-Pending Group::start_all_to_all(const at::Tensor& all, const at::Tensor& own,
-                                std::string_view what) {
-  return start(all, what, [&](auto& tensors) {
-    at::Tensor from = own;
+Pending Group::start_reduce_scatter(const at::Tensor& parts, const at::Tensor& rows,
+                                    std::string_view what) {
+  if (is_single_rank()) parts.copy_(rows);
+  return start(parts, what, [&](auto& tensors) {
+    if (rows.is_cuda()) {
+      at::Tensor sum = parts.flatten(), all = rows.flatten();
+      return process_group_->_reduce_scatter_base(sum, all, {});
+    }
+    at::Tensor from = rows;
     std::vector<int64_t> even;  // rows of one size
     return process_group_->alltoall_base(tensors.front(), from, even, even, {});
   });

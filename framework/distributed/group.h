@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,6 +64,11 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  /// The ranks first, first + stride, … of this group, `count` in all, among which this one is; made
+  /// once under a name. Every rank calls it, each for its own part.
+  std::shared_ptr<Group> part(const std::string& name, int64_t first, int64_t count,
+                              int64_t stride);
+
   int64_t rank() const { return ranks_.rank; }
   int64_t world() const { return ranks_.world; }
   const Ranks& ranks() const { return ranks_; }
@@ -77,8 +83,12 @@ class Group {
   Pending start_broadcast(const at::Tensor& tensor, std::string_view what, int64_t root = 0);
   /// Row r of `rows` [world, n] is rank r's to fill; every rank gets all of them.
   Pending start_all_gather(const at::Tensor& rows, std::string_view what);
-  /// Row r of `own` [world, n] goes to rank r, whose row of `all` [world, n] comes from each.
-  Pending start_all_to_all(const at::Tensor& all, const at::Tensor& own, std::string_view what);
+  /// The sum of all ranks' rows [world, n] goes to their ranks, row r to rank r: it is that of
+  /// `parts` [k, n] over k, where k is parts_of_sum().
+  Pending start_reduce_scatter(const at::Tensor& parts, const at::Tensor& rows,
+                               std::string_view what);
+  /// 1 on a GPU. Gloo has no such sum: there each rank's row arrives by itself.
+  int64_t parts_of_sum(c10::Device device) const { return device.is_cuda() ? 1 : world(); }
   void barrier(std::string_view what);
   /// Whether any rank says so.
   bool any(bool own, std::string_view what);
@@ -111,10 +121,15 @@ class Group {
   template <class Collective>
   Pending start(const at::Tensor& tensor, std::string_view what, Collective collective);
 
+  /// Connects these ranks, under keys of the store that begin with `prefix`.
+  using Connect = std::function<c10::intrusive_ptr<c10d::ProcessGroup>(const std::string& prefix,
+                                                                       const Ranks& ranks)>;
+
   Ranks ranks_;
-  c10::intrusive_ptr<c10d::Store> store_;
+  Connect connect_;
   c10::intrusive_ptr<c10d::ProcessGroup> process_group_;
-  std::unique_ptr<Watchdog> watchdog_;
+  std::shared_ptr<Watchdog> watchdog_;
+  std::map<std::string, std::shared_ptr<Group>> parts_;
   bool is_finished_ = false;
 };
 

@@ -109,7 +109,7 @@ std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t 
   return shards;
 }
 
-ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
+ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group, torch::nn::Module& model,
                                    std::vector<optim::ParameterGroup> groups, bool cuts_rows,
                                    int64_t bucket_bytes, const Build& build)
     : Optimizer(std::move(groups)), group_(std::move(group)) {
@@ -138,7 +138,33 @@ ShardedOptimizer::ShardedOptimizer(std::shared_ptr<Group> group,
     own.back().parameters.emplace_back(names_.back(), tensors_.back());
   }
   make_buckets(bucket_bytes);
+  find_users(model);
   inner_ = build(std::move(own));
+}
+
+ShardedOptimizer::~ShardedOptimizer() {
+  for (const auto& [block, buckets] : buckets_of_) block->observe(nullptr);
+}
+
+void ShardedOptimizer::find_users(torch::nn::Module& model) {
+  std::map<const void*, std::set<size_t>> by_memory;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    for (const at::Tensor& shard : buckets_[i].shards) by_memory[storage_of(shard)].insert(i);
+  }
+  // A bucket that a block shares with the root is waited for before the pass.
+  std::set<const void*> inside;
+  for (const auto& [name, block] : nn::named_blocks(model)) {
+    for (const at::Tensor& parameter : block->parameters()) {
+      inside.insert(storage_of(parameter));
+      const auto found = by_memory.find(storage_of(parameter));
+      if (found == by_memory.end()) continue;
+      buckets_of_[block].insert(found->second.begin(), found->second.end());
+    }
+    block->observe(this);
+  }
+  for (const auto& [memory, buckets] : by_memory) {
+    if (!inside.contains(memory)) buckets_of_root_.insert(buckets.begin(), buckets.end());
+  }
 }
 
 void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
@@ -152,7 +178,6 @@ void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
     if (tensor.numel() == 0) continue;
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     if (bytes >= kSentAlone) {
-      buckets_of_[storage_of(tensor)].push_back(buckets_.size());
       buckets_.push_back(
           {.owner = shards_[i].owner, .shards = {tensor}, .flat = {}, .pending = {}});
       continue;
@@ -165,8 +190,6 @@ void ShardedOptimizer::make_buckets(int64_t bucket_bytes) {
     }
     buckets_[into.bucket].shards.push_back(tensor);
     into.bytes += bytes;
-    std::vector<size_t>& of_storage = buckets_of_[storage_of(tensor)];
-    if (of_storage.empty() || of_storage.back() != into.bucket) of_storage.push_back(into.bucket);
   }
   for (Bucket& bucket : buckets_) {
     if (bucket.shards.size() == 1) {
@@ -211,29 +234,22 @@ void ShardedOptimizer::receive(Bucket& bucket) {
   }
 }
 
-void ShardedOptimizer::receive_for(const at::Tensor& tensor) noexcept {
-  if (failure_ != nullptr || !tensor.has_storage()) return;
-  const auto found = buckets_of_.find(storage_of(tensor));
-  if (found == buckets_of_.end()) return;
-  try {
-    for (const size_t i : found->second) receive(buckets_[i]);
-  } catch (...) {
-    failure_ = std::current_exception();
+void ShardedOptimizer::begin_forward() {
+  waited_s_ = 0;
+  for (const size_t i : buckets_of_root_) receive(buckets_[i]);
+  // A block that no one calls by run() doesn't tell when it is used.
+  for (const auto& [block, buckets] : buckets_of_) {
+    if (has_run_.contains(block)) continue;
+    for (const size_t i : buckets) receive(buckets_[i]);
   }
 }
 
-void ShardedOptimizer::begin_forward() {
-  waited_s_ = 0;
-  const bool all_here = std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
-    return bucket.pending.is_under_way();
-  });
-  if (all_here || gate_) return;
-  gate_.emplace([this](const at::Tensor& tensor) { receive_for(tensor); });
+void ShardedOptimizer::before(nn::Block& block, const at::Tensor& /*x*/) {
+  has_run_.insert(&block);
+  for (const size_t i : buckets_of_[&block]) receive(buckets_[i]);
 }
 
 void ShardedOptimizer::finish_step() {
-  gate_.reset();
-  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   for (Bucket& bucket : buckets_) receive(bucket);
 }
 

@@ -2,16 +2,15 @@
 // gives it to the others (stage 1 of Rajbhandari et al., "ZeRO", SC 2020).
 #pragma once
 
-#include <exception>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "framework/distributed/before_use.h"
 #include "framework/distributed/group.h"
+#include "framework/nn/block.h"
 #include "framework/optim/optimizer.h"
 
 namespace brim::distributed {
@@ -36,16 +35,19 @@ struct RowSizes {
 std::vector<Shard> split_over_ranks(const std::vector<RowSizes>& sizes, int64_t world,
                                     bool cuts_rows);
 
-class ShardedOptimizer : public optim::Optimizer {
+class ShardedOptimizer : public optim::Optimizer, private nn::BlockObserver {
  public:
   using Build =
       std::function<std::unique_ptr<optim::Optimizer>(std::vector<optim::ParameterGroup>)>;
 
   /// `build` makes the optimizer of this rank's part. Updated parameters travel in buckets of at
   /// most `bucket_bytes` where they are small, those first that the list of parameters, and so most
-  /// forward passes, begin with.
-  ShardedOptimizer(std::shared_ptr<Group> group, std::vector<optim::ParameterGroup> groups,
-                   bool cuts_rows, int64_t bucket_bytes, const Build& build);
+  /// forward passes, begin with. They are waited for where a block of `model`, which outlives the
+  /// optimizer, first needs them.
+  ShardedOptimizer(std::shared_ptr<Group> group, torch::nn::Module& model,
+                   std::vector<optim::ParameterGroup> groups, bool cuts_rows, int64_t bucket_bytes,
+                   const Build& build);
+  ~ShardedOptimizer() override;
 
   /// Returns while the updated parameters are still on their way: see finish_step().
   void step(double learning_rate, const optim::StepScale& scale) override;
@@ -67,13 +69,14 @@ class ShardedOptimizer : public optim::Optimizer {
     Pending pending;
   };
   void make_buckets(int64_t bucket_bytes);
+  void find_users(torch::nn::Module& model);
+  void before(nn::Block& block, const at::Tensor& x) override;
+  void after(nn::Block& /*block*/, const at::Tensor& /*x*/, const at::Tensor& /*y*/) override {}
   /// "=exp_avg #step ": what is kept of each parameter, and which of it are numbers. Every rank
   /// calls it.
   std::string kinds_of_state(const optim::State& own);
   /// Waits for a bucket, and puts its rows where they belong.
   void receive(Bucket& bucket);
-  /// Before an operator reads the tensor; a failure is kept for finish_step().
-  void receive_for(const at::Tensor& tensor) noexcept;
 
   std::shared_ptr<Group> group_;
   std::vector<std::pair<std::string, at::Tensor>> parameters_;  // of all groups
@@ -81,9 +84,9 @@ class ShardedOptimizer : public optim::Optimizer {
   std::vector<std::string> names_;   // of shards_: the parameter's, with rows where it is cut
   std::vector<at::Tensor> tensors_;  // views of the parameters
   std::vector<Bucket> buckets_;
-  std::unordered_map<const void*, std::vector<size_t>> buckets_of_;  // by a parameter's storage
-  std::optional<BeforeUse> gate_;                                    // while a forward pass runs
-  std::exception_ptr failure_;
+  std::map<nn::Block*, std::set<size_t>> buckets_of_;  // that a block reads
+  std::set<size_t> buckets_of_root_;                   // that are read outside of blocks
+  std::set<const nn::Block*> has_run_;
   double waited_s_ = 0;
   std::unique_ptr<optim::Optimizer> inner_;
 };

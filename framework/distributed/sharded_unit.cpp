@@ -93,7 +93,7 @@ bool is_matrix(const at::Tensor& parameter) {
 }
 
 void ShardedUnit::add(const std::string& name, at::Tensor& parameter, c10::Device device,
-                      c10::ScalarType type, const Group& group) {
+                      c10::ScalarType type, int64_t rank, int64_t world) {
   const at::NoGradGuard no_grad;
   const at::TensorOptions options = parameter.options().device(device).requires_grad(false);
   const bool is_trained = parameter.requires_grad();
@@ -102,8 +102,8 @@ void ShardedUnit::add(const std::string& name, at::Tensor& parameter, c10::Devic
   piece.parameter = parameter;
   piece.rows = parameter.dim() == 0 ? 1 : parameter.size(0);
   piece.row = piece.rows == 0 ? 0 : parameter.numel() / piece.rows;
-  piece.chunk = (piece.rows + group.world() - 1) / group.world() * piece.row;
-  const RowRange own = rows_of_rank(piece.rows, group.rank(), group.world());
+  piece.chunk = (piece.rows + world - 1) / world * piece.row;
+  const RowRange own = rows_of_rank(piece.rows, rank, world);
   const at::Tensor values = parameter.detach();
   piece.shard = empty_rows(values, own.count, options);
   if (own.count > 0) {
@@ -141,8 +141,9 @@ void ShardedUnit::start_gather(ShardedExchange& exchange) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     const at::Device device = pieces_[flat.pieces.front()].shard.device();
-    flat.rows = at::empty({exchange.group.world(), flat.size}, at::device(device).dtype(flat.type));
-    const at::Tensor own = flat.rows.select(0, exchange.group.rank());
+    flat.rows =
+        at::empty({exchange.shards->world(), flat.size}, at::device(device).dtype(flat.type));
+    const at::Tensor own = flat.rows.select(0, exchange.shards->rank());
     for (const size_t i : flat.pieces) {
       const Piece& piece = pieces_[i];
       if (piece.shard.numel() == 0) continue;
@@ -153,12 +154,12 @@ void ShardedUnit::start_gather(ShardedExchange& exchange) {
   is_gathering_ = true;
   for (Flat& flat : flats_) {
     if (!exchange.is_apart) {
-      flat.gathering = exchange.group.start_all_gather(flat.rows, kGatherWeights);
+      flat.gathering = exchange.shards->start_all_gather(flat.rows, kGatherWeights);
       continue;
     }
-    const at::Tensor own = flat.rows.select(0, exchange.group.rank());
-    for (int64_t rank = 0; rank < exchange.group.world(); ++rank) {
-      if (rank != exchange.group.rank()) flat.rows.select(0, rank).copy_(own);
+    const at::Tensor own = flat.rows.select(0, exchange.shards->rank());
+    for (int64_t rank = 0; rank < exchange.shards->world(); ++rank) {
+      if (rank != exchange.shards->rank()) flat.rows.select(0, rank).copy_(own);
     }
   }
 }
@@ -191,8 +192,9 @@ void ShardedUnit::make_room_for_sum(const ShardedExchange& exchange) {
     const at::ScalarType type = type_between_ranks(flat.type, exchange.compress);
     const at::Device device = pieces_[flat.pieces.front()].shard.device();
     flat.sent =
-        at::empty({exchange.group.world(), flat.gradient_size()}, at::device(device).dtype(type));
-    flat.received = at::empty_like(flat.sent);
+        at::empty({exchange.shards->world(), flat.gradient_size()}, at::device(device).dtype(type));
+    flat.received = at::empty({exchange.shards->parts_of_sum(device), flat.gradient_size()},
+                              flat.sent.options());
   }
 }
 
@@ -223,9 +225,9 @@ void ShardedUnit::pack_gradients(Flat& flat, bool may_lack_some) const {
 
 void ShardedUnit::send(Flat& flat, ShardedExchange& exchange) {
   if (exchange.is_apart) {
-    flat.received.copy_(flat.sent.select(0, exchange.group.rank()));
+    flat.received.copy_(flat.sent.select(0, exchange.shards->rank()));  // as if each sent the same
   } else {
-    flat.summing = exchange.group.start_all_to_all(flat.received, flat.sent, kSumRows);
+    flat.summing = exchange.shards->start_reduce_scatter(flat.received, flat.sent, kSumRows);
   }
 }
 
@@ -250,25 +252,38 @@ void ShardedUnit::start_empty_sum(ShardedExchange& exchange) {
   }
 }
 
+void ShardedUnit::start_sum_of_replicas(ShardedExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  for (Flat& flat : flats_) {
+    if (!flat.received.defined() || flat.gradient_elements == 0) continue;
+    wait_for(flat.summing, exchange);
+    flat.sent.reset();
+    flat.sum =
+        flat.received.sum({0}, /*keepdim=*/false, pieces_[flat.pieces.front()].shard.scalar_type());
+    flat.received.reset();
+  }
+  if (exchange.is_apart) return;
+  for (Flat& flat : flats_) {
+    if (flat.gradient_elements == 0) continue;
+    flat.summing = exchange.replicas->start_all_reduce(flat.sum, Reduce::kSum, kSumRows);
+  }
+}
+
 void ShardedUnit::finish_sum(ShardedExchange& exchange) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (flat.gradient_elements == 0) continue;
     wait_for(flat.summing, exchange);
-    flat.sent.reset();
     const auto flags = static_cast<int64_t>(flat.pieces.size());
     at::Tensor counts;  // of ranks that have a gradient
     if (exchange.unused_parameters) {
-      counts = flat.received.narrow(1, flat.gradient_elements, flags)
-                   .sum({0}, /*keepdim=*/false, at::kFloat)
-                   .cpu();
+      counts = flat.sum.narrow(0, flat.gradient_elements, flags).to(at::kCPU, at::kDouble);
     }
     for (int64_t k = 0; k < flags; ++k) {
       const Piece& piece = pieces_[flat.pieces[static_cast<size_t>(k)]];
       if (piece.gradient_offset < 0) continue;
-      if (counts.defined() && counts[k].item<float>() == 0) continue;
-      const at::Tensor sum = flat.received.narrow(1, piece.gradient_offset, piece.shard.numel())
-                                 .sum({0}, /*keepdim=*/false, piece.shard.scalar_type());
+      if (counts.defined() && counts[k].item<double>() == 0) continue;
+      const at::Tensor sum = flat.sum.narrow(0, piece.gradient_offset, piece.shard.numel());
       at::Tensor& gradient = piece.shard.mutable_grad();
       if (gradient.defined()) {
         memory_row(gradient).add_(sum);
@@ -277,7 +292,7 @@ void ShardedUnit::finish_sum(ShardedExchange& exchange) {
         memory_row(gradient).copy_(sum);
       }
     }
-    flat.received.reset();
+    flat.sum.reset();
   }
 }
 
@@ -285,7 +300,7 @@ void ShardedUnit::reset() {
   for (Flat& flat : flats_) {
     flat.gathering.wait();
     flat.summing.wait();
-    for (at::Tensor* tensor : {&flat.rows, &flat.sent, &flat.received}) tensor->reset();
+    for (at::Tensor* tensor : {&flat.rows, &flat.sent, &flat.received, &flat.sum}) tensor->reset();
   }
   is_gathering_ = false;
   free();

@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/distributed/data_parallel.h"
@@ -27,7 +29,8 @@ bool is_matrix(const at::Tensor& parameter);
 
 /// What passes between this rank and the others.
 struct ShardedExchange {
-  Group& group;
+  std::shared_ptr<Group> shards;    // the ranks that share one copy of the model
+  std::shared_ptr<Group> replicas;  // those that have the same rows
   Compress compress = Compress::kNone;
   bool unused_parameters = false;
   bool is_apart = false;  // nothing travels: others' rows hold what this rank's do
@@ -53,7 +56,7 @@ class ShardedUnit {
   /// Takes the parameter, which is on the CPU, apart: its rows go to `device`, its memory is freed.
   /// It will be gathered as `type`. All are added before anything else is done.
   void add(const std::string& name, at::Tensor& parameter, c10::Device device, c10::ScalarType type,
-           const Group& group);
+           int64_t rank, int64_t world);
 
   const std::string& name() const { return name_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
@@ -72,6 +75,8 @@ class ShardedUnit {
   void start_sum(ShardedExchange& exchange);
   /// The same, without gradients, for a rank that takes part for the others' sake.
   void start_empty_sum(ShardedExchange& exchange);
+  /// Waits for what other shards have sent; the sums of replicas are on their way.
+  void start_sum_of_replicas(ShardedExchange& exchange);
   /// Adds what has come to the gradients of this rank's rows. Those that no rank has stay as they
   /// are.
   void finish_sum(ShardedExchange& exchange);
@@ -92,7 +97,8 @@ class ShardedUnit {
     }
     at::Tensor rows;  // being gathered: [world, size]
     Pending gathering;
-    at::Tensor sent, received;  // being summed: [world, gradient_size]
+    at::Tensor sent, received;  // being summed: [world, gradient_size], [parts, gradient_size]
+    at::Tensor sum;             // of this rank: [gradient_size]
     Pending summing;
   };
   void make_room_for_sum(const ShardedExchange& exchange);

@@ -52,8 +52,7 @@ class Optimizer {
   virtual void step(double learning_rate, const StepScale& scale = {}) = 0;
   /// Waits until every parameter holds what step() made of it; call before they are read again.
   virtual void finish_step() {}
-  /// Lets a forward pass on this thread begin before that: its operators wait for the parameters
-  /// they read. finish_step() ends it.
+  /// Lets a forward pass begin before that: blocks (nn/block.h) wait for the parameters they read.
   virtual void begin_forward() {}
   /// Seconds that the host has waited for parameters since begin_forward().
   virtual double waited_s() const { return 0; }

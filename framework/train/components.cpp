@@ -141,6 +141,7 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
       components.group, components.model, device,
       components.precision.autocast ? components.precision.compute
                                     : components.precision.parameters(),
+      job.distributed.shards == 0 ? components.group->world() : job.distributed.shards,
       job.distributed.gradients);
 }
 
@@ -154,7 +155,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
   if (!job.distributed.zero || components.group->is_single_rank())
     return config.build(std::move(groups));
   return std::make_unique<distributed::ShardedOptimizer>(
-      components.group, std::move(groups), config.is_element_wise(),
+      components.group, *components.model, std::move(groups), config.is_element_wise(),
       static_cast<int64_t>(job.distributed.gradients.bucket_mib * (1 << 20)),
       [&config](std::vector<optim::ParameterGroup> own) { return config.build(std::move(own)); });
 }

@@ -48,6 +48,8 @@ def test_a_model_without_blocks(alone, tmp_path, ranks, args):
     (2, []),
     (3, sets(batch__micro=1, train__recompute=["*"])),
     (4, sets(train__ema=0.9, distributed__unused_parameters=True)),
+    (4, sets(distributed__shards=2, train__clip_norm=0.1, batch__micro=1, train__ema=0.9)),
+    (3, sets(distributed__shards=1, distributed__unused_parameters=True)),
     (2, sets(model__freeze=["transformer.h.0.*"], optimizer__name="sgd")),
     (2, sets(model__freeze=["transformer.h.1.attn.*", "transformer.wpe.*"], train__recompute=["*.1"])),
 ])
@@ -92,7 +94,8 @@ def test_twice_the_same_to_the_bit(tmp_path):
 def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):
     args = [*GPT, *sets(train__ema=0.9, schedule__name="constant")]
     zero = sets(distributed__zero=True)
-    turns = [(3, FSDP), (2, zero), (2, FSDP), (1, []), (4, FSDP), (2, []), (2, FSDP)]
+    hybrid = [*FSDP, *sets(distributed__shards=2)]
+    turns = [(3, FSDP), (2, zero), (2, FSDP), (1, []), (4, hybrid), (2, []), (2, FSDP)]
     for steps, (ranks, more) in enumerate(turns, start=1):
         done = trainer(*args, *more, *sets(train__steps=steps), "--devices", ",".join(["cpu"] * ranks),
                        "--output", tmp_path / "run", "--resume", "auto")
@@ -119,6 +122,7 @@ def test_a_run_that_was_killed_continues_to_the_bit(run, tmp_path):
 @pytest.mark.parametrize("where, call, kind, values", [
     ("forward", 1, "oom", {}),
     ("backward", 1, "shortage", {}),
+    ("backward", 1, "shortage", {"distributed__shards": 1}),
     ("forward", 3, "oom", {"train__recompute": ["layer*"]}),
     ("backward", 3, "oom", {"distributed__unused_parameters": True}),
 ])
@@ -217,6 +221,8 @@ def test_a_state_of_three_times_the_cap(run, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("values, words", [
     ({"distributed__zero": True}, "zero = true and strategy"),
     ({"distributed__static_graph": True}, "static_graph = true is for"),
+    ({"distributed__strategy": "ddp", "distributed__shards": 2}, 'shards = 2 needs strategy = "fsdp"'),
+    ({"distributed__shards": 2, "device__select": "cpu,cpu,cpu"}, "shards = 2 does not divide the 3 ranks"),
     ({"optimizer__name": "lamb"}, "expected sgd, adam or adamw, found lamb"),
     ({"distributed__strategy": "zero3"}, 'expected one of "ddp", "fsdp"'),
 ])

@@ -180,9 +180,7 @@ double TrainingStep::update(const Gradients& step) {
   // Where each rank has its rows of the gradients.
   std::function<void(at::Tensor&)> sum_of_ranks;
   if (components_.sharded) {
-    sum_of_ranks = [this](at::Tensor& squares) {
-      group_.all_reduce(squares, distributed::Reduce::kSum, "the norm of gradients");
-    };
+    sum_of_ranks = [this](at::Tensor& squares) { components_.sharded->add_up(squares); };
   }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {
