@@ -94,6 +94,7 @@ int show(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
                                     {"forward_flops", summary.forward_flops},
                                     {"training_flops", summary.training_flops()},
                                     {"activation_bytes", summary.activation_bytes},
+                                    {"once_bytes", summary.once_bytes},
                                     {"modules", std::move(modules)}}
                          .dump());
   return 0;

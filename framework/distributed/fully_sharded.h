@@ -60,7 +60,7 @@ class FullySharded : public Strategy, private nn::BlockObserver {
    private:
     FullySharded& model_;
   };
-  /// In such a pass, for a rank that can't go on with it: takes part in what the others wait for.
+  /// In such a pass, for a rank that can't finish it: takes part in what the others wait for.
   void give_up_forward();
 
   /// From now on nothing travels, and others' rows hold what this rank's do: passes take the same
@@ -107,7 +107,7 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   void connect();
   void start_gather(size_t unit);
   void make_whole(size_t unit);
-  /// Nothing reads the unit's parameters any more, and its gradients go on their way.
+  /// Nothing reads the unit's parameters any more, and its gradients are sent.
   void end_backward(size_t unit);
   void start_sum(size_t unit);
   /// Brings all sums that are on their way one stage further.

@@ -46,7 +46,10 @@ std::string MemoryAccount::text() const {
        std::span(modules).first(std::min(modules.size(), kNamedModules))) {
     most += fmt::format("{}{} {}", most.empty() ? "" : ", ", module, format_bytes(bytes));
   }
-  if (!most.empty()) text += fmt::format(" (with gradients, most is in {})", most);
+  if (!most.empty()) {
+    text += fmt::format(" (with gradients {}, most in {})",
+                        format_bytes(gradients_bytes + activations_bytes()), most);
+  }
   if (outside_bytes > 0) text += fmt::format(", beside tensors {}", format_bytes(outside_bytes));
   return text + fmt::format("; the job may take {}", format_bytes(limit_bytes));
 }

@@ -30,7 +30,7 @@ struct MemoryAccount {
   int64_t activations_bytes() const;
   /// "parameters 90 MiB, gradients 90 MiB, optimizer 180 MiB": all that is known without a pass.
   std::string state_text() const;
-  /// "parameters 90 MiB, …, activations and workspace 1.2 GiB (with gradients, most is in
+  /// "parameters 90 MiB, …, activations and workspace 1.2 GiB (with gradients 1.3 GiB, most in
   /// layer1.0.conv1 12 MiB, …); the job may take 2 GiB".
   std::string text() const;
   /// text() as a line, and a line for each of the modules.

@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
 
 #include "framework/amp/autocast.h"
 #include "framework/base/timeline.h"
@@ -23,7 +26,30 @@ namespace {
 constexpr int64_t kSamples = 2;                   // one is too few for a batch norm of one pixel
 constexpr int64_t kSide = 2048, kGpuSide = 8192;  // of the measured product's factors
 constexpr double kMeasured_s = 1.0;
+constexpr int64_t kShown = 1 << 20;  // of what a pass keeps once
 constexpr int kFewestProducts = 3;
+
+/// The first of its samples.
+data::DeviceBatch first_of(const data::DeviceBatch& batch, int64_t samples) {
+  const auto first = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, 0, samples) : tensor;
+  };
+  return {.inputs = first(batch.inputs),
+          .labels = first(batch.labels),
+          .partner_labels = first(batch.partner_labels),
+          .label_shares = first(batch.label_shares)};
+}
+
+/// What modules keep of a forward pass for backward, by name.
+std::map<std::string, int64_t> kept_bytes(const TrainingComponents& components,
+                                          const data::DeviceBatch& batch) {
+  const amp::Autocast autocast(components.device.type(), components.precision);
+  const ModuleMemory memory(*components.model, components.device);
+  const at::Tensor loss = components.task->loss(*components.model, batch);
+  std::map<std::string, int64_t> kept;  // while `loss` holds it
+  for (const auto& module : memory.held()) kept[module.module] = module.bytes;
+  return kept;
+}
 
 /// What products of x in that type are computed in.
 at::ScalarType computed_in(c10::Device device, at::ScalarType type) {
@@ -68,13 +94,14 @@ int64_t ModelSummary::training_flops() const { return nn::kTrainingPasses * forw
 ModelSummary summarise(JobConfig& job) {
   const DataShape shape = shape_of(job);
   ProbeJob probe(job, shape);
-  probe.set_size(kSamples, kSamples, /*world=*/1);
+  probe.set_size(2 * kSamples, 2 * kSamples, /*world=*/1);
   TrainingComponents components =
       build_components(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
   components.model->train();
   Timeline timeline;
-  const auto inputs = Inputs(job, components).training(0, kSamples, nullptr, timeline);
+  const auto inputs = Inputs(job, components).training(0, 2 * kSamples, nullptr, timeline);
   const auto* input = inputs->next();
+  const data::DeviceBatch few = first_of(input->tensors, kSamples);
   const nn::WithoutStorage without_storage;
 
   ModelSummary summary;
@@ -85,19 +112,22 @@ ModelSummary summarise(JobConfig& job) {
   {
     const at::NoGradGuard no_grad;
     const nn::FlopCounter counter;
-    components.task->loss(*components.model, input->tensors);
+    components.task->loss(*components.model, few);
     summary.forward_flops = counter.total() / kSamples;
   }
-  {
-    const amp::Autocast autocast(components.device.type(), components.precision);
-    const ModuleMemory memory(*components.model, components.device);
-    const at::Tensor loss = components.task->loss(*components.model, input->tensors);
-    summary.modules = memory.held();  // while `loss` holds what backward needs
+  // What more samples add is theirs; the rest is kept once, such as weights in the type that
+  // products are computed in.
+  const auto of_few = kept_bytes(components, few);
+  for (const auto& [module, bytes] : kept_bytes(components, input->tensors)) {
+    const auto found = of_few.find(module);
+    const int64_t before = found == of_few.end() ? 0 : found->second;
+    const int64_t of_sample = (bytes - before) / kSamples;
+    summary.once_bytes += bytes - 2 * kSamples * of_sample;
+    if (of_sample <= 0) continue;
+    summary.modules.push_back({module, of_sample});
+    summary.activation_bytes += of_sample;
   }
-  for (auto& module : summary.modules) {
-    module.bytes /= kSamples;
-    summary.activation_bytes += module.bytes;
-  }
+  std::ranges::stable_sort(summary.modules, std::greater<>{}, &telemetry::ModuleBytes::bytes);
   return summary;
 }
 
@@ -105,11 +135,14 @@ std::string to_text(const ModelSummary& summary) {
   std::string text = fmt::format(
       "parameters:  {} ({} trained)\n"
       "forward:     {} GFLOP a sample (two for each multiply-add); training {}\n"
-      "activations: {} a sample\n",
+      "activations: {} a sample{}\n",
       format_count(summary.parameters), format_count(summary.trained_parameters),
       format_number(1e-9 * static_cast<double>(summary.forward_flops)),
       format_number(1e-9 * static_cast<double>(summary.training_flops())),
-      format_bytes(summary.activation_bytes));
+      format_bytes(summary.activation_bytes),
+      summary.once_bytes >= kShown ? fmt::format(", and {} in each pass (weights cast for it)",
+                                                 format_bytes(summary.once_bytes))
+                                   : std::string());
   const size_t count = std::min(summary.modules.size(), kLargestModules);
   for (size_t i = 0; i < count; ++i) {
     text += fmt::format("  {:<30} {}\n", summary.modules[i].module,

@@ -16,6 +16,7 @@ struct ModelSummary {
   int64_t trained_parameters = 0;
   int64_t forward_flops = 0;     // of a sample, as nn::FlopCounter counts
   int64_t activation_bytes = 0;  // that a sample's forward pass keeps for backward
+  int64_t once_bytes = 0;  // that a pass keeps whatever its samples, such as weights cast to bf16
   std::vector<telemetry::ModuleBytes> modules = {};  // activation bytes of a sample, largest first
 
   /// Of a sample, forward and backward.
