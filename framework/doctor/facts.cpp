@@ -175,6 +175,7 @@ void read_machine(const RunData& run, RunFacts& facts) {
 
 void read_ranks(const RunData& run, RunFacts& facts) {
   facts.slowest_rank_ratio = mean_of(run, "ranks/slowest_ratio");
+  facts.slowest_to_rank_0 = mean_of(run, "ranks/slowest_to_rank_0");
   facts.largest_share_ratio = mean_of(run, "ranks/largest_share_ratio");
   if (const auto slowest = spread_of(run, "ranks/slowest")) {
     facts.slowest_rank = static_cast<int64_t>(slowest->p50 + 0.5);

@@ -62,7 +62,8 @@ struct RunFacts {
   std::string compress = {};
 
   // Of the ranks.
-  std::optional<double> slowest_rank_ratio = {};  // slowest rank's own time to the median
+  std::optional<double> slowest_rank_ratio = {};  // its own time to the median of the others
+  std::optional<double> slowest_to_rank_0 = {};   // the same to rank 0's, whose phases these are
   std::optional<int64_t> slowest_rank = {};
   std::optional<double> largest_share_ratio = {};  // samples of the rank with most to the mean
 

@@ -34,7 +34,7 @@ inline constexpr double kFillTarget = 0.85;           // what a larger batch aim
 inline constexpr Levels kHostSyncs = {0.5, 2, 10};
 
 // Ranks.
-inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};   // to the median
+inline constexpr Levels kSlowestRank = {1.10, 1.25, 1.50};   // to the others' median
 inline constexpr Levels kLargestShare = {1.05, 1.15, 1.30};  // to the mean
 
 // The machine.

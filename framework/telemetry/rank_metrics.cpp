@@ -35,8 +35,11 @@ nlohmann::json rank_metrics(const std::vector<RankWork>& works) {
   }
   const auto slowest = std::ranges::max_element(busy_s);
   nlohmann::json metrics = {{"slowest", slowest - busy_s.begin()}};
+  const double slowest_s = *slowest, first_s = busy_s.front();
+  if (first_s > 0) metrics["slowest_to_rank_0"] = slowest_s / first_s;
+  busy_s.erase(slowest);
   const double usual_s = median(busy_s);
-  if (usual_s > 0) metrics["slowest_ratio"] = *slowest / usual_s;
+  if (usual_s > 0) metrics["slowest_ratio"] = slowest_s / usual_s;
   if (samples > 0) {
     metrics["largest_share_ratio"] = max_samples * static_cast<double>(works.size()) / samples;
   }

@@ -16,7 +16,8 @@ struct RankWork {
 /// Adds to `sums`, by rank; empty `sums` become as long as `works`.
 void add_works(std::vector<RankWork>& sums, const std::vector<RankWork>& works);
 
-/// A line's "ranks": {"slowest" (its number), "slowest_ratio" (its busy time to the ranks' median),
+/// A line's "ranks": {"slowest" (its number), "slowest_ratio" (its busy time to the median of the
+/// other ranks), "slowest_to_rank_0" (the same to that of rank 0, whose phases are recorded),
 /// "largest_share_ratio" (most samples of any rank to the mean)}. Null for fewer than two ranks;
 /// a ratio to nothing is left out.
 nlohmann::json rank_metrics(const std::vector<RankWork>& works);

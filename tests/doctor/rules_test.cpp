@@ -180,6 +180,19 @@ TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
   }
 }
 
+TEST(Communication, WaitsForASlowerRankAreNone) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kCommunication, 0.5);
+  const double own = facts.share(Phase::kDataWait) + facts.share(Phase::kForward) +
+                     facts.share(Phase::kBackward);
+  facts.slowest_to_rank_0 = 1 + 0.3 / own;
+  const RuleResult some = check_communication(facts);
+  ASSERT_TRUE(some.finding);
+  EXPECT_NEAR(some.finding->value, 0.2, 1e-9);
+  facts.slowest_to_rank_0 = 1 + 0.45 / own;
+  EXPECT_FALSE(check_communication(facts).finding);
+}
+
 TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   RunFacts facts = healthy();
   give(facts, Phase::kDataWait, 0.5);

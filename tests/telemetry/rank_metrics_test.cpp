@@ -9,11 +9,17 @@ namespace {
 
 using nlohmann::json;
 
-TEST(RankFigures, TheSlowestIsComparedToTheMedian) {
-  const json metrics = rank_metrics({{1.0, 10}, {1.0, 10}, {3.0, 10}, {1.2, 10}});
+TEST(RankFigures, TheSlowestIsComparedToTheMedianOfTheOthers) {
+  const json metrics = rank_metrics({{1.5, 10}, {1.0, 10}, {3.0, 10}, {1.2, 10}});
   EXPECT_EQ(metrics.at("slowest"), 2);
-  EXPECT_DOUBLE_EQ(metrics.at("slowest_ratio"), 3.0 / 1.1);  // the mean would hide it: 1.94
+  EXPECT_DOUBLE_EQ(metrics.at("slowest_ratio"), 3.0 / 1.2);
+  EXPECT_DOUBLE_EQ(metrics.at("slowest_to_rank_0"), 2.0);
   EXPECT_DOUBLE_EQ(metrics.at("largest_share_ratio"), 1.0);
+}
+
+TEST(RankFigures, OfTwoRanksOneIsTwiceAsSlowAsTheOther) {
+  EXPECT_DOUBLE_EQ(rank_metrics({{1.0, 10}, {2.0, 10}}).at("slowest_ratio"), 2.0);
+  EXPECT_DOUBLE_EQ(rank_metrics({{2.0, 10}, {1.0, 10}}).at("slowest_to_rank_0"), 1.0);
 }
 
 TEST(RankFigures, TheLargestShareIsComparedToTheMean) {

@@ -28,7 +28,7 @@ RuleResult check_straggler(const RunFacts& facts) {
   return found(
       *severity, 1 - 1 / *facts.slowest_rank_ratio,
       fmt::format(
-          "straggler: {} takes {:.2f} times the median rank's time, and all ranks wait for it", who,
+          "straggler: {} takes {:.2f} times the other ranks' time, and all ranks wait for it", who,
           *facts.slowest_rank_ratio),
       straggler_advice(facts));
 }
