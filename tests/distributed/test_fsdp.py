@@ -1,12 +1,13 @@
 """distributed.strategy = "fsdp": ranks that keep rows of a model learn what one rank learns, in less
 memory, through faults, shortages and changes of their number."""
+import json
 import os
 import pathlib
 import re
 
 import pytest
 
-from runs import TRAINER, by_file, run, with_fault  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TRAINER, by_file, job, run, with_fault  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer
 
@@ -85,10 +86,27 @@ def test_blocks_travel_in_the_runs_precision(tmp_path, mode):
     assert {str(value.dtype) for name, value in ours.items() if name.startswith(("model/", "optimizer/momentum"))} == {"float32"}
 
 
-def test_twice_the_same_to_the_bit(tmp_path):
-    args = [*GPT, *sets(precision__mode="fp32", batch__micro=2), *FSDP]
-    runs = [train(tmp_path / str(i), *args, ranks=3) for i in range(2)]
-    assert_same_tensors(*map(latest_checkpoint, runs))
+def test_a_slow_rank_changes_no_bit(run, tmp_path):  # noqa: F811
+    command = [TRAINER, *GPT, *sets(precision__mode="fp32", batch__micro=2), *FSDP, "--output"]
+    for name, faults in (("plain", None), ("slow", "rank=1,where=forward,call=1,kind=slow")):
+        words = [*command, tmp_path / name]
+        for rank in run.start_ranks(3, with_fault(words, faults) if faults else words):
+            assert run.finish(rank).status == 0
+    assert_same_tensors(latest_checkpoint(tmp_path / "plain"), latest_checkpoint(tmp_path / "slow"))
+
+
+@pytest.mark.parametrize("where, kind, rank", [("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2),
+                                               ("evaluation", "kill", 2), ("checkpoint", "exit", 0)])
+def test_a_rank_that_fails_is_named(where, kind, rank, run, tmp_path):  # noqa: F811
+    words = job(tmp_path / "run", distributed__strategy="fsdp", distributed__timeout_s=SHORT_TIMEOUT_S)
+    ranks = run.start_ranks(3, with_fault([TRAINER, *words], f"rank={rank},where={where},call=1,kind={kind}"))
+    for other in {0, 1, 2} - {rank}:
+        result = run.finish(ranks[other])
+        assert result.status == 6 and re.search(rf"\brank {rank}\b", result.error), result.stderr
+        assert "frame #" not in result.stderr, result.stderr
+    if kind == "stop":
+        ranks[rank].kill()
+    run.finish(ranks[rank])
 
 
 def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):
@@ -201,6 +219,9 @@ def test_each_rank_has_its_share_of_memory(run, tmp_path):  # noqa: F811
     # Parameters, gradients and two averages: a quarter of each, and some blocks. All of it is more.
     most = base + 4 * PARAMETERS_MIB * 0.3 + 8 * BLOCK_MIB
     assert max(shares) < most < base + 3 * PARAMETERS_MIB, f"{shares}; {base:.0f} without a model"
+    account = json.loads((tmp_path / "large" / "run.json").read_text())["memory"]
+    state = sum(account[f"{name}_bytes"] for name in ("parameters", "gradients", "optimizer")) / MIB
+    assert PARAMETERS_MIB < state < 1.05 * PARAMETERS_MIB  # a quarter of 4 times as much
 
 
 def test_a_state_of_three_times_the_cap(run, tmp_path):  # noqa: F811
