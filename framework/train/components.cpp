@@ -242,6 +242,9 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(components.sharded && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
        "gradient");
+  note(components.sharded &&
+           job.distributed.gradients.bucket_mib != distributed::DataParallelOptions{}.bucket_mib,
+       "distributed.bucket_mib has no effect: fsdp sums a block's gradients at a time");
   note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: telemetry.tensorboard is false");
   return notes;
