@@ -183,8 +183,8 @@ TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
 TEST(Communication, WaitsForASlowerRankAreNone) {
   RunFacts facts = healthy();
   give(facts, Phase::kCommunication, 0.5);
-  const double own = facts.share(Phase::kDataWait) + facts.share(Phase::kForward) +
-                     facts.share(Phase::kBackward);
+  const double own =
+      facts.share(Phase::kDataWait) + facts.share(Phase::kForward) + facts.share(Phase::kBackward);
   facts.slowest_to_rank_0 = 1 + 0.3 / own;
   const RuleResult some = check_communication(facts);
   ASSERT_TRUE(some.finding);

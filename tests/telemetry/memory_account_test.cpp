@@ -29,8 +29,7 @@ TEST(MemoryAccount, TheRestOfThePeakIsActivations) {
 }
 
 TEST(MemoryAccount, NamesTheModulesThatHoldMost) {
-  EXPECT_THAT(account().text(),
-              HasSubstr("MiB, most in layer1.conv 4.0 MiB, layer2.conv"));
+  EXPECT_THAT(account().text(), HasSubstr("MiB, most in layer1.conv 4.0 MiB, layer2.conv"));
   EXPECT_THAT(account().table(), HasSubstr("4.0 MiB  layer1.conv\n"));
   MemoryAccount plain = account();
   plain.modules.clear();

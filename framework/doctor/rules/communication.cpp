@@ -8,8 +8,8 @@ namespace {
 
 /// Of a step's time, what rank 0 waits for a slower one: that is no communication.
 double share_of_waits(const RunFacts& facts) {
-  const double own = facts.share(Phase::kDataWait) + facts.share(Phase::kForward) +
-                     facts.share(Phase::kBackward);
+  const double own =
+      facts.share(Phase::kDataWait) + facts.share(Phase::kForward) + facts.share(Phase::kBackward);
   return own * std::max(0.0, facts.slowest_to_rank_0.value_or(1) - 1);
 }
 
