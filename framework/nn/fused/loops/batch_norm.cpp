@@ -1,6 +1,7 @@
 // BRIM_ISA is the name of the instruction set that this file is being compiled for. Sums keep a
-// channel's running values in a tile on the stack and take four rows at a time, so that the tile
-// and the channel's factors are read once for four values.
+// channel's running values in a tile on the stack. Short rows are taken four at a time, so that the
+// tile and the channel's factors are read once for four values; long ones one by one, since a CPU
+// foresees what is read from memory in order, not what is read from four places in turn.
 #include "framework/nn/fused/loops/batch_norm.h"
 
 #include "framework/nn/fused/loops/vectors.h"
@@ -11,11 +12,19 @@ Table<BatchNormLoops> batch_norm_table();
 
 namespace {
 
-constexpr int64_t kTile = 2048;      // channels summed at once, on the stack
-constexpr int64_t kRowsAtOnce = 64;  // rows summed in T's wide type before float64 takes over
+constexpr int64_t kTile = 2048;        // channels summed at once, on the stack
+constexpr int64_t kRowsAtOnce = 64;    // rows summed in T's wide type before float64 takes over
+constexpr int64_t kShortBytes = 512;   // of four rows that are read as one piece
+constexpr int64_t kAheadBytes = 4096;  // how far ahead loops that only read ask for memory
 
 template <int kCount>
 struct Count {};
+
+/// To be called for each vector of a row that is read alone. It may lie behind the tensor's end.
+template <class T>
+BRIM_INLINE void read_ahead(const T* from) {
+  __builtin_prefetch(reinterpret_cast<const char*>(from) + kAheadBytes);
+}
 
 /// A tile's sums of a few rows, and their way into the sums of all.
 template <class T>
@@ -36,13 +45,14 @@ struct TileSums {
 /// channel, channels, Count<4> or Count<1> rows), end(sums, …).
 template <class T, class F>
 [[gnu::always_inline]] inline void sum_up(Rows rows, double* sum, double* other, const F& f) {
+  const bool are_short = 4 * rows.channels * static_cast<int64_t>(sizeof(T)) <= kShortBytes;
   for (int64_t channel = 0; channel < rows.channels; channel += kTile) {
     const int64_t channels = rows.channels - channel < kTile ? rows.channels - channel : kTile;
     for (int64_t row = 0; row < rows.count; row += kRowsAtOnce) {
       const int64_t end = rows.count - row < kRowsAtOnce ? rows.count : row + kRowsAtOnce;
       TileSums<T> sums(channels);
       int64_t r = row;
-      for (; r + 4 <= end; r += 4)
+      for (; are_short && r + 4 <= end; r += 4)
         f(sums, r * rows.channels + channel, channel, channels, Count<4>());
       for (; r < end; ++r) f(sums, r * rows.channels + channel, channel, channels, Count<1>());
       sums.add_to(channels, sum + channel, other + channel);
@@ -61,6 +71,7 @@ void moments(Rows rows, const T* x, const Wide<T>* shift, double* sum, double* s
                 Vector<T> first = load(sums.first + c, part), second = load(sums.second + c, part);
 #pragma GCC unroll 4
                 for (int r = 0; r < kCount; ++r) {
+                  if constexpr (kCount == 1) read_ahead(x + at + c);
                   const Vector<T> value = load(x + at + r * rows.channels + c, part) - from;
                   first += value;
                   second += value * value;
@@ -116,6 +127,11 @@ void gradient_sums_as(Rows rows, const BackwardInputs<T>& in, T* masked, double*
 #pragma GCC unroll 4
                 for (int r = 0; r < kCount; ++r) {
                   const int64_t i = at + r * rows.channels + c;
+                  if constexpr (kCount == 1 && !kStore) {
+                    read_ahead(in.x + i);
+                    read_ahead(in.gradient + i);
+                    if constexpr (kMask == Mask::kFromOutput) read_ahead(in.y + i);
+                  }
                   const Vector<T> centred = load(in.x + i, part) - mean;
                   Vector<T> g = load(in.gradient + i, part);
                   if constexpr (kMask == Mask::kFromInput) {
