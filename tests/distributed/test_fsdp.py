@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
-from runs import SHORT_TIMEOUT_S, TRAINER, by_file, job, run, with_fault  # noqa: F401
+from runs import SHORT_TIMEOUT_S, TRAINER, TRAINRUN, by_file, job, run, with_fault  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
-from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer
+from trainer import LIMIT_S, assert_same_tensors, environment, latest_checkpoint, metrics, sets, tensors, trainer
 
 FSDP = sets(distributed__strategy="fsdp")
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "recipes" / "text_bytes.toml"
@@ -76,13 +77,26 @@ def test_models_of_images(alone, tmp_path, model, ranks, samples, args):
     assert difference(one, together) < 1e-9
 
 
+def trained_apart(folder, *words):
+    """Losses of two ranks in a network of their own, and how many bytes went over it."""
+    script = 'ip link set lo up && "$@" >&2 && cat /sys/class/net/lo/statistics/rx_bytes'
+    done = subprocess.run(["unshare", "--net", "--mount-proc", "--pid", "--fork", "sh", "-c",
+                           f"mount -t sysfs none /sys; {script}", "sh", TRAINRUN, "--nproc-per-node=2", TRAINER,
+                           *map(str, words), "--output", folder], env=environment(), capture_output=True, text=True,
+                          timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    return [line["loss"] for line in metrics(folder) if "loss" in line], int(done.stdout)
+
+
 @pytest.mark.parametrize("mode", ["bf16", "fp16"])
 def test_blocks_travel_in_the_runs_precision(tmp_path, mode):
-    args = [*GPT, *sets(precision__mode=mode, telemetry__every_steps=1)]
-    losses = [[line["loss"] for line in metrics(train(tmp_path / name, *args, *more, ranks=2)) if "loss" in line]
-              for name, more in (("ddp", []), ("fsdp", FSDP))]
-    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.01)
-    ours = tensors(latest_checkpoint(tmp_path / "fsdp"))
+    """Matrices are most of what is gathered and summed; the rest, and what ranks tell each other, stays as it is."""
+    wide = [*GPT, *sets(model__width=96, telemetry__every_steps=1), *FSDP, "--set"]
+    low, low_bytes = trained_apart(tmp_path / mode, *wide, f'precision.mode="{mode}"')
+    high, high_bytes = trained_apart(tmp_path / "fp32", *wide, 'precision.mode="fp32"')
+    assert low != high and low == pytest.approx(high, rel=0.01)
+    assert 0.45 * high_bytes < low_bytes < 0.7 * high_bytes
+    ours = tensors(latest_checkpoint(tmp_path / mode))
     assert {str(value.dtype) for name, value in ours.items() if name.startswith(("model/", "optimizer/momentum"))} == {"float32"}
 
 

@@ -60,16 +60,15 @@ def test_first_gradients(tmp_path, name, channels_last):
 OPTIMIZERS = {
     "sgd": ({"name": "sgd", "momentum": 0.9},
             lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=1e-4)),
-    "adamw": ({"name": "adamw"}, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4)),
-    "adamw_fused": ({"name": "adamw"},
-                    lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4, fused=True)),
+    "adamw": ({"name": "adamw"}, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=1e-4, fused=True)),
 }
 
 
 # AdamW at this learning rate blows a rounding up so far that PyTorch's fused and plain AdamW are 2e-8 apart
-# on ResNet-50 after twenty steps (1e-14 on ResNet-18), so there the reference is the fused one.
-@pytest.mark.parametrize("name, optimizer", [
-    ("resnet18", "sgd"), ("resnet18", "adamw"), ("resnet50", "sgd"), ("resnet50", "adamw_fused")])
+# on ResNet-50 after twenty steps, and 4e-9 on ResNet-18 after four on an AMD Zen 4, so the reference is the
+# fused one.
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_steps_in_float64(tmp_path, name, optimizer):
     """Running means and variances are compared too, and how often they were updated."""
     keys, make_optimizer = OPTIMIZERS[optimizer]
