@@ -73,6 +73,8 @@ void measure(const Work& work) {
   std::fflush(stdout);
 }
 
+nn::Fused when(bool fused) { return fused ? nn::Fused::kAlways : nn::Fused::kNever; }
+
 bool is_wanted(const std::string& operation) { return operation.starts_with(wanted); }
 
 std::string name_of(at::ScalarType type) { return type == at::kFloat ? "fp32" : "bf16"; }
@@ -89,7 +91,7 @@ void batch_norm(at::IntArrayRef sizes, at::ScalarType type, bool has_residual) {
   std::vector<at::Tensor> inputs = {x, norm->weight, norm->bias};
   if (has_residual) inputs.push_back(residual);
   measure({operation, name_of(type), sizes.vec(), inputs, [&](bool fused) {
-             nn::use_fused(*norm, fused);
+             nn::use_fused(*norm, when(fused));
              const at::Tensor y =
                  has_residual ? norm->forward_add_relu(x, residual) : norm->forward_relu(x);
              y.backward(gradient);
@@ -144,12 +146,12 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
            {rows, inputs, outputs},
            {x, layer->weight, layer->bias},
            [&](bool fused) {
-             nn::use_fused(*layer, fused);
+             nn::use_fused(*layer, when(fused));
              at::Tensor y;
              {
                const amp::Autocast autocast(
                    c10::kCPU, {.compute = bf16 ? at::kBFloat16 : at::kFloat, .autocast = bf16});
-               y = nn::linear_gelu(layer, x, fused);
+               y = nn::linear_gelu(layer, x, when(fused));
              }
              y.backward(gradient);
            }});
@@ -181,7 +183,7 @@ void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t
            inputs,
            [&](bool fused) {
              for (nn::Conv2d& layer : convolutions) {
-               nn::use_fused(*layer, fused);
+               nn::use_fused(*layer, when(fused));
                at::Tensor y;
                {
                  const amp::Autocast autocast(c10::kCPU, precision);

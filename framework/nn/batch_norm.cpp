@@ -8,6 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused/batch_norm.h"
+#include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
 namespace {
@@ -112,23 +113,50 @@ double BatchNorm2dImpl::count_batch() {
   return 1.0 / num_batches_tracked.item<double>();  // waits for the device
 }
 
+bool BatchNorm2dImpl::takes_fused_form(const at::Tensor& x, const at::Tensor& residual,
+                                       bool relu) const {
+  if (!is_fused() || !has_fused_batch_norm(x, residual, state())) return false;
+  const double eps = options.eps();
+  const auto statistics = [](const at::Tensor& weight) {
+    return std::pair(at::zeros_like(weight), at::ones_like(weight));
+  };
+  const TwoForms operation = {.name = residual.defined()
+                                          ? relu ? "batch norm, add, ReLU" : "batch norm, add"
+                                      : relu ? "batch norm, ReLU"
+                                             : "batch norm",
+                              .batch = {x, residual},
+                              .parameters = {weight, bias},
+                              .is_training = is_training()};
+  return takes_fused(
+      fused(), operation,
+      [&](const auto& in, const auto& of) -> variable_list {
+        const auto [mean, variance] = statistics(of[0]);
+        return {fused_batch_norm(in[0], in[1], {of[0], of[1], mean, variance, eps}, 0.1, relu)};
+      },
+      [&](const auto& in, const auto& of) -> variable_list {
+        const auto [mean, variance] = statistics(of[0]);
+        at::Tensor y = at::batch_norm(in[0], of[0], of[1], mean, variance, /*training=*/true, 0.1,
+                                      eps, at::globalContext().userEnabledCuDNN());
+        if (in[1].defined()) y = y.add_(in[1]);
+        return {relu ? y.relu_() : y};
+      });
+}
+
 std::optional<double> BatchNorm2dImpl::begin_fused_pass(const at::Tensor& x,
-                                                        const at::Tensor& residual) {
+                                                        const at::Tensor& residual, bool relu) {
   require_two_values(x);
-  if (!is_fused() || sum_ || !is_training() || !has_fused_batch_norm(x, residual, state())) {
-    return std::nullopt;
-  }
+  if (sum_ || !is_training() || !takes_fused_form(x, residual, relu)) return std::nullopt;
   // A block's second pass sees samples that the first one has counted.
   return is_recomputing() ? 0.0 : count_batch();
 }
 
 at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,
                                           bool relu) {
-  if (const auto momentum = begin_fused_pass(x, residual)) {
+  if (const auto momentum = begin_fused_pass(x, residual, relu)) {
     return fused_batch_norm(x, residual, state(), *momentum, relu);
   }
-  const bool infers = is_fused() && !is_training() && !at::GradMode::is_enabled();
-  if (!infers || !has_fused_batch_norm(x, residual, state())) return {};
+  const bool infers = !is_training() && !at::GradMode::is_enabled();
+  if (!infers || !takes_fused_form(x, residual, relu)) return {};
   return fused_batch_norm_inference(x, residual, state(), relu);
 }
 

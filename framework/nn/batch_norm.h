@@ -16,8 +16,8 @@ namespace brim::nn {
 /// Sums a tensor over all ranks, in place.
 using SumOverRanks = std::function<void(const at::Tensor&)>;
 
-/// Fused, it makes fewer passes over memory (fused/batch_norm.h) wherever images are channels_last;
-/// not over ranks, and in evaluation only where no gradient is asked for.
+/// Fused, it makes fewer passes over memory (fused/batch_norm.h) where images are channels_last; not
+/// over ranks, and in evaluation only where no gradient is asked for.
 class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
  public:
   using torch::nn::BatchNorm2dImpl::BatchNorm2dImpl;
@@ -31,16 +31,18 @@ class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
   at::Tensor forward_add_relu(const at::Tensor& x, const at::Tensor& residual);
 
   BatchNormState state() const { return {weight, bias, running_mean, running_var, options.eps()}; }
-  /// How far the fused form of a training pass over x moves the running statistics towards x's own,
-  /// after counting the batch: the pass must follow. nullopt, and nothing is counted, where there
-  /// is no such form. Throws as forward() does.
-  std::optional<double> begin_fused_pass(const at::Tensor& x, const at::Tensor& residual = {});
+  /// How far the fused form of a training pass over x, with a ReLU behind it or not, moves the
+  /// running statistics towards x's own, after counting the batch: the pass must follow. nullopt,
+  /// and nothing is counted, where that form isn't taken. Throws as forward() does.
+  std::optional<double> begin_fused_pass(const at::Tensor& x, const at::Tensor& residual,
+                                         bool relu);
 
   /// From now on statistics in training are those of every rank's samples.
   void synchronize(SumOverRanks sum) { sum_ = std::move(sum); }
 
  private:
   void require_two_values(const at::Tensor& x) const;
+  bool takes_fused_form(const at::Tensor& x, const at::Tensor& residual, bool relu) const;
   /// Undefined where there is no fused form.
   at::Tensor fused_forward(const at::Tensor& x, const at::Tensor& residual, bool relu);
   at::Tensor plain_forward(const at::Tensor& x);

@@ -1,9 +1,13 @@
 #include "framework/nn/convolution.h"
 
+#include <ATen/ops/conv2d.h>
+#include <fmt/format.h>
+
 #include <array>
 #include <variant>
 
 #include "framework/nn/fused/norm_convolution.h"
+#include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
 namespace {
@@ -24,19 +28,51 @@ std::optional<ConvolutionSteps> Conv2dImpl::steps() const {
                           .dilation = sides(options.dilation())};
 }
 
+ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& steps) const {
+  const int64_t groups = options.groups();
+  if (!has_convolution_product(x, weight, steps, groups)) return ConvolutionForm::kDirect;
+  const bool is_upcast = has_upcast_convolution(x, weight);
+  const auto& [stride, padding, dilation] = steps;
+  const std::string name =
+      fmt::format("convolution as a product, stride {}×{} padding {}×{}{}", stride[0], stride[1],
+                  padding[0], padding[1], is_upcast ? ", upcast" : "");
+  const TwoForms operation = {.name = name,
+                              .batch = {x},
+                              .parameters = {weight},
+                              .is_training = is_training(),
+                              .is_fused_otherwise = false};
+  using Tensors = std::vector<at::Tensor>;
+  const auto by = [&](const at::Tensor& in, const at::Tensor& of, ConvolutionForm form) {
+    return Tensors{fused_convolution(in, of, steps, groups, form)};
+  };
+  const bool is_product = takes_fused(
+      fused(), operation,
+      [&](const Tensors& in, const Tensors& of) {
+        return by(in[0], of[0], ConvolutionForm::kProduct);
+      },
+      [&](const Tensors& in, const Tensors& of) {
+        if (is_upcast) return by(in[0], of[0], ConvolutionForm::kDirect);
+        return Tensors{at::conv2d(in[0], of[0], {}, stride, padding, dilation, groups)};
+      });
+  return is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
+}
+
 at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
   const auto steps = this->steps();
-  if (!steps || !has_fused_convolution(x, weight, *steps, options.groups())) {
+  if (!steps) return torch::nn::Conv2dImpl::forward(x);
+  const ConvolutionForm form = this->form(x, *steps);
+  if (form == ConvolutionForm::kDirect && !has_upcast_convolution(x, weight)) {
     return torch::nn::Conv2dImpl::forward(x);
   }
-  return fused_convolution(x, weight, *steps, options.groups());
+  return fused_convolution(x, weight, *steps, options.groups(), form);
 }
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {
   const auto steps = this->steps();
   if (steps && fits_norm_convolution(x, weight)) {
-    if (const auto momentum = norm->begin_fused_pass(x)) {
-      return fused_norm_convolution(x, norm->state(), *momentum, weight, *steps, options.groups());
+    if (const auto momentum = norm->begin_fused_pass(x, {}, /*relu=*/true)) {
+      return fused_norm_convolution(x, norm->state(), *momentum, weight, *steps, options.groups(),
+                                    form(x, *steps));
     }
   }
   return forward(norm->forward_relu(x));

@@ -11,8 +11,8 @@
 
 namespace brim::nn {
 
-/// Fused, it takes the form of fused/convolution.h where that is faster, on the CPU without a bias:
-/// few output pixels and many channels, or bfloat16 that the CPU has no instructions for.
+/// Fused, on the CPU and without a bias, it takes the forms of fused/convolution.h: a product of
+/// matrices, or float32's for bfloat16 that the CPU has no instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  public:
   using torch::nn::Conv2dImpl::Conv2dImpl;
@@ -26,6 +26,8 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  private:
   /// nullopt where no fused form takes the options.
   std::optional<ConvolutionSteps> steps() const;
+  /// Of this convolution over what is like x.
+  ConvolutionForm form(const at::Tensor& x, const ConvolutionSteps& steps) const;
 };
 TORCH_MODULE(Conv2d);
 

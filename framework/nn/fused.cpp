@@ -2,11 +2,11 @@
 
 namespace brim::nn {
 
-int64_t use_fused(torch::nn::Module& module, bool on) {
+int64_t use_fused(torch::nn::Module& module, Fused when) {
   int64_t count = 0;
   const auto set = [&](torch::nn::Module& one) {
     if (auto* fusable = dynamic_cast<Fusable*>(&one)) {
-      fusable->use_fused(on);
+      fusable->use_fused(when);
       ++count;
     }
   };

@@ -8,18 +8,22 @@
 
 namespace brim::nn {
 
+/// When an operation takes its fused form: never; where that is faster for these shapes on this
+/// machine (measured_forms.h); or wherever there is one.
+enum class Fused { kNever, kMeasured, kAlways };
+
 class Fusable {
  public:
   virtual ~Fusable() = default;
-  bool is_fused() const { return is_fused_; }
-  void use_fused(bool on) { is_fused_ = on; }
+  Fused fused() const { return fused_; }
+  bool is_fused() const { return fused_ != Fused::kNever; }
+  void use_fused(Fused when) { fused_ = when; }
 
  private:
-  bool is_fused_ = false;
+  Fused fused_ = Fused::kNever;
 };
 
-/// Turns fused operations on or off in the module and every Fusable inside; returns how many there
-/// are.
-int64_t use_fused(torch::nn::Module& module, bool on);
+/// Sets that in the module and every Fusable inside; returns how many there are.
+int64_t use_fused(torch::nn::Module& module, Fused when);
 
 }  // namespace brim::nn

@@ -9,17 +9,17 @@
 
 namespace brim::nn {
 
-/// Fused, it makes fewer passes over memory, and under autocast gives its norm in the lower
+/// Fused, it makes fewer passes over memory and under autocast gives its norm in the lower
 /// precision (fused/layer_norm.h).
 class LayerNormImpl : public torch::nn::LayerNormImpl, public Fusable {
  public:
   using torch::nn::LayerNormImpl::LayerNormImpl;
 
   /// x [..., C]
-  at::Tensor forward(const at::Tensor& x) { return layer_norm(x, state(), is_fused()); }
+  at::Tensor forward(const at::Tensor& x) { return layer_norm(x, state(), fused(), is_training()); }
   /// Of x + branch, like each other, and that sum.
   AddedNorm forward_add(const at::Tensor& x, const at::Tensor& branch) {
-    return add_layer_norm(x, branch, state(), is_fused());
+    return add_layer_norm(x, branch, state(), fused(), is_training());
   }
 
  private:

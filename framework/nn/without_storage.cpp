@@ -231,4 +231,6 @@ WithoutStorage::WithoutStorage() : before_(c10::GetCPUAllocator()), guard_(kKey)
 
 WithoutStorage::~WithoutStorage() { c10::SetCPUAllocator(before_); }
 
+bool WithoutStorage::is_on() { return c10::impl::tls_is_dispatch_key_included(kKey); }
+
 }  // namespace brim::nn

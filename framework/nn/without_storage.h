@@ -20,6 +20,9 @@ class WithoutStorage {
   WithoutStorage(const WithoutStorage&) = delete;
   WithoutStorage& operator=(const WithoutStorage&) = delete;
 
+  /// Whether this thread is within one.
+  static bool is_on();
+
  private:
   c10::Allocator* before_;
   c10::impl::IncludeDispatchKeyGuard guard_;

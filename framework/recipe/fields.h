@@ -90,6 +90,10 @@ class Fields {
                Range range = {}) {
     visit({name, doc, range}, v);
   }
+  /// A boolean or "auto"; nullopt is "auto".
+  void auto_or(std::string_view name, std::optional<bool>& v, std::string_view doc) {
+    visit({name, doc}, v);
+  }
   /// One of a few words; words[i] stands for the enumerator with value i.
   template <class Enum>
   void choice(std::string_view name, Enum& v, std::span<const std::string_view> words,
@@ -122,6 +126,7 @@ class Fields {
   virtual void visit(const Field& field, std::vector<int64_t>& v) = 0;
   virtual void visit(const Field& field, std::vector<double>& v) = 0;
   virtual void visit(const Field& field, std::optional<int64_t>& v) = 0;
+  virtual void visit(const Field& field, std::optional<bool>& v) = 0;
   virtual void visit_choice(const Field& field, std::span<const std::string_view> words,
                             size_t& index) = 0;
   /// False: skip the section's fields (and don't call end_section).

@@ -132,8 +132,10 @@ class SchemaWriter final : public Fields {
     add(field, {{"type", "array"}, {"items", number(field, "number")}}, v);
   }
   void visit(const Field& field, std::optional<int64_t>& v) override {
-    Json either = {{"anyOf", Json::array({{{"const", "auto"}}, number(field, "integer")})}};
-    add(field, std::move(either), v ? Json(*v) : Json("auto"));
+    add(field, auto_or(number(field, "integer")), v ? Json(*v) : Json("auto"));
+  }
+  void visit(const Field& field, std::optional<bool>& v) override {
+    add(field, auto_or({{"type", "boolean"}}), v ? Json(*v) : Json("auto"));
   }
   void visit_choice(const Field& field, std::span<const std::string_view> words,
                     size_t& index) override {
@@ -170,6 +172,10 @@ class SchemaWriter final : public Fields {
 
     bool has_parts() const { return shape.contains("allOf"); }
   };
+
+  static Json auto_or(Json schema) {
+    return {{"anyOf", Json::array({{{"const", "auto"}}, std::move(schema)})}};
+  }
 
   static Json number(const Field& field, std::string_view type) {
     Json schema = {{"type", type}};

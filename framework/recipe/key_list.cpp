@@ -53,6 +53,7 @@ class KeyList final : public Fields {
   void visit(const Field& field, std::vector<int64_t>&) override { add(field.name); }
   void visit(const Field& field, std::vector<double>&) override { add(field.name); }
   void visit(const Field& field, std::optional<int64_t>&) override { add(field.name); }
+  void visit(const Field& field, std::optional<bool>&) override { add(field.name); }
   void visit_choice(const Field& field, std::span<const std::string_view>, size_t&) override {
     add(field.name);
   }

@@ -48,6 +48,9 @@ class Printer final : public Fields {
   void visit(const Field& field, std::optional<int64_t>& v) override {
     line(field.name, value_text(v));
   }
+  void visit(const Field& field, std::optional<bool>& v) override {
+    line(field.name, value_text(v));
+  }
   void visit_choice(const Field& field, std::span<const std::string_view> words,
                     size_t& index) override {
     line(field.name, toml_string(words[index]));

@@ -106,17 +106,14 @@ class Reader final : public Fields {
               [&](const Value& element, double& out) { return take_number(field, element, out); });
   }
   void visit(const Field& field, std::optional<int64_t>& v) override {
-    const Value* value = find(field);
-    if (value == nullptr) return;
-    const auto* word = std::get_if<std::string>(&value->data);
-    if (word != nullptr && *word == "auto") {
-      v.reset();
-    } else if (std::holds_alternative<int64_t>(value->data)) {
-      int64_t number = 0;
-      if (take_number(field, *value, number)) v = number;
-    } else {
-      mismatch(field, *value, "an integer or \"auto\"");
-    }
+    take_auto_or(field, "an integer or \"auto\"", v, [&](const Value& value, int64_t& number) {
+      return take_number(field, value, number);
+    });
+  }
+  void visit(const Field& field, std::optional<bool>& v) override {
+    take_auto_or(field, "true, false or \"auto\"", v, [&](const Value& value, bool& on) {
+      return take(field, value, "true or false", on);
+    });
   }
   void visit_choice(const Field& field, std::span<const std::string_view> words,
                     size_t& index) override {
@@ -214,6 +211,22 @@ class Reader final : public Fields {
     }
     out = integer != nullptr ? static_cast<T>(*integer) : static_cast<T>(*number);
     return true;
+  }
+
+  template <class T, class Take>
+  void take_auto_or(const Field& field, std::string_view expected, std::optional<T>& out,
+                    Take take) {
+    const Value* value = find(field);
+    if (value == nullptr) return;
+    const auto* word = std::get_if<std::string>(&value->data);
+    T own{};
+    if (word != nullptr && *word == "auto") {
+      out.reset();
+    } else if (!std::holds_alternative<T>(value->data)) {
+      mismatch(field, *value, expected);
+    } else if (take(*value, own)) {
+      out = own;
+    }
   }
 
   template <class T, class TakeElement>

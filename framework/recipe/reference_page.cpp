@@ -57,6 +57,9 @@ class ReferencePage final : public Fields {
   void visit(const Field& field, std::optional<int64_t>& v) override {
     add(field, "integer or `\"auto\"`", v);
   }
+  void visit(const Field& field, std::optional<bool>& v) override {
+    add(field, "boolean or `\"auto\"`", v);
+  }
   void visit_choice(const Field& field, std::span<const std::string_view> words,
                     size_t& index) override {
     row(field, words_text(words), code(toml_string(words[index])));

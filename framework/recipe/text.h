@@ -36,8 +36,9 @@ inline std::string value_text(int64_t v) { return std::to_string(v); }
 inline std::string value_text(double v) { return toml_number(v); }
 inline std::string value_text(const std::string& v) { return toml_string(v); }
 inline std::string value_text(const std::filesystem::path& v) { return toml_string(v.string()); }
-inline std::string value_text(const std::optional<int64_t>& v) {
-  return v ? std::to_string(*v) : "\"auto\"";
+template <class T>
+std::string value_text(const std::optional<T>& v) {
+  return v ? value_text(*v) : "\"auto\"";
 }
 template <class T>
 std::string value_text(const std::vector<T>& list) {

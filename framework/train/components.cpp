@@ -2,11 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/machine.h"
 #include "framework/base/random.h"
@@ -18,8 +23,10 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/measured_forms.h"
 #include "framework/nn/without_storage.h"
 #include "framework/optim/parameter_groups.h"
+#include "framework/telemetry/run_record.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/memory_account.h"
@@ -127,7 +134,9 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
       std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
   components.channels_last = job.precision.channels_last && has_images_inside;
   if (components.channels_last) nn::use_channels_last(*components.model);
-  nn::use_fused(*components.model, job.precision.fused);
+  nn::use_fused(*components.model, !job.precision.fused   ? nn::Fused::kMeasured
+                                   : *job.precision.fused ? nn::Fused::kAlways
+                                                          : nn::Fused::kNever);
   nn::recompute(*components.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !components.group->is_single_rank()) {
     const int64_t count = nn::synchronize_batch_norms(
@@ -271,6 +280,22 @@ void stop_waiting_within_passes(TrainingComponents& components) {
   components.has_sync_batch_norm = false;
 }
 
+std::string device_and_versions(c10::Device device) {
+  std::string name = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  if (device.is_cpu()) {
+    const nlohmann::json machine = telemetry::machine_record();
+    name = fmt::format("{} with {}{}, {} bytes", machine.at("cpu").dump(), at::get_cpu_capability(),
+                       amp::cpu_abilities().cpu_bf16 ? " and bf16" : "",
+                       machine.at("memory_bytes").dump());
+  } else if (device.is_cuda()) {
+    const auto& backend = *device::cuda().backend;
+    name = fmt::format("{}, {} bytes", backend.name(device.index()),
+                       backend.memory(device.index()).total_bytes);
+  }
+  return fmt::format("{}, Brim {} {}, LibTorch {}", name, telemetry::brim_version(),
+                     telemetry::brim_commit(), TORCH_VERSION);
+}
+
 bool has_statistics(const nn::Model& model) { return !model.buffers().empty(); }
 
 std::string_view precision_name(const amp::Precision& precision) {
@@ -291,6 +316,10 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
   // cuDNN tries its algorithms at the first sight of a shape and keeps the fastest. Which one that
   // is may differ from run to run, and with it the last bits.
   at::globalContext().setBenchmarkCuDNN(device.is_cuda() && !job.run.deterministic);
+  const std::filesystem::path forms = cache_folder("forms");
+  const std::string measured_on = device_and_versions(device);
+  nn::share_measured_forms(
+      forms.empty() ? forms : forms / (digest(std::as_bytes(std::span(measured_on))) + ".tsv"));
   components.precision =
       amp::resolve(job.precision.mode, components.device.type(), abilities(components.device));
   amp::apply_tf32(components.precision);

@@ -64,9 +64,10 @@ void PrecisionConfig::fields(recipe::Fields& f) {
   f.choice("mode", mode, amp::kPrecisionWords,
            "dtype of forward and backward; auto picks what the device does well");
   f.value("channels_last", channels_last, "keep image tensors in NHWC memory order");
-  f.value("fused", fused,
-          "use operations that do the work of several in one go, such as batch norm with ReLU; "
-          "results equal the others but for rounding");
+  f.auto_or("fused", fused,
+            "use operations that do the work of several in one go, such as batch norm with ReLU; "
+            "results equal the others but for rounding; auto: where the first steps find them "
+            "faster, shape by shape");
   f.section("scaler", scaler, "gradient scaling, used with fp16");
 }
 

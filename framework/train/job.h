@@ -51,7 +51,7 @@ struct BatchConfig {
 struct PrecisionConfig {
   amp::PrecisionMode mode = amp::PrecisionMode::kAuto;
   bool channels_last = true;
-  bool fused = true;
+  std::optional<bool> fused;  // nullopt: where it is faster
   amp::GradScalerConfig scaler;
   void fields(recipe::Fields& f);
 };

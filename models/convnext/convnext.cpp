@@ -47,7 +47,7 @@ class Branch : public torch::nn::Module, public nn::Fusable {
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = norm_->forward(conv_->forward(x).permute({0, 2, 3, 1}));
-    return out_->forward(nn::linear_gelu(in_, y, is_fused())).permute({0, 3, 1, 2});
+    return out_->forward(nn::linear_gelu(in_, y, fused())).permute({0, 3, 1, 2});
   }
 
  private:

@@ -61,10 +61,12 @@ class LayerNorm : public torch::nn::Module, public nn::Fusable {
     weight_ = register_parameter("weight", fresh({width}, device).fill_(1));
     bias_ = register_parameter("bias", fresh({width}, device).zero_());
   }
-  at::Tensor forward(const at::Tensor& x) { return nn::layer_norm(x, state(), is_fused()); }
+  at::Tensor forward(const at::Tensor& x) {
+    return nn::layer_norm(x, state(), fused(), is_training());
+  }
   /// Of x + branch, and that sum.
   nn::AddedNorm forward_add(const at::Tensor& x, const at::Tensor& branch) {
-    return nn::add_layer_norm(x, branch, state(), is_fused());
+    return nn::add_layer_norm(x, branch, state(), fused(), is_training());
   }
 
  private:
@@ -126,9 +128,9 @@ class FeedForward : public torch::nn::Module, public nn::Fusable {
         register_module("c_proj", std::make_shared<Conv1D>(4 * width, width, residual_std, device));
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = is_fused()
-                                  ? nn::bias_gelu(c_fc_->product(x), c_fc_->bias(), nn::Gelu::kTanh)
-                                  : at::gelu(c_fc_->forward(x), "tanh");
+    const at::Tensor hidden = is_fused() ? nn::bias_gelu(c_fc_->product(x), c_fc_->bias(),
+                                                         nn::Gelu::kTanh, fused(), is_training())
+                                         : at::gelu(c_fc_->forward(x), "tanh");
     return c_proj_->forward(hidden);
   }
 

@@ -78,7 +78,7 @@ class FeedForward : public torch::nn::Module, public nn::Fusable {
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor hidden =
-        at::dropout(nn::linear_gelu(in_, x, is_fused()), dropout_, is_training());
+        at::dropout(nn::linear_gelu(in_, x, fused()), dropout_, is_training());
     return at::dropout(out_->forward(hidden), dropout_, is_training());
   }
 

@@ -31,7 +31,7 @@ Pass pass(c10::Device device, at::Tensor x, at::Tensor residual, const at::Tenso
     norm->bias.uniform_(-0.5, 0.5);
   }
   norm->to(device, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  nn::use_fused(*norm, true);
+  nn::use_fused(*norm, nn::Fused::kAlways);
   const auto leaf = [&](const at::Tensor& t) {
     return t.detach().clone().to(device).requires_grad_();  // to() alone may be the same tensor
   };
@@ -97,7 +97,7 @@ TEST_F(Gpu, NormalisesInEvaluationAsTheCpuDoes) {
   const at::NoGradGuard no_grad;
   const at::Tensor x = images({4, 48, 9, 9}, at::kFloat);
   nn::BatchNorm2d norm(48);
-  nn::use_fused(*norm, true);
+  nn::use_fused(*norm, nn::Fused::kAlways);
   norm->running_mean.uniform_(-1, 1);
   norm->running_var.uniform_(0.5, 2);
   norm->eval();

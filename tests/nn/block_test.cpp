@@ -57,7 +57,7 @@ Learned learn(const std::vector<std::string>& patterns, bool autocast, bool fuse
   at::manual_seed(3);
   Net net;
   use_channels_last(net);
-  use_fused(net, fused);
+  use_fused(net, fused ? Fused::kAlways : Fused::kNever);
   recompute(net, patterns);
   const at::Tensor x =
       at::rand({5, 4, 6, 6}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();

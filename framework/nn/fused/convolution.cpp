@@ -16,13 +16,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Output pixels beyond which oneDNN's layouts pay, by benchmarks/fused_ops.cpp on a CPU with
-/// AVX-512; those of bfloat16 where its products were emulated. Not measured where there are
-/// instructions for them.
-int64_t max_pixels(int64_t outputs, at::ScalarType type) {
-  return type == at::kBFloat16 ? outputs / 4 : 2 * outputs;
-}
-
 cpu::Patches patches_of(const at::Tensor& x, const at::Tensor& weight,
                         const ConvolutionSteps& steps) {
   return {.image = {x.size(0), x.size(1), x.size(2), x.size(3)},
@@ -62,25 +55,6 @@ ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Ten
   return gradients;
 }
 
-/// Whether product() takes these, below autograd, and is faster.
-bool has_product(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
-                 int64_t groups, at::ScalarType type) {
-  const auto fits = [](const at::Tensor& t) {
-    return t.is_cpu() && t.dim() == 4 && t.numel() > 0 && has_fused_kernels(t) &&
-           t.is_contiguous(at::MemoryFormat::ChannelsLast);
-  };
-  if (groups != 1 || type == at::kHalf || !fits(x) || !fits(weight) ||
-      x.size(1) != weight.size(1)) {
-    return false;
-  }
-  const cpu::Patches patches = patches_of(x, weight, steps);
-  for (const int side : {0, 1}) {
-    if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
-    if (!patches.has_places(side)) return false;
-  }
-  return patches.rows() <= max_pixels(weight.size(0), type);
-}
-
 bool is_upcast(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() != weight.scalar_type();
 }
@@ -88,13 +62,14 @@ bool is_upcast(const at::Tensor& x, const at::Tensor& weight) {
 class FusedConvolution : public Function<FusedConvolution> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const ConvolutionSteps& steps, int64_t groups) {
+                            const ConvolutionSteps& steps, int64_t groups, ConvolutionForm form) {
     const ForwardPass pass;
     const at::Tensor by = factor(weight, x);
     context->save_for_backward({x, by});
     context->saved_data["steps"] = to_list(steps);
     context->saved_data["groups"] = groups;
-    return convolution(x, by, steps, groups);
+    context->saved_data["form"] = static_cast<int64_t>(form);
+    return convolution(x, by, steps, groups, form);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -103,46 +78,65 @@ class FusedConvolution : public Function<FusedConvolution> {
     const auto [x_gradient, weight_gradient] = convolution_gradients(
         gradients[0].to(saved[0].scalar_type()), saved[0], saved[1],
         steps_of(context->saved_data["steps"].toIntVector()), context->saved_data["groups"].toInt(),
+        static_cast<ConvolutionForm>(context->saved_data["form"].toInt()),
         context->needs_input_grad(0), context->needs_input_grad(1));
-    return {x_gradient, weight_gradient, {}, {}};
+    return {x_gradient, weight_gradient, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-bool has_fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                           const ConvolutionSteps& steps, int64_t groups) {
+bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
+                             const ConvolutionSteps& steps, int64_t groups) {
+  const auto fits = [](const at::Tensor& t) {
+    return t.is_cpu() && t.dim() == 4 && t.numel() > 0 && has_fused_kernels(t) &&
+           t.is_contiguous(at::MemoryFormat::ChannelsLast);
+  };
   const at::ScalarType type = type_of_product(x);
-  if (type != type_of_product(weight)) return false;
-  if (upcasts_matmul(x, type)) return x.dim() == 4 && x.numel() > 0;
-  return has_product(x, weight, steps, groups, type);
+  if (groups != 1 || type == at::kHalf || type != type_of_product(weight) || !fits(x) ||
+      !fits(weight) || x.size(1) != weight.size(1)) {
+    return false;
+  }
+  const cpu::Patches patches = patches_of(x, weight, steps);
+  for (const int side : {0, 1}) {
+    if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
+    if (!patches.has_places(side)) return false;
+  }
+  return patches.are_pixels() || patches.rows() <= 2 * weight.size(0);
+}
+
+bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight) {
+  const at::ScalarType type = type_of_product(x);
+  return type == type_of_product(weight) && upcasts_matmul(x, type) && x.dim() == 4 &&
+         x.numel() > 0;
 }
 
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
-                             const ConvolutionSteps& steps, int64_t groups) {
-  return FusedConvolution::apply(lowered(x), lowered_weight(weight, x), steps, groups);
+                             const ConvolutionSteps& steps, int64_t groups, ConvolutionForm form) {
+  return FusedConvolution::apply(lowered(x), lowered_weight(weight, x), steps, groups, form);
 }
 
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
-                       int64_t groups) {
+                       int64_t groups, ConvolutionForm form) {
   if (is_upcast(x, weight)) {
-    return convolution(x.to(at::kFloat), weight, steps, groups).to(x.scalar_type());
+    return convolution(x.to(at::kFloat), weight, steps, groups, form).to(x.scalar_type());
   }
-  if (has_product(x, weight, steps, groups, x.scalar_type())) return product(x, weight, steps);
+  if (form == ConvolutionForm::kProduct) return product(x, weight, steps);
   return at::convolution(x, weight, {}, steps.stride, steps.padding, steps.dilation,
                          /*transposed=*/false, {0, 0}, groups);
 }
 
 ConvolutionGradients convolution_gradients(const at::Tensor& gradient, const at::Tensor& x,
                                            const at::Tensor& weight, const ConvolutionSteps& steps,
-                                           int64_t groups, bool of_x, bool of_weight) {
+                                           int64_t groups, ConvolutionForm form, bool of_x,
+                                           bool of_weight) {
   if (is_upcast(x, weight)) {
     ConvolutionGradients wide = convolution_gradients(gradient.to(at::kFloat), x.to(at::kFloat),
-                                                      weight, steps, groups, of_x, of_weight);
+                                                      weight, steps, groups, form, of_x, of_weight);
     if (of_x) wide.x = wide.x.to(x.scalar_type());
     return wide;
   }
-  if (has_product(x, weight, steps, groups, x.scalar_type())) {
+  if (form == ConvolutionForm::kProduct) {
     return product_gradients(gradient, x, weight, steps, of_x, of_weight);
   }
   auto [x_gradient, weight_gradient, none] = at::convolution_backward(

@@ -9,7 +9,9 @@
 #include <tuple>
 
 #include "framework/nn/fused/gelu_cpu.h"
+#include "framework/nn/fused/linear.h"
 #include "framework/nn/fused/operator.h"
+#include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
 namespace {
@@ -74,16 +76,48 @@ at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu for
   return FusedBiasGelu::apply(x, bias, form == Gelu::kTanh);
 }
 
-at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu form) {
-  if (has_fused_bias_gelu(product, bias)) return fused_bias_gelu(product, bias, form);
-  return at::gelu(product + bias, form == Gelu::kTanh ? "tanh" : "none");
+at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu form, Fused when,
+                     bool is_training) {
+  const auto plain = [form](const at::Tensor& x, const at::Tensor& added) {
+    return at::gelu(x + added.to(x.scalar_type()), form == Gelu::kTanh ? "tanh" : "none");
+  };
+  const bool is_fused =
+      when != Fused::kNever && has_fused_bias_gelu(product, bias) &&
+      takes_fused(
+          when,
+          {.name = form == Gelu::kTanh ? "bias, GELU (tanh)" : "bias, GELU (erf)",
+           .batch = {product},
+           .parameters = {bias},
+           .is_training = is_training},
+          [&](const auto& in, const auto& of) -> variable_list {
+            return {fused_bias_gelu(in[0], of[0], form)};
+          },
+          [&](const auto& in, const auto& of) -> variable_list { return {plain(in[0], of[0])}; });
+  return is_fused ? fused_bias_gelu(product, bias, form) : plain(product, bias);
 }
 
-at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, bool fused) {
-  // On the CPU LibTorch's is as fast, and faster for large matrices of bfloat16.
-  if (!fused || x.is_cpu())
-    return at::gelu(linear(x, layer->weight, layer->bias, layer->is_fused()));
-  return bias_gelu(at::linear(x, layer->weight), layer->bias, Gelu::kErf);
+at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, Fused when) {
+  const auto fused = [](const at::Tensor& in, const at::Tensor& weight, const at::Tensor& bias) {
+    return fused_bias_gelu(at::linear(in, weight), bias, Gelu::kErf);
+  };
+  // Upcast products add the bias before they round.
+  const bool has_fused_form = when != Fused::kNever && x.numel() > 0 && has_fused_kernels(x) &&
+                              !has_fused_linear(x, layer->weight) && layer->bias.defined() &&
+                              layer->bias.scalar_type() == opmath_type(x);
+  const bool is_fused = has_fused_form && takes_fused(
+                                              when,
+                                              {.name = "linear, GELU (erf)",
+                                               .batch = {x},
+                                               .parameters = {layer->weight, layer->bias},
+                                               .is_training = layer->is_training()},
+                                              [&](const auto& in, const auto& of) -> variable_list {
+                                                return {fused(in[0], of[0], of[1])};
+                                              },
+                                              [&](const auto& in, const auto& of) -> variable_list {
+                                                return {at::gelu(at::linear(in[0], of[0], of[1]))};
+                                              });
+  if (is_fused) return fused(x, layer->weight, layer->bias);
+  return at::gelu(linear(x, layer->weight, layer->bias, layer->is_fused()));
 }
 
 }  // namespace brim::nn

@@ -20,12 +20,13 @@ bool has_fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias);
 /// gelu(x + bias), like x. The gradient has no gradient of its own.
 at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu form);
 
-/// gelu(product + bias) of a matrix product [..., C] that is still without its bias [C], fused
-/// where there is a fused form.
-at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu form);
+/// gelu(product + bias) of a matrix product [..., C] that is still without its bias [C].
+/// `is_training`: of the module that calls (measured_forms.h).
+at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu form, Fused when,
+                     bool is_training);
 
-/// gelu(layer(x)), by the error function. `fused`, and not on the CPU, where that gains nothing
-/// (benchmarks/fused_ops.cpp): the product and what follows it apart, the latter fused.
-at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, bool fused);
+/// gelu(layer(x)), by the error function. Fused, the product and what follows it apart, the latter
+/// fused.
+at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, Fused when);
 
 }  // namespace brim::nn

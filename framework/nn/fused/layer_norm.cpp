@@ -11,6 +11,7 @@
 
 #include "framework/nn/fused/layer_norm_cpu.h"
 #include "framework/nn/fused/operator.h"
+#include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
 namespace {
@@ -98,8 +99,33 @@ at::Tensor plain_layer_norm(const at::Tensor& x, const LayerNormState& state) {
   return at::layer_norm(x, {x.size(-1)}, state.weight, state.bias, state.eps);
 }
 
-/// On the CPU LibTorch's operators are faster where nothing is cast behind them.
-bool gains(const at::Tensor& x) { return !x.is_cpu() || type_of_product(x) != x.scalar_type(); }
+AddedNorm plain_add_layer_norm(const at::Tensor& x, const at::Tensor& branch,
+                               const LayerNormState& state) {
+  const at::Tensor sum = branch.defined() ? x + branch : x;
+  return {sum, plain_layer_norm(sum, state)};
+}
+
+bool takes_fused_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
+                      Fused when, bool is_training) {
+  const at::ScalarType type = type_of_product(x);
+  if (when == Fused::kNever || !has_fused_layer_norm(x, branch, state, type)) return false;
+  const auto results = [&](const AddedNorm& y) -> variable_list {
+    const at::Tensor norm = y.norm.to(type);  // as the product behind it reads it
+    return branch.defined() ? variable_list{norm, y.sum} : variable_list{norm};
+  };
+  return takes_fused(
+      when,
+      {.name = branch.defined() ? "add, layer norm" : "layer norm",
+       .batch = {x, branch},
+       .parameters = {state.weight, state.bias},
+       .is_training = is_training},
+      [&](const auto& in, const auto& of) {
+        return results(fused_layer_norm(in[0], in[1], {of[0], of[1], state.eps}, type));
+      },
+      [&](const auto& in, const auto& of) {
+        return results(plain_add_layer_norm(in[0], in[1], {of[0], of[1], state.eps}));
+      });
+}
 
 }  // namespace
 
@@ -129,20 +155,20 @@ AddedNorm fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
   return {branch.defined() ? results[1] : x, results[0]};
 }
 
-at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, bool fused) {
-  if (fused && gains(x) && has_fused_layer_norm(x, {}, state, type_of_product(x))) {
+at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, Fused when,
+                      bool is_training) {
+  if (takes_fused_norm(x, {}, state, when, is_training)) {
     return fused_layer_norm(x, {}, state, type_of_product(x)).norm;
   }
   return plain_layer_norm(x, state);
 }
 
 AddedNorm add_layer_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
-                         bool fused) {
-  if (fused && gains(x) && has_fused_layer_norm(x, branch, state, type_of_product(x))) {
+                         Fused when, bool is_training) {
+  if (takes_fused_norm(x, branch, state, when, is_training)) {
     return fused_layer_norm(x, branch, state, type_of_product(x));
   }
-  const at::Tensor sum = x + branch;
-  return {sum, plain_layer_norm(sum, state)};
+  return plain_add_layer_norm(x, branch, state);
 }
 
 }  // namespace brim::nn

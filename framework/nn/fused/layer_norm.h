@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "framework/nn/fused.h"
+
 namespace brim::nn {
 
 /// Parameters over the last dimension, [C] each.
@@ -34,11 +36,11 @@ bool has_fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
 AddedNorm fused_layer_norm(const at::Tensor& x, const at::Tensor& branch,
                            const LayerNormState& state, at::ScalarType type);
 
-/// The norm of x, and that of x + branch. `fused`: where there is a fused form that gains something
-/// (on the CPU under autocast only; benchmarks/fused_ops.cpp), it is taken, and under autocast the
-/// norm has autocast's type.
-at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, bool fused);
+/// The norm of x, and that of x + branch. Fused, the norm has autocast's type under autocast.
+/// `is_training`: of the module that calls (measured_forms.h).
+at::Tensor layer_norm(const at::Tensor& x, const LayerNormState& state, Fused when,
+                      bool is_training);
 AddedNorm add_layer_norm(const at::Tensor& x, const at::Tensor& branch, const LayerNormState& state,
-                         bool fused);
+                         Fused when, bool is_training);
 
 }  // namespace brim::nn

@@ -20,6 +20,6 @@ bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight);
 /// results and gradients. The gradient has none: then c10::NotImplementedError.
 at::Tensor fused_norm_convolution(const at::Tensor& x, const BatchNormState& norm, double momentum,
                                   const at::Tensor& weight, const ConvolutionSteps& steps,
-                                  int64_t groups);
+                                  int64_t groups, ConvolutionForm form);
 
 }  // namespace brim::nn

@@ -20,13 +20,6 @@ Place place_at(int64_t index, int64_t height, int64_t width) {
   return {index / (height * width), index / width % height, index % width};
 }
 
-/// Whether each row is one pixel of x, in order.
-bool are_pixels(const Patches& p) {
-  return p.kernel == std::array<int64_t, 2>{1, 1} &&
-         p.steps.stride == std::array<int64_t, 2>{1, 1} &&
-         p.steps.padding == std::array<int64_t, 2>{0, 0};
-}
-
 /// The place at which the kernel's tap lies on `pixel`; -1 where there is none.
 int64_t place_of(const Patches& p, int side, int64_t pixel, int64_t tap) {
   const int64_t first = pixel + p.steps.padding[side] - tap * p.steps.dilation[side];
@@ -40,7 +33,7 @@ int64_t place_of(const Patches& p, int side, int64_t pixel, int64_t tap) {
 at::Tensor patch_rows(const at::Tensor& x, const Patches& p) {
   const int64_t channels = p.image[1], height = p.image[2], width = p.image[3];
   const at::Tensor pixels = x.permute({0, 2, 3, 1}).view({p.image[0] * height * width, channels});
-  if (are_pixels(p)) return pixels;
+  if (p.are_pixels()) return pixels;
   at::Tensor rows = at::empty({p.rows(), p.row_length()}, x.options());
   const auto* from = data<std::byte>(pixels);
   auto* to = writable<std::byte>(rows);
@@ -69,9 +62,9 @@ at::Tensor patch_rows(const at::Tensor& x, const Patches& p) {
 at::Tensor sum_of_patch_rows(const at::Tensor& rows, const Patches& p) {
   const int64_t images = p.image[0], channels = p.image[1], height = p.image[2], width = p.image[3];
   at::Tensor x =
-      are_pixels(p) ? rows : at::empty({images * height * width, channels}, rows.options());
+      p.are_pixels() ? rows : at::empty({images * height * width, channels}, rows.options());
   const at::Tensor result = x.view({images, height, width, channels}).permute({0, 3, 1, 2});
-  if (are_pixels(p)) return result;
+  if (p.are_pixels()) return result;
   const int64_t taps = p.kernel[0] * p.kernel[1], wide = p.places(1), high = p.places(0);
   with_format_of("convolution", rows, [&]<class S>() {
     const S* from = data<S>(rows);

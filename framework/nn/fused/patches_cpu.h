@@ -19,6 +19,11 @@ struct Patches {
   int64_t places(int side) const { return room(side) / steps.stride[side] + 1; }
   int64_t rows() const { return image[0] * places(0) * places(1); }
   int64_t row_length() const { return kernel[0] * kernel[1] * image[1]; }
+  /// Whether each row is one pixel of the image, in order.
+  bool are_pixels() const {
+    using Sides = std::array<int64_t, 2>;
+    return kernel == Sides{1, 1} && steps.stride == Sides{1, 1} && steps.padding == Sides{0, 0};
+  }
 
  private:
   /// By how much the kernel can move.

@@ -13,6 +13,7 @@
 #include "framework/base/units.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/telemetry/tensorboard/recipe_events.h"
+#include "framework/train/run/job_record.h"
 
 namespace brim::train {
 namespace {
@@ -217,6 +218,7 @@ void Recorder::works(const std::vector<telemetry::RankWork>& works) {
 void Recorder::finish() {
   if (events_ != nullptr) telemetry::add_recipe_end(*events_, state_.step);
   flush();
+  telemetry::add_to_record(record_, "forms", forms_record());
   if (!all_works_.empty()) {
     telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "framework/device/cuda_loader.h"
+#include "framework/nn/measured_forms.h"
 
 namespace brim::train {
 namespace {
@@ -36,6 +37,16 @@ nlohmann::json job_record(const JobConfig& job, const TrainingComponents& compon
           {"parameters", parameters},
           {"micro_batch", job.batch.micro_or_all()},
           {"batch_statistics", has_statistics(*components.model)}};
+}
+
+nlohmann::json forms_record() {
+  nlohmann::json record = nlohmann::json::object();
+  for (const auto& [name, form] : nn::measured_forms()) {
+    record[name] = {{"fused_s", form.fused_s},
+                    {"plain_s", form.plain_s},
+                    {"taken", form.prefers_fused() ? "fused" : "plain"}};
+  }
+  return record;
 }
 
 }  // namespace brim::train

@@ -14,4 +14,8 @@ namespace brim::train {
 /// "parameters", "micro_batch".
 nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components);
 
+/// run.json's "forms": for each operation that has a fused form and LibTorch's, by its name, shapes
+/// and threads, the seconds of both ("fused_s", "plain_s"), and which was "taken".
+nlohmann::json forms_record();
+
 }  // namespace brim::train

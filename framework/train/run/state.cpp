@@ -19,6 +19,7 @@
 #include "framework/base/printable.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/data/dataset.h"
+#include "framework/nn/measured_forms.h"
 #include "framework/nn/model.h"
 #include "framework/nn/random_state.h"
 
@@ -136,6 +137,30 @@ nn::ModelShape read_input(const nlohmann::json& json, const std::filesystem::pat
           .classes = size("classes")};
 }
 
+/// The forms of operations that the run goes by, and where they were measured.
+nlohmann::json forms_json(const TrainingComponents& components) {
+  nlohmann::json times = nlohmann::json::object();
+  for (const auto& [name, form] : nn::measured_forms()) {
+    times[name] = {{"fused_s", form.fused_s}, {"plain_s", form.plain_s}};
+  }
+  return {{"measured_on", device_and_versions(components.device)}, {"seconds", std::move(times)}};
+}
+
+/// A run continues with the forms that it had, so that its results have the same bits; on another
+/// device or with other versions only where it is to be deterministic.
+void restore_forms(const nlohmann::json& state, const JobConfig& job,
+                   const TrainingComponents& components) {
+  if (!state.contains("forms")) return;  // a Brim that measured none wrote it
+  const nlohmann::json& saved = state.at("forms");
+  if (saved.at("measured_on") != device_and_versions(components.device) && !job.run.deterministic)
+    return;
+  nn::MeasuredForms forms;
+  for (const auto& [name, form] : saved.at("seconds").items()) {
+    forms[name] = {form.at("fused_s").get<double>(), form.at("plain_s").get<double>()};
+  }
+  nn::remember_forms(forms);
+}
+
 /// A checkpoint's state.json without the tensors beside it.
 nlohmann::json read_state_file(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / kStateFile;
@@ -182,6 +207,7 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"schedule", components.schedule->state()},
                   {"input", input_json(components.input)},
                   {"classes", class_names(components)},
+                  {"forms", forms_json(components)},
                   {"buckets", state.buckets}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
@@ -323,6 +349,7 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
       if (own != random->second.end()) generator.set_state(own->second);
     }
     components.schedule->load(saved.state.at("schedule"));
+    restore_forms(saved.state, job, components);
     return state;
   });
 }

@@ -1,16 +1,13 @@
 #include "framework/train/tuning/tuning_cache.h"
 
-#include <torch/headeronly/version.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "framework/base/files.h"
 #include "framework/base/temporaries.h"
-#include "framework/device/cuda_loader.h"
 #include "framework/recipe/read.h"
-#include "framework/telemetry/run_record.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 namespace {
@@ -32,28 +29,16 @@ struct MemorySections final : recipe::Config {
   JobConfig& job;
 };
 
-/// The device's name and memory.
-std::string describe(c10::Device device) {
-  if (device.is_cpu()) {
-    const nlohmann::json machine = telemetry::machine_record();
-    return fmt::format("{}, {} bytes", machine.at("cpu").dump(), machine.at("memory_bytes").dump());
-  }
-  const auto& backend = *device::cuda().backend;
-  return fmt::format("{}, {} bytes", backend.name(device.index()),
-                     backend.memory(device.index()).total_bytes);
-}
-
 }  // namespace
 
 std::string tuning_key(JobConfig& job, const std::string& input, c10::Device device, int64_t global,
                        int64_t world, const device::Memory& memory) {
   MemorySections sections(job);
   const double limit = static_cast<double>(memory.limit_bytes());
-  return fmt::format(
-      "{}\ninput {}\nglobal {}, objective {}, {} ranks\n{}\nlimit {}\nBrim {} {}, LibTorch {}\n",
-      recipe::print(sections), input, global, static_cast<int>(job.batch.objective), world,
-      describe(device), std::floor(std::log(limit) / std::log(1.05)), telemetry::brim_version(),
-      telemetry::brim_commit(), TORCH_VERSION);
+  return fmt::format("{}\ninput {}\nglobal {}, objective {}, {} ranks\nlimit {}\n{}\n",
+                     recipe::print(sections), input, global, static_cast<int>(job.batch.objective),
+                     world, std::floor(std::log(limit) / std::log(1.05)),
+                     device_and_versions(device));
 }
 
 std::filesystem::path TuningCache::file(const std::string& key) const {

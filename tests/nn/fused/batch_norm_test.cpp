@@ -35,7 +35,7 @@ BatchNorm2d make_norm(int64_t channels, at::ScalarType type, bool fused) {
   norm->running_mean.uniform_(-1, 1);
   norm->running_var.uniform_(0.5, 2);
   norm->to(type);
-  use_fused(*norm, fused);
+  use_fused(*norm, fused ? Fused::kAlways : Fused::kNever);
   return norm;
 }
 

@@ -32,7 +32,7 @@ class Bf16Products {
 template <class Layer>
 at::Tensor forward_of(Layer& layer, const at::Tensor& x, bool fused, bool autocast,
                       const std::string& name, bool is_by_it) {
-  use_fused(*layer, fused);
+  use_fused(*layer, fused ? Fused::kAlways : Fused::kNever);
   at::Tensor y;
   {
     const amp::Autocast scope(

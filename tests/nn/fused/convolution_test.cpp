@@ -23,10 +23,12 @@ struct Pass {
 
 Pass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
           const at::Tensor& gradient, int64_t groups = 1) {
+  const bool is_product = has_convolution_product(x, weight.to(x.scalar_type()), steps, groups);
+  const ConvolutionForm form = is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
   const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
   const at::Tensor input = leaf(x), kernel = leaf(weight);
   const at::Tensor y =
-      fused ? fused_convolution(input, kernel, steps, groups)
+      fused ? fused_convolution(input, kernel, steps, groups, form)
             : at::conv2d(input, kernel, {}, steps.stride, steps.padding, steps.dilation, groups);
   y.backward(gradient);
   return {y.detach(), input.grad(), kernel.grad()};
@@ -64,7 +66,7 @@ void for_each_case(const std::function<void(const at::Tensor&, const at::Tensor&
       return at::randn(sizes, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
     };
     const at::Tensor x = values(c.x), weight = values(c.weight);
-    ASSERT_TRUE(has_fused_convolution(x, weight, c.steps, 1));
+    ASSERT_TRUE(has_convolution_product(x, weight, c.steps, 1));
     const auto& [stride, padding, dilation] = c.steps;
     f(x, weight, c.steps, values(at::conv2d(x, weight, {}, stride, padding, dilation).sizes()));
   }
@@ -99,7 +101,8 @@ TEST(FusedConvolution, GradientIsThatOfDifferences) {
   const at::Tensor weight = images({16, 2, 3, 3}).requires_grad_();
   const at::Tensor g = images({1, 16, 2, 2});
   const auto y = [&] {
-    return fused_convolution(x, weight, {.stride = {2, 2}, .padding = {1, 1}}, /*groups=*/1);
+    return fused_convolution(x, weight, {.stride = {2, 2}, .padding = {1, 1}}, /*groups=*/1,
+                             ConvolutionForm::kProduct);
   };
   y().backward(g);
   EXPECT_LE(relative_error(x.grad(), numerical_gradient(y, g, x.detach())), 1e-7);
@@ -154,7 +157,7 @@ TEST(FusedConvolution, WidenedIsExactToBfloat16sRounding) {
         return at::randn(sizes).to(at::kBFloat16).contiguous(order);
       };
       const at::Tensor x = values(c.x), weight = at::randn(c.weight).contiguous(order);
-      ASSERT_TRUE(has_fused_convolution(x, weight.to(at::kBFloat16), c.steps, c.groups));
+      ASSERT_TRUE(has_upcast_convolution(x, weight.to(at::kBFloat16)));
       const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
       const at::Tensor g = values(
           at::conv2d(exact(x), exact(weight), {}, stride, padding, dilation, c.groups).sizes());
@@ -175,23 +178,27 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   const ConvolutionSteps steps = {.padding = {1, 1}};
   const at::Tensor weight = images({64, 4, 3, 3});
   const auto bf16 = [](const at::Tensor& t) { return t.to(at::kBFloat16); };
-  EXPECT_TRUE(has_fused_convolution(images({2, 4, 8, 8}), weight, steps, 1));
-  EXPECT_FALSE(has_fused_convolution(images({2, 4, 9, 8}), weight, steps, 1));  // more pixels
+  const auto has = [&](const at::Tensor& x, const at::Tensor& by, const ConvolutionSteps& moves,
+                       int64_t groups = 1) {
+    return has_convolution_product(x, by, moves, groups);
+  };
+  EXPECT_TRUE(has(images({2, 4, 8, 8}), weight, steps));
+  EXPECT_FALSE(has(images({2, 4, 9, 8}), weight, steps));               // patches of more memory
+  EXPECT_TRUE(has(images({2, 4, 90, 80}), images({64, 4, 1, 1}), {}));  // no patches
+  EXPECT_TRUE(has(bf16(images({2, 4, 8, 8})), bf16(weight), steps));
+  EXPECT_FALSE(has(bf16(images({1, 4, 4, 4})), weight, steps));  // two formats
+  EXPECT_FALSE(has(at::randn({1, 4, 4, 4}), weight, steps));     // another layout
+  EXPECT_FALSE(has(images({1, 4, 4, 4}), at::randn({64, 4, 3, 3}), steps));
+  EXPECT_FALSE(has(images({1, 4, 4, 4}).to(at::kHalf), weight, steps));
+  EXPECT_FALSE(has(images({1, 4, 1, 1}), weight, {}));  // larger than the image
+  EXPECT_FALSE(has(images({1, 4, 2, 2}), weight, {.stride = {2, 2}}));
+  EXPECT_FALSE(has(images({1, 4, 3, 3}), weight, {.stride = {0, 0}}));
+  EXPECT_FALSE(has(images({1, 4, 3, 3}), weight, {.padding = {-1, 0}}));
+  EXPECT_FALSE(has(images({1, 4, 3, 3}), weight, {.dilation = {0, 1}}));
+  EXPECT_FALSE(has(images({0, 4, 4, 4}), weight, steps));
+  EXPECT_FALSE(has(images({2, 8, 8, 8}), weight, steps, 2));
   const Bf16Products are_there(true);
-  EXPECT_TRUE(has_fused_convolution(bf16(images({1, 4, 4, 4})), bf16(weight), steps, 1));
-  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 5, 4})), bf16(weight), steps, 1));
-  EXPECT_FALSE(has_fused_convolution(bf16(images({1, 4, 4, 4})), weight, steps, 1));  // two formats
-  EXPECT_FALSE(has_fused_convolution(at::randn({1, 4, 4, 4}), weight, steps, 1));  // another layout
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}), at::randn({64, 4, 3, 3}), steps, 1));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 4, 4}).to(at::kHalf), weight, steps, 1));
-  EXPECT_FALSE(
-      has_fused_convolution(images({1, 4, 1, 1}), weight, {}, 1));  // larger than the image
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 2, 2}), weight, {.stride = {2, 2}}, 1));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.stride = {0, 0}}, 1));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.padding = {-1, 0}}, 1));
-  EXPECT_FALSE(has_fused_convolution(images({1, 4, 3, 3}), weight, {.dilation = {0, 1}}, 1));
-  EXPECT_FALSE(has_fused_convolution(images({0, 4, 4, 4}), weight, steps, 1));
-  EXPECT_FALSE(has_fused_convolution(images({2, 8, 8, 8}), weight, steps, 2));
+  EXPECT_FALSE(has_upcast_convolution(bf16(images({1, 4, 4, 4})), bf16(weight)));
 }
 
 /// `takes`: whether it is the fused operator that is expected.

@@ -166,6 +166,7 @@ TEST(FusedBiasGelu, EveryInstructionSetGivesTheSame) {
 }
 
 TEST(FusedBiasGelu, ALinearLayerAndItsGelu) {
+  const Bf16Products are_there(true);
   for (const bool autocast : {false, true}) {
     at::manual_seed(4);
     Linear layer(20, 30);
@@ -176,8 +177,7 @@ TEST(FusedBiasGelu, ALinearLayerAndItsGelu) {
       {
         const amp::Autocast scope(
             c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
-        results[fused] = fused ? bias_gelu(at::linear(x, layer->weight), layer->bias, Gelu::kErf)
-                               : linear_gelu(layer, x, /*fused=*/true);  // not on the CPU
+        results[fused] = linear_gelu(layer, x, fused ? Fused::kAlways : Fused::kNever);
       }
       EXPECT_EQ(results[fused].scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
       EXPECT_EQ(results[fused].grad_fn()->name().find("FusedBiasGelu") != std::string::npos, fused);
@@ -196,7 +196,8 @@ TEST(FusedBiasGelu, StandsBackWhereItDoesNotApply) {
   EXPECT_FALSE(has_fused_bias_gelu(x, at::zeros({4}, at::kDouble)));
   EXPECT_FALSE(has_fused_bias_gelu(x.to(at::kHalf), at::zeros({4})));
   EXPECT_FALSE(has_fused_bias_gelu(at::zeros({0, 4}), at::zeros({4})));
-  EXPECT_EQ(bias_gelu(at::zeros({0, 4}), at::zeros({4}), Gelu::kErf).size(0), 0);
+  EXPECT_EQ(bias_gelu(at::zeros({0, 4}), at::zeros({4}), Gelu::kErf, Fused::kAlways, true).size(0),
+            0);
 }
 
 TEST(FusedBiasGelu, ItsGradientHasNone) {

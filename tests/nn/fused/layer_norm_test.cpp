@@ -188,10 +188,11 @@ TEST(FusedLayerNorm, UnderAutocastTheSumStaysWide) {
   const LayerNormState state = {at::randn({8}), at::randn({8}), 1e-5};
   for (const bool fused : {false, true}) {
     const amp::Autocast scope(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
-    const AddedNorm y = add_layer_norm(x, at::randn({3, 8}).to(at::kBFloat16), state, fused);
+    const Fused when = fused ? Fused::kAlways : Fused::kNever;
+    const AddedNorm y = add_layer_norm(x, at::randn({3, 8}).to(at::kBFloat16), state, when, true);
     EXPECT_EQ(y.sum.scalar_type(), at::kFloat);
     EXPECT_EQ(y.norm.scalar_type(), fused ? at::kBFloat16 : at::kFloat);
-    EXPECT_EQ(layer_norm(x, state, fused).scalar_type(), fused ? at::kBFloat16 : at::kFloat);
+    EXPECT_EQ(layer_norm(x, state, when, true).scalar_type(), fused ? at::kBFloat16 : at::kFloat);
   }
 }
 
@@ -204,7 +205,7 @@ TEST(FusedLayerNorm, StandsBackWhereItDoesNotApply) {
   EXPECT_FALSE(has_fused_layer_norm(x, at::randn({4}), state, at::kFloat));
   EXPECT_FALSE(has_fused_layer_norm(at::randn({3, 5}), {}, state, at::kFloat));
   EXPECT_FALSE(has_fused_layer_norm(at::randn({0, 4}), {}, state, at::kFloat));
-  EXPECT_EQ(layer_norm(at::randn({0, 4}), state, true).size(0), 0);
+  EXPECT_EQ(layer_norm(at::randn({0, 4}), state, Fused::kAlways, true).size(0), 0);
 }
 
 TEST(FusedLayerNorm, ItsGradientHasNone) {

@@ -35,8 +35,9 @@ Layers make_layers(const torch::nn::Conv2dOptions& options, at::ScalarType type,
   layers.norm->to(type);
   layers.convolution->to(type);
   use_channels_last(*layers.convolution);
-  use_fused(*layers.norm, fused);
-  use_fused(*layers.convolution, fused);
+  const Fused when = fused ? Fused::kAlways : Fused::kNever;
+  use_fused(*layers.norm, when);
+  use_fused(*layers.convolution, when);
   return layers;
 }
 
@@ -150,9 +151,9 @@ TEST(FusedNormConvolution, IsLeftWhereItIsNotWanted) {
   EXPECT_FALSE(is_one(y(x)));
   layers.norm->synchronize({});
   EXPECT_TRUE(is_one(y(x)));
-  use_fused(*layers.norm, false);
+  use_fused(*layers.norm, Fused::kNever);
   EXPECT_FALSE(is_one(y(x)));
-  use_fused(*layers.norm, true);
+  use_fused(*layers.norm, Fused::kAlways);
   layers.norm->eval();
   EXPECT_FALSE(is_one(y(x)));
   Layers biased = make_layers(jobs().back().options, at::kFloat, /*fused=*/true);

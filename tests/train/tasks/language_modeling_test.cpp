@@ -55,7 +55,7 @@ TEST(LanguageModelingTest, TheFusedLossIsTheSame) {
     at::Tensor losses[2], gradients[2];
     for (const bool fused : {false, true}) {
       Table model;
-      nn::use_fused(model, fused);
+      nn::use_fused(model, fused ? nn::Fused::kAlways : nn::Fused::kNever);
       losses[fused] = task.loss(model, batch());
       EXPECT_EQ(losses[fused].grad_fn()->name().find("FusedCrossEntropy") != std::string::npos,
                 fused);
@@ -70,7 +70,7 @@ TEST(LanguageModelingTest, TheFusedLossIsTheSame) {
 TEST(LanguageModelingTest, WhereNothingIsPredictedLossAndGradientsAreZero) {
   Table model;
   Table fused_model;
-  nn::use_fused(fused_model, true);
+  nn::use_fused(fused_model, nn::Fused::kAlways);
   const LanguageModeling task(0.0);
   data::DeviceBatch none = batch();
   none.labels.fill_(data::kNoLabel);

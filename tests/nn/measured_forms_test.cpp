@@ -1,0 +1,196 @@
+// Which of two forms is taken: measured once a shape, kept, shared by a file.
+#include "framework/nn/measured_forms.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "framework/base/files.h"
+#include "framework/nn/batch_norm.h"
+#include "framework/nn/convolution.h"
+#include "framework/nn/model.h"
+#include "tests/support/temporary_folder.h"
+
+namespace brim::nn {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// An operation whose forms differ by what they compute: one pass, or 300.
+class Doubling {
+ public:
+  Doubling(std::string name, int fused_passes, int plain_passes)
+      : name_(std::move(name)), fused_passes_(fused_passes), plain_passes_(plain_passes) {}
+
+  bool takes_fused(const at::Tensor& x, bool is_training = true, Fused when = Fused::kMeasured) {
+    const auto form = [this](int passes, const Tensors& batch) {
+      ++calls;
+      at::Tensor y = batch[0];
+      for (int i = 0; i < passes; ++i) y = y * 2;
+      return Tensors{y};
+    };
+    return nn::takes_fused(
+        when,
+        {.name = name_,
+         .batch = {x},
+         .parameters = {},
+         .is_training = is_training,
+         .is_fused_otherwise = is_fused_otherwise},
+        [&](const Tensors& batch, const Tensors&) { return form(fused_passes_, batch); },
+        [&](const Tensors& batch, const Tensors&) { return form(plain_passes_, batch); });
+  }
+
+  int calls = 0;
+  bool is_fused_otherwise = true;
+
+ private:
+  std::string name_;
+  int fused_passes_, plain_passes_;
+};
+
+/// The name under which an operation over x is kept.
+std::string name_of(const std::string& operation, const at::Tensor& x) {
+  Doubling(operation, 1, 300).takes_fused(x);
+  for (const auto& [name, times] : measured_forms()) {
+    if (name.starts_with(operation + " ")) return name;
+  }
+  return {};
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  return text.replace(text.find(what), what.size(), by);
+}
+
+TEST(MeasuredForms, TheFasterOneIsTaken) {
+  EXPECT_TRUE(Doubling("quick fused form", 1, 300).takes_fused(at::rand({64, 64})));
+  EXPECT_FALSE(Doubling("slow fused form", 300, 1).takes_fused(at::rand({64, 64})));
+}
+
+TEST(MeasuredForms, OneMeasurementAShapeAndFormat) {
+  Doubling work("measured once", 300, 1);
+  EXPECT_FALSE(work.takes_fused(at::rand({8, 64})));
+  const int calls = work.calls;
+  EXPECT_GT(calls, 0);
+  EXPECT_FALSE(work.takes_fused(at::rand({8, 64})));
+  EXPECT_EQ(work.calls, calls);
+  work.takes_fused(at::rand({9, 64}));
+  const int both_shapes = work.calls;
+  EXPECT_GT(both_shapes, calls);
+  work.takes_fused(at::rand({8, 64}, at::kDouble));
+  EXPECT_GT(work.calls, both_shapes);
+}
+
+TEST(MeasuredForms, OfALargeBatchAPartIsMeasured) {
+  Doubling work("large", 1, 300);
+  work.takes_fused(at::rand({int64_t{5} << 20, 1}));
+  EXPECT_THAT(measured_forms(),
+              ::testing::Contains(::testing::Key(::testing::StartsWith("large Float[4194304,1]"))));
+}
+
+TEST(MeasuredForms, EvaluationTakesWhatTrainingDoes) {
+  Doubling work("evaluated", 300, 1);
+  const at::Tensor x = at::rand({8, 32});
+  EXPECT_TRUE(work.takes_fused(x, /*is_training=*/false));
+  work.is_fused_otherwise = false;
+  EXPECT_FALSE(work.takes_fused(x, /*is_training=*/false));
+  EXPECT_EQ(work.calls, 0);
+  work.is_fused_otherwise = true;
+  EXPECT_FALSE(work.takes_fused(x));
+  EXPECT_FALSE(work.takes_fused(x, /*is_training=*/false));
+}
+
+TEST(MeasuredForms, NeverAndAlwaysMeasureNothing) {
+  Doubling work("given", 300, 1);
+  EXPECT_TRUE(work.takes_fused(at::rand({8, 16}), true, Fused::kAlways));
+  EXPECT_FALSE(work.takes_fused(at::rand({8, 16}), true, Fused::kNever));
+  EXPECT_EQ(work.calls, 0);
+}
+
+TEST(MeasuredForms, ExhaustedMemoryDecidesNothing) {
+  const auto exhausted = [](const Tensors&, const Tensors&) -> Tensors {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "no more");
+  };
+  const auto takes = [&](bool otherwise) {
+    return takes_fused(Fused::kMeasured,
+                       {.name = "exhausted",
+                        .batch = {at::rand({4, 4})},
+                        .parameters = {},
+                        .is_training = true,
+                        .is_fused_otherwise = otherwise},
+                       exhausted, exhausted);
+  };
+  EXPECT_TRUE(takes(true));
+  EXPECT_FALSE(takes(false));
+}
+
+TEST(MeasuredForms, WhatIsMeasuredStaysAsItWas) {
+  BatchNorm2d norm(8);
+  Conv2d convolution(torch::nn::Conv2dOptions(8, 64, 3).padding(1).bias(false));
+  use_channels_last(*convolution);
+  use_fused(*norm, Fused::kMeasured);
+  use_fused(*convolution, Fused::kMeasured);
+  const at::Tensor x = at::randn({2, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor before = x.clone();
+  const at::Tensor y = convolution->forward_after(norm, x);
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 1);
+  EXPECT_TRUE(at::allclose(norm->running_mean, 0.1 * x.mean(at::IntArrayRef{0, 2, 3})));
+  EXPECT_TRUE(at::equal(x, before));
+  for (const at::Tensor& parameter : {norm->weight, norm->bias, convolution->weight}) {
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+  EXPECT_THAT(measured_forms(), ::testing::Contains(::testing::Key(
+                                    ::testing::StartsWith("batch norm, ReLU Float[2,8,3,3]"))));
+}
+
+TEST(MeasuredForms, AFileSharesThem) {
+  const testing::TemporaryFolder folder;
+  const auto file = folder.path() / "forms" / "machine.tsv";
+  const std::string name = name_of("shared", at::rand({8, 8}));
+  ASSERT_FALSE(name.empty());
+  share_measured_forms(file);
+  // Another process has found that the form that is slow here is the faster one.
+  std::ofstream(file) << "no line of ours\n\n"
+                      << replaced(name, "8,8", "8,9") << "\t1e-6\t2e-6\n"
+                      << replaced(name, "8,8", "8,10") << "\t-1\t2e-6\n"
+                      << replaced(name, "8,8", "8,11") << "\t1e-6\tnan\n"
+                      << replaced(name, "8,8", "8,12") << "\t1e-6\t2e-6\t3\n"
+                      << replaced(name, "8,8", "8,13") << "\t1e-6\t2e-";  // killed in mid-write
+  Doubling work("shared", 300, 1);
+  EXPECT_TRUE(work.takes_fused(at::rand({8, 9})));
+  EXPECT_EQ(work.calls, 0);
+  for (const int64_t width : {10, 11, 12, 13}) {
+    const int calls = work.calls;
+    EXPECT_FALSE(work.takes_fused(at::rand({8, width}))) << width;
+    EXPECT_GT(work.calls, calls) << width;
+  }
+  share_measured_forms({});
+  const std::string text = read_file(file, Exit::kBug, 1 << 20);
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "\nshared Float\\[8,13\\] threads [0-9]+\t[0-9.e-]+\t[0-9.e-]+\n$"));
+}
+
+TEST(MeasuredForms, AFileThatCanNotBeWrittenIsDoneWithout) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "in the way";
+  share_measured_forms(folder.path() / "file" / "machine.tsv");
+  EXPECT_FALSE(Doubling("without a folder", 300, 1).takes_fused(at::rand({8, 8})));
+  std::filesystem::create_directory(folder.path() / "machine.tsv");
+  share_measured_forms(folder.path() / "machine.tsv");
+  EXPECT_FALSE(Doubling("a folder in the way", 300, 1).takes_fused(at::rand({8, 8})));
+  share_measured_forms({});
+}
+
+TEST(MeasuredForms, OnesThatAreGivenAreGoneBy) {
+  const std::string name = name_of("given back", at::rand({8, 8}));
+  remember_forms({{replaced(name, "8,8", "8,9"), {1e-3, 1e-6}}});
+  Doubling work("given back", 1, 300);
+  EXPECT_FALSE(work.takes_fused(at::rand({8, 9})));
+  EXPECT_EQ(work.calls, 0);
+}
+
+}  // namespace
+}  // namespace brim::nn
