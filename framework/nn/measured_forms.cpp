@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMeasuredBytes = 16 << 20;
 constexpr double kLeast_s = 3e-4;   // a shorter operation is repeated until this has passed
 constexpr int kRounds = 5;          // at most, after two passes to warm up
-constexpr double kMost_s = 0.1;     // after which no further round is begun
+constexpr double kLongest_s = 0.1;  // after which no further round is begun
 constexpr double kClear = 1.3;      // a ratio after which none is
 constexpr double kLockWait_s = 10;  // another process measures for a fraction of a second
 constexpr off_t kLargestFile = 4 << 20;
@@ -151,7 +151,7 @@ class Measurement {
     for (int round = 0; round < kRounds; ++round) {
       for (size_t i = 0; i < 2; ++i) best[i] = std::min(best[i], seconds(forms[i], repeats[i]));
       const double ratio = best[0] / best[1];
-      if (std::max(ratio, 1 / ratio) > kClear || seconds_since(start) > kMost_s) break;
+      if (std::max(ratio, 1 / ratio) > kClear || seconds_since(start) > kLongest_s) break;
     }
     return {best[0], best[1]};
   }
@@ -251,8 +251,7 @@ class SharedFile {
   void append(const std::string& name, const FormTimes& times) {
     if (::lseek(file_.get(), 0, SEEK_END) > kLargestFile && ::ftruncate(file_.get(), 0) != 0)
       return;
-    const std::string line =
-        fmt::format("\n{}\t{}\t{}\n", name, times.fused_s, times.plain_s);
+    const std::string line = fmt::format("\n{}\t{}\t{}\n", name, times.fused_s, times.plain_s);
     [[maybe_unused]] const ssize_t written = ::write(file_.get(), line.data(), line.size());
   }
 
