@@ -4,7 +4,9 @@
 //   fused_ops [ROUNDS [NAME]]
 //
 // A table with a line for each size and format: medians of ROUNDS (default 15) and their ratio,
-// above 1 where the fused form is faster. NAME: only operations whose name begins so.
+// above 1 where the fused form is faster. NAME: only operations whose name begins so. Where memory
+// bounds an operation, how many bytes a second its fused form reads and writes, and how many that
+// is of those of a copy of 256 MiB; more than all where the tensors stay in the caches.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -49,7 +51,22 @@ struct Work {
   std::vector<int64_t> sizes;
   std::vector<at::Tensor> inputs;
   std::function<void(bool fused)> run;
+  double bytes = 0;  // that the fused form reads and writes; 0: something else bounds it
 };
+
+/// Read and written by a copy, a second.
+double copied_bytes_per_s() {
+  const at::Tensor from = at::zeros({int64_t{256} << 20}, at::kByte), to = at::empty_like(from);
+  std::vector<double> taken;
+  for (int i = 0; i < rounds + 2; ++i) {
+    const double start = seconds();
+    to.copy_(from);
+    taken.push_back(seconds() - start);
+  }
+  return 2 * static_cast<double>(from.numel()) / median(taken);
+}
+
+double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.nbytes()); }
 
 double timed(const Work& work, bool fused) {
   const double start = seconds();
@@ -67,9 +84,13 @@ void measure(const Work& work) {
     plain.push_back(one);
     fused.push_back(other);
   }
-  fmt::print("| {} | [{}] | {} | {:.2f} | {:.2f} | {:.2f}× |\n", work.operation,
-             fmt::join(work.sizes, ", "), work.format, 1e3 * median(plain), 1e3 * median(fused),
-             median(plain) / median(fused));
+  static const double copied = copied_bytes_per_s();
+  const double moved = work.bytes / median(fused);
+  fmt::print(
+      "| {} | [{}] | {} | {:.2f} | {:.2f} | {:.2f}× | {} |\n", work.operation,
+      fmt::join(work.sizes, ", "), work.format, 1e3 * median(plain), 1e3 * median(fused),
+      median(plain) / median(fused),
+      moved > 0 ? fmt::format("{:.1f} | {:.0f} %", 1e-9 * moved, 100 * moved / copied) : "– | –");
   std::fflush(stdout);
 }
 
@@ -90,12 +111,16 @@ void batch_norm(at::IntArrayRef sizes, at::ScalarType type, bool has_residual) {
   const at::Tensor residual = has_residual ? images().requires_grad_() : at::Tensor();
   std::vector<at::Tensor> inputs = {x, norm->weight, norm->bias};
   if (has_residual) inputs.push_back(residual);
-  measure({operation, name_of(type), sizes.vec(), inputs, [&](bool fused) {
+  measure({operation, name_of(type), sizes.vec(), inputs,
+           [&](bool fused) {
              nn::use_fused(*norm, when(fused));
              const at::Tensor y =
                  has_residual ? norm->forward_add_relu(x, residual) : norm->forward_relu(x);
              y.backward(gradient);
-           }});
+           },
+           // Forward reads x twice, backward x and the gradient; with a residual there are it, the
+           // result and the gradient that the ReLU lets through.
+           (has_residual ? 11 : 8) * bytes_of(x)});
 }
 
 void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double smoothing) {
@@ -105,7 +130,11 @@ void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double sm
   targets.labels = at::randint(classes, {rows}, at::kLong);
   targets.smoothing = smoothing;
   const at::Tensor logits = at::randn({rows, classes}).to(type).requires_grad_();
-  measure({operation, name_of(type), {rows, classes}, {logits}, [&](bool fused) {
+  measure({operation,
+           name_of(type),
+           {rows, classes},
+           {logits},
+           [&](bool fused) {
              at::Tensor loss;
              if (fused) {
                loss = nn::fused_cross_entropy(logits, targets);
@@ -114,7 +143,8 @@ void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double sm
                                              at::Reduction::Mean, targets.ignore_index, smoothing);
              }
              loss.backward();
-           }});
+           },
+           3 * bytes_of(logits)});
 }
 
 /// The matrix product before it is no part: it is the same for both but for its bias, which takes
@@ -125,12 +155,17 @@ void bias_gelu(int64_t rows, int64_t channels, at::ScalarType type, nn::Gelu for
   const at::Tensor x = at::randn({rows, channels}).to(type).requires_grad_();
   const at::Tensor bias = at::randn({channels}).requires_grad_();
   const at::Tensor gradient = at::randn({rows, channels}).to(type);
-  measure({operation, name_of(type), {rows, channels}, {x, bias}, [&](bool fused) {
+  measure({operation,
+           name_of(type),
+           {rows, channels},
+           {x, bias},
+           [&](bool fused) {
              const at::Tensor y =
                  fused ? nn::fused_bias_gelu(x, bias, form)
                        : at::gelu(x + bias.to(type), form == nn::Gelu::kTanh ? "tanh" : "none");
              y.backward(gradient);
-           }});
+           },
+           5 * bytes_of(x)});
 }
 
 /// A product with a bias, then GELU.
@@ -225,7 +260,10 @@ void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_br
              } else {
                y.norm.backward(of_norm);
              }
-           }});
+           },
+           // x or the sum and its gradient; the norm and its gradient; what is added to them.
+           has_branch ? 5 * bytes_of(x) + (type == at::kFloat ? 3 : 4) * bytes_of(of_norm)
+                      : 3 * bytes_of(x) + 2 * bytes_of(of_norm)});
 }
 
 void measure_all() {
@@ -272,8 +310,9 @@ int main(int argc, char** argv) {
   if (argc > 1) brim::rounds = std::max(1, std::atoi(argv[1]));
   if (argc > 2) brim::wanted = argv[2];
   const auto memory = brim::device::memory_of(c10::kCPU, {});
-  fmt::print("| operation | size | format | LibTorch, ms | fused, ms | ratio |\n");
-  fmt::print("|---|---|---|---|---|---|\n");
+  fmt::print(
+      "| operation | size | format | LibTorch, ms | fused, ms | ratio | GB/s | of a copy's |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|\n");
   brim::measure_all();
   return 0;
 }

@@ -165,7 +165,10 @@ void read_device(const RunData& run, RunFacts& facts) {
 
 void read_machine(const RunData& run, RunFacts& facts) {
   facts.swapped_bytes = highest_of(run, "process/swapped_bytes");
-  facts.major_faults_per_s = mean_of(run, "process/major_faults_per_s");
+  // Usual ones: at its start a process reads its libraries from the disk.
+  if (const auto faults = spread_of(run, "process/major_faults_per_s")) {
+    facts.major_faults_per_s = faults->p50;
+  }
   facts.io_stalled_percent = mean_of(run, "machine/io_stalled_percent");
   const auto load = spread_of(run, "machine/load");
   if (load && facts.cores && *facts.cores > 0) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/conv2d.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <variant>
@@ -32,10 +33,9 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   const int64_t groups = options.groups();
   if (!has_convolution_product(x, weight, steps, groups)) return ConvolutionForm::kDirect;
   const bool is_upcast = has_upcast_convolution(x, weight);
-  const auto& [stride, padding, dilation] = steps;
   const std::string name =
-      fmt::format("convolution as a product, stride {}×{} padding {}×{}{}", stride[0], stride[1],
-                  padding[0], padding[1], is_upcast ? ", upcast" : "");
+      fmt::format("convolution as a product, stride {} padding {}{}", fmt::join(steps.stride, "×"),
+                  fmt::join(steps.padding, "×"), is_upcast ? ", upcast" : "");
   const TwoForms operation = {.name = name,
                               .batch = {x},
                               .parameters = {weight},
@@ -52,7 +52,8 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
       },
       [&](const Tensors& in, const Tensors& of) {
         if (is_upcast) return by(in[0], of[0], ConvolutionForm::kDirect);
-        return Tensors{at::conv2d(in[0], of[0], {}, stride, padding, dilation, groups)};
+        return Tensors{
+            at::conv2d(in[0], of[0], {}, steps.stride, steps.padding, steps.dilation, groups)};
       });
   return is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
 }

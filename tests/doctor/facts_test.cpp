@@ -105,6 +105,15 @@ TEST(Facts, TheSlowestRankIsExactOnceTheRunHasEnded) {
       2);
 }
 
+TEST(Facts, LibrariesReadAtTheStartAreNoSwapping) {
+  const auto line = [](int step, double faults) {
+    return json{{"step", step}, {"process", {{"major_faults_per_s", faults}}}};
+  };
+  EXPECT_EQ(*facts_from({}, "", {line(5, 4000), line(10, 0), line(15, 0)}).major_faults_per_s, 0);
+  const RunFacts swapping = facts_from({}, "", {line(5, 0), line(10, 150), line(15, 140)});
+  EXPECT_NEAR(*swapping.major_faults_per_s, 140, 3);
+}
+
 TEST(Facts, NothingRecordedIsNothingKnown) {
   const RunFacts facts = facts_from(json::object(), "= broken", {});
   EXPECT_FALSE(facts.phases || facts.step_s || facts.is_cuda || facts.cores || facts.workers ||
