@@ -33,9 +33,9 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   const int64_t groups = options.groups();
   if (!has_convolution_product(x, weight, steps, groups)) return ConvolutionForm::kDirect;
   const bool is_upcast = has_upcast_convolution(x, weight);
-  const std::string name =
-      fmt::format("convolution as a product, stride {} padding {}{}", fmt::join(steps.stride, "×"),
-                  fmt::join(steps.padding, "×"), is_upcast ? ", upcast" : "");
+  const std::string name = fmt::format(
+      "convolution as a product, stride {} padding {} dilation {}{}", fmt::join(steps.stride, "×"),
+      fmt::join(steps.padding, "×"), fmt::join(steps.dilation, "×"), is_upcast ? ", upcast" : "");
   const TwoForms operation = {.name = name,
                               .batch = {x},
                               .parameters = {weight},

@@ -8,9 +8,9 @@
 
 namespace brim::nn {
 
-/// When an operation takes its fused form: never; where that is faster for these shapes on this
-/// machine (measured_forms.h); or wherever there is one.
-enum class Fused { kNever, kMeasured, kAlways };
+/// When an operation takes its fused form: never; where that is usually faster; where it is faster
+/// for these shapes on this machine (measured_forms.h); or wherever there is one.
+enum class Fused { kNever, kUsual, kMeasured, kAlways };
 
 class Fusable {
  public:

@@ -200,7 +200,7 @@ std::string_view take_until(std::string_view& text, char end) {
   return taken;
 }
 
-/// "NAME \t fused seconds \t plain seconds", or nothing where it is something else.
+/// "NAME \t fused seconds \t plain seconds \t .", whose end was written too, or nothing where it is something else.
 std::optional<MeasuredForms::value_type> parse_line(std::string_view line) {
   const std::string_view name = take_until(line, '\t');
   const auto take_seconds = [&] {
@@ -213,7 +213,7 @@ std::optional<MeasuredForms::value_type> parse_line(std::string_view line) {
   times.fused_s = take_seconds();
   times.plain_s = take_seconds();
   const auto is_time = [](double s) { return s > 0 && std::isfinite(s); };
-  if (name.empty() || !line.empty() || !is_time(times.fused_s) || !is_time(times.plain_s))
+  if (name.empty() || line != "." || !is_time(times.fused_s) || !is_time(times.plain_s))
     return std::nullopt;
   return MeasuredForms::value_type(std::string(name), times);
 }
@@ -251,7 +251,7 @@ class SharedFile {
   void append(const std::string& name, const FormTimes& times) {
     if (::lseek(file_.get(), 0, SEEK_END) > kLargestFile && ::ftruncate(file_.get(), 0) != 0)
       return;
-    const std::string line = fmt::format("\n{}\t{}\t{}\n", name, times.fused_s, times.plain_s);
+    const std::string line = fmt::format("\n{}\t{}\t{}\t.\n", name, times.fused_s, times.plain_s);
     [[maybe_unused]] const ssize_t written = ::write(file_.get(), line.data(), line.size());
   }
 
@@ -265,11 +265,11 @@ class SharedFile {
 /// With the mutex held. nullopt where nothing was measured.
 std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
                                          const TwoForms& operation, Form fused, Form plain) {
-  for (const MeasuredForms* forms : {&all.used, &all.shared}) {
-    const auto found = forms->find(name);
-    if (found != forms->end()) return found->second;
-  }
+  const auto used = all.used.find(name);
+  if (used != all.used.end()) return used->second;
   if (!operation.is_training) return std::nullopt;
+  const auto read = all.shared.find(name);
+  if (read != all.shared.end()) return read->second;
   std::optional<SharedFile> file;
   if (!all.file.empty()) file.emplace(all.file);
   if (file && file->is_open()) {
@@ -287,8 +287,9 @@ std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
 }  // namespace
 
 bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) {
-  if (when != Fused::kMeasured) return when == Fused::kAlways;
-  if (WithoutStorage::is_on()) return operation.is_fused_otherwise;  // nothing is computed
+  if (when == Fused::kNever || when == Fused::kAlways) return when == Fused::kAlways;
+  const bool is_computed = !WithoutStorage::is_on();
+  if (when == Fused::kUsual || !is_computed) return operation.is_fused_otherwise;
   const uint64_t key = quick_key(operation);
   Known& all = known();
   const std::lock_guard lock(all.mutex);
@@ -296,9 +297,11 @@ bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) 
   if (answer != all.is_fused.end()) return answer->second;
   const std::string name = name_of(operation);
   const auto times = find_or_measure(all, name, operation, fused, plain);
-  if (!times) return operation.is_fused_otherwise;
-  all.used[name] = *times;
-  return all.is_fused[key] = times->prefers_fused();
+  if (times) all.used[name] = *times;
+  const bool is_fused = times ? times->prefers_fused() : operation.is_fused_otherwise;
+  // What memory was too short for is not tried again in each step.
+  if (times || operation.is_training) all.is_fused[key] = is_fused;
+  return is_fused;
 }
 
 MeasuredForms measured_forms() {

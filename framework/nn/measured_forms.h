@@ -27,7 +27,8 @@ struct TwoForms {
   /// Whether the pass belongs to training. In evaluation nothing is measured: the form is training's
   /// for this shape.
   bool is_training;
-  /// What is taken where there is no measurement: in evaluation, or where memory runs out in it.
+  /// What is taken where there is no measurement: by Fused::kUsual, in evaluation, or where memory
+  /// runs out in it.
   bool is_fused_otherwise = true;
 };
 

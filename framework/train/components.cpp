@@ -113,6 +113,12 @@ void require_kind(const JobConfig& job, const nn::ModelShape& input) {
               job.model.model.selected());
 }
 
+nn::Fused fused_forms(const JobConfig& job) {
+  if (job.precision.fused) return *job.precision.fused ? nn::Fused::kAlways : nn::Fused::kNever;
+  // Which form is faster may differ from run to run, and with it the last bits.
+  return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
+}
+
 /// On `device`, which is the CPU's for weights that are never needed.
 void build_model(const JobConfig& job, Weights weights, c10::Device device,
                  TrainingComponents& components) {
@@ -134,9 +140,7 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
       std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
   components.channels_last = job.precision.channels_last && has_images_inside;
   if (components.channels_last) nn::use_channels_last(*components.model);
-  nn::use_fused(*components.model, !job.precision.fused   ? nn::Fused::kMeasured
-                                   : *job.precision.fused ? nn::Fused::kAlways
-                                                          : nn::Fused::kNever);
+  nn::use_fused(*components.model, fused_forms(job));
   nn::recompute(*components.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !components.group->is_single_rank()) {
     const int64_t count = nn::synchronize_batch_norms(
@@ -283,14 +287,10 @@ void stop_waiting_within_passes(TrainingComponents& components) {
 std::string device_and_versions(c10::Device device) {
   std::string name = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   if (device.is_cpu()) {
-    const nlohmann::json machine = telemetry::machine_record();
-    name = fmt::format("{} with {}{}, {} bytes", machine.at("cpu").dump(), at::get_cpu_capability(),
-                       amp::cpu_abilities().cpu_bf16 ? " and bf16" : "",
-                       machine.at("memory_bytes").dump());
+    name = fmt::format("{} with {}{}", telemetry::machine_record().at("cpu").get<std::string>(),
+                       at::get_cpu_capability(), amp::cpu_abilities().cpu_bf16 ? " and bf16" : "");
   } else if (device.is_cuda()) {
-    const auto& backend = *device::cuda().backend;
-    name = fmt::format("{}, {} bytes", backend.name(device.index()),
-                       backend.memory(device.index()).total_bytes);
+    name = device::cuda().backend->name(device.index());
   }
   return fmt::format("{}, Brim {} {}, LibTorch {}", name, telemetry::brim_version(),
                      telemetry::brim_commit(), TORCH_VERSION);

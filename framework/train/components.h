@@ -76,8 +76,8 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
 /// other one waiting. Passes are quicker by the waits; a sharded model's weights are not its own.
 void stop_waiting_within_passes(TrainingComponents& components);
 
-/// What measurements of speed and memory on a device depend on beside the job: its name and memory,
-/// the versions of Brim and LibTorch.
+/// What measurements of speed and memory on a device depend on beside the job and the memory that it
+/// may have: its name, the versions of Brim and LibTorch.
 std::string device_and_versions(c10::Device device);
 
 /// Whether how many samples are in a pass is part of what is learned: batch norms keep statistics

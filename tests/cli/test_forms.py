@@ -33,7 +33,7 @@ def turned_over(cache):
     """As if every measurement had come out the other way."""
     (file,) = (cache / "brim" / "forms").iterdir()
     lines = [line.split("\t") for line in file.read_text().splitlines() if line]
-    file.write_text("".join(f"{name}\t{plain}\t{fused}\n" for name, fused, plain in lines))
+    file.write_text("".join(f"{name}\t{plain}\t{fused}\t{end}\n" for name, fused, plain, end in lines))
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +94,18 @@ def test_a_cache_that_can_not_be_had_costs_nothing(tmp_path, spoil):
     assert forms(tmp_path / "run")
 
 
-def test_true_and_false_measure_nothing(tmp_path):
-    for value in ("true", "false"):
-        train(tmp_path / "cache", tmp_path / value, "--set", f"precision.fused={value}")
-        assert forms(tmp_path / value) == {}
+@pytest.mark.parametrize("change", ["precision.fused=true", "precision.fused=false", "run.deterministic=true"])
+def test_without_auto_nothing_is_measured(change, tmp_path):
+    train(tmp_path / "cache", tmp_path / "run", "--set", change)
+    assert forms(tmp_path / "run") == {}
     assert not list((tmp_path / "cache").rglob("*.tsv"))
+
+
+@pytest.mark.parametrize("mode", ["fp16", "bf16"])
+@pytest.mark.parametrize("model", ["small_vit", "convnext_tiny"])
+def test_models_with_gelu_train_in_every_precision(tmp_path, model, mode):
+    train(tmp_path / "cache", tmp_path / "run", *sets(model__name=model, precision__mode=mode),
+          job=["--recipe", DIGITS, *sets(batch__global=4, train__steps=2, data__workers=1)])
 
 
 def test_other_words_are_refused(tmp_path):

@@ -103,20 +103,25 @@ TEST(MeasuredForms, EvaluationTakesWhatTrainingDoes) {
   EXPECT_FALSE(work.takes_fused(x, /*is_training=*/false));
 }
 
-TEST(MeasuredForms, NeverAndAlwaysMeasureNothing) {
+TEST(MeasuredForms, OnlyMeasuredMeasures) {
   Doubling work("given", 300, 1);
+  EXPECT_TRUE(work.takes_fused(at::rand({8, 16}), true, Fused::kUsual));
+  work.is_fused_otherwise = false;
+  EXPECT_FALSE(work.takes_fused(at::rand({8, 16}), true, Fused::kUsual));
   EXPECT_TRUE(work.takes_fused(at::rand({8, 16}), true, Fused::kAlways));
   EXPECT_FALSE(work.takes_fused(at::rand({8, 16}), true, Fused::kNever));
   EXPECT_EQ(work.calls, 0);
 }
 
 TEST(MeasuredForms, ExhaustedMemoryDecidesNothing) {
-  const auto exhausted = [](const Tensors&, const Tensors&) -> Tensors {
+  int calls = 0;
+  const auto exhausted = [&](const Tensors&, const Tensors&) -> Tensors {
+    ++calls;
     TORCH_CHECK_WITH(OutOfMemoryError, false, "no more");
   };
   const auto takes = [&](bool otherwise) {
     return takes_fused(Fused::kMeasured,
-                       {.name = "exhausted",
+                       {.name = otherwise ? "exhausted" : "exhausted too",
                         .batch = {at::rand({4, 4})},
                         .parameters = {},
                         .is_training = true,
@@ -125,6 +130,9 @@ TEST(MeasuredForms, ExhaustedMemoryDecidesNothing) {
   };
   EXPECT_TRUE(takes(true));
   EXPECT_FALSE(takes(false));
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(takes(true));
+  EXPECT_EQ(calls, 2);  // not again in each step
 }
 
 TEST(MeasuredForms, WhatIsMeasuredStaysAsItWas) {
@@ -154,11 +162,11 @@ TEST(MeasuredForms, AFileSharesThem) {
   share_measured_forms(file);
   // Another process has found that the form that is slow here is the faster one.
   std::ofstream(file) << "no line of ours\n\n"
-                      << replaced(name, "8,8", "8,9") << "\t1e-6\t2e-6\n"
-                      << replaced(name, "8,8", "8,10") << "\t-1\t2e-6\n"
-                      << replaced(name, "8,8", "8,11") << "\t1e-6\tnan\n"
-                      << replaced(name, "8,8", "8,12") << "\t1e-6\t2e-6\t3\n"
-                      << replaced(name, "8,8", "8,13") << "\t1e-6\t2e-";  // killed in mid-write
+                      << replaced(name, "8,8", "8,9") << "\t1e-6\t2e-6\t.\n"
+                      << replaced(name, "8,8", "8,10") << "\t-1\t2e-6\t.\n"
+                      << replaced(name, "8,8", "8,11") << "\t1e-6\tnan\t.\n"
+                      << replaced(name, "8,8", "8,12") << "\t1e-6\t2e-6\t3\t.\n"
+                      << replaced(name, "8,8", "8,13") << "\t1e-6\t2e-6";  // killed in mid-write
   Doubling work("shared", 300, 1);
   EXPECT_TRUE(work.takes_fused(at::rand({8, 9})));
   EXPECT_EQ(work.calls, 0);
@@ -170,7 +178,7 @@ TEST(MeasuredForms, AFileSharesThem) {
   share_measured_forms({});
   const std::string text = read_file(file, Exit::kBug, 1 << 20);
   EXPECT_THAT(text, ::testing::ContainsRegex(
-                        "\nshared Float\\[8,13\\] threads [0-9]+\t[0-9.e-]+\t[0-9.e-]+\n$"));
+                        "\nshared Float\\[8,13\\] threads [0-9]+\t[0-9.e-]+\t[0-9.e-]+\t\\.\n$"));
 }
 
 TEST(MeasuredForms, AFileThatCanNotBeWrittenIsDoneWithout) {

@@ -101,7 +101,9 @@ at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, Fused when) {
     return fused_bias_gelu(at::linear(in, weight), bias, Gelu::kErf);
   };
   // Upcast products add the bias before they round.
+  const at::ScalarType type = type_of_product(x);
   const bool has_fused_form = when != Fused::kNever && x.numel() > 0 && has_fused_kernels(x) &&
+                              !(x.is_cpu() && type == at::kHalf) &&
                               !has_fused_linear(x, layer->weight) && layer->bias.defined() &&
                               layer->bias.scalar_type() == opmath_type(x);
   const bool is_fused = has_fused_form && takes_fused(

@@ -146,14 +146,20 @@ nlohmann::json forms_json(const TrainingComponents& components) {
   return {{"measured_on", device_and_versions(components.device)}, {"seconds", std::move(times)}};
 }
 
-/// A run continues with the forms that it had, so that its results have the same bits; on another
-/// device or with other versions only where it is to be deterministic.
-void restore_forms(const nlohmann::json& state, const JobConfig& job,
-                   const TrainingComponents& components) {
+/// A run continues with the forms that it had, so that its results have the same bits; not on
+/// another device or with other versions, where others may be faster.
+void restore_forms(const nlohmann::json& state, const TrainingComponents& components) {
   if (!state.contains("forms")) return;  // a Brim that measured none wrote it
   const nlohmann::json& saved = state.at("forms");
-  if (saved.at("measured_on") != device_and_versions(components.device) && !job.run.deterministic)
+  if (saved.at("seconds").empty()) return;
+  const std::string here = device_and_versions(components.device);
+  if (saved.at("measured_on") != here) {
+    log::info(
+        "which forms of operations are faster was measured on another device or version; it is "
+        "measured again on {}",
+        here);
     return;
+  }
   nn::MeasuredForms forms;
   for (const auto& [name, form] : saved.at("seconds").items()) {
     forms[name] = {form.at("fused_s").get<double>(), form.at("plain_s").get<double>()};
@@ -327,6 +333,7 @@ TrainState load_model(const std::filesystem::path& path, TrainingComponents& com
   return reading_state_of(path, [&] {
     TrainState state = read_state(saved, path);
     copy_model(saved, components, path);
+    restore_forms(saved.state, components);
     return state;
   });
 }
@@ -349,7 +356,7 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
       if (own != random->second.end()) generator.set_state(own->second);
     }
     components.schedule->load(saved.state.at("schedule"));
-    restore_forms(saved.state, job, components);
+    restore_forms(saved.state, components);
     return state;
   });
 }

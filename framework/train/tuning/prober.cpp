@@ -124,8 +124,9 @@ bool Prober::train(tune::Probe& probe) {
     account_.peak_bytes = memory_.stats().peak_bytes;
     if (!fits) return false;
     memory_.synchronize();
-    // cuDNN has tried its algorithms, with memory that no later step needs.
-    if (i == 0 && device_.is_cuda()) memory_.reset_peak();
+    // Forms of operations were measured, and cuDNN has tried its algorithms, with memory that no later
+    // step needs.
+    if (i == 0) memory_.reset_peak();
     const int64_t passes = *job_.batch.global / group_->world() / probe.size;
     const double seconds = now_s() - start_s;
     const double step_s = seconds / static_cast<double>(passes);
