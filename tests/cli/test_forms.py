@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from trainer import DIGITS, LIMIT_S, TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics, sets
+from trainer import DIGITS, LIMIT_S, SOURCE, TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics, sets
 
 JOB = ["--recipe", DIGITS,
        *sets(model__name="small_cnn", model__width=16, batch__global=16, train__steps=6, precision__mode="fp32",
@@ -104,8 +104,9 @@ def test_without_auto_nothing_is_measured(change, tmp_path):
 @pytest.mark.parametrize("mode", ["fp16", "bf16"])
 @pytest.mark.parametrize("model", ["small_vit", "convnext_tiny"])
 def test_models_with_gelu_train_in_every_precision(tmp_path, model, mode):
-    train(tmp_path / "cache", tmp_path / "run", *sets(model__name=model, precision__mode=mode),
-          job=["--recipe", DIGITS, *sets(batch__global=4, train__steps=2, data__workers=1)])
+    images = sets(data__height=32, data__width=32, data__classes=10, data__samples=16)
+    train(tmp_path / "cache", tmp_path / "run", *images, *sets(model__name=model, precision__mode=mode),
+          job=["--recipe", SOURCE / "benchmarks" / "step.toml", *sets(batch__global=2, train__steps=2)])
 
 
 def test_other_words_are_refused(tmp_path):
