@@ -200,7 +200,8 @@ std::string_view take_until(std::string_view& text, char end) {
   return taken;
 }
 
-/// "NAME \t fused seconds \t plain seconds \t .", whose end was written too, or nothing where it is something else.
+/// "NAME \t fused seconds \t plain seconds \t .", or nothing where it is something else or its end was
+/// never written.
 std::optional<MeasuredForms::value_type> parse_line(std::string_view line) {
   const std::string_view name = take_until(line, '\t');
   const auto take_seconds = [&] {
@@ -288,8 +289,8 @@ std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
 
 bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) {
   if (when == Fused::kNever || when == Fused::kAlways) return when == Fused::kAlways;
-  const bool is_computed = !WithoutStorage::is_on();
-  if (when == Fused::kUsual || !is_computed) return operation.is_fused_otherwise;
+  // Without storage nothing is computed that could be timed.
+  if (when == Fused::kUsual || WithoutStorage::is_on()) return operation.is_fused_otherwise;
   const uint64_t key = quick_key(operation);
   Known& all = known();
   const std::lock_guard lock(all.mutex);

@@ -219,14 +219,10 @@ class Reader final : public Fields {
     const Value* value = find(field);
     if (value == nullptr) return;
     const auto* word = std::get_if<std::string>(&value->data);
+    if (word != nullptr && *word == "auto") return out.reset();
+    if (!std::holds_alternative<T>(value->data)) return mismatch(field, *value, expected);
     T own{};
-    if (word != nullptr && *word == "auto") {
-      out.reset();
-    } else if (!std::holds_alternative<T>(value->data)) {
-      mismatch(field, *value, expected);
-    } else if (take(*value, own)) {
-      out = own;
-    }
+    if (take(*value, own)) out = own;
   }
 
   template <class T, class TakeElement>

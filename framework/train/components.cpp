@@ -287,8 +287,9 @@ void stop_waiting_within_passes(TrainingComponents& components) {
 std::string device_and_versions(c10::Device device) {
   std::string name = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   if (device.is_cpu()) {
-    name = fmt::format("{} with {}{}", telemetry::machine_record().at("cpu").get<std::string>(),
-                       at::get_cpu_capability(), amp::cpu_abilities().cpu_bf16 ? " and bf16" : "");
+    static const auto cpu = telemetry::machine_record().at("cpu").get<std::string>();
+    name = fmt::format("{} with {}{}", cpu, at::get_cpu_capability(),
+                       amp::cpu_abilities().cpu_bf16 ? " and bf16" : "");
   } else if (device.is_cuda()) {
     name = device::cuda().backend->name(device.index());
   }

@@ -155,8 +155,8 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
   const std::string here = device_and_versions(components.device);
   if (saved.at("measured_on") != here) {
     log::info(
-        "which forms of operations are faster was measured on another device or version; it is "
-        "measured again on {}",
+        "the checkpoint's measured forms of operations are of another device or version; they are "
+        "left out on {}",
         here);
     return;
   }
