@@ -26,6 +26,12 @@ add_library(brim_torch INTERFACE)
 add_library(brim::torch ALIAS brim_torch)
 brim_torch_target(brim_torch)
 
+# LibTorch ships fmt's headers of another version than the system's, and no library of them. Compiled
+# into each source, as FMT_HEADER_ONLY has it, it would cost every one of them a second.
+add_library(brim_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/libtorch_fmt.cpp)
+target_include_directories(brim_fmt SYSTEM PRIVATE ${BRIM_TORCH_ROOT}/include)
+target_link_libraries(brim_torch INTERFACE brim_fmt)
+
 # --- the CUDA half ------------------------------------------------------------------------------
 # Its compiler, headers and runtime library are looked for beside the wheel, then in a toolkit (where
 # nvcc is), then where the system has its headers.

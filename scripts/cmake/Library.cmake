@@ -31,7 +31,7 @@ function(brim_install)
     list(FILTER sources INCLUDE REGEX "TARGET_OBJECTS")
     list(APPEND objects ${sources})
   endforeach()
-  add_library(brim STATIC ${objects} $<FILTER:$<TARGET_OBJECTS:trainer>,EXCLUDE,/main\\.cpp>)
+  add_library(brim STATIC ${objects} $<TARGET_OBJECTS:brim_fmt> $<FILTER:$<TARGET_OBJECTS:trainer>,EXCLUDE,/main\\.cpp>)
   set_target_properties(brim PROPERTIES LINKER_LANGUAGE CXX)
 
   include(CMakePackageConfigHelpers)

@@ -21,8 +21,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "")
 configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch.cpp COPYONLY)
 add_library(brim_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
 target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
-set(BRIM_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h> <torch/nn/modules/batchnorm.h> <torch/nn/modules/conv.h>
-  <torch/nn/modules/linear.h>)
+set(BRIM_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
 target_precompile_headers(brim_pch PRIVATE ${BRIM_TORCH_HEADERS})
 
 # With -O1 GCC 12 sees what an empty std::optional holds used.

@@ -39,8 +39,7 @@ function(brim_torch_target name)
   target_include_directories(${name} SYSTEM INTERFACE ${include} ${include}/torch/csrc/api/include)
   # LibTorch is built with NDEBUG, on which the layout of some of its classes (at::RecordFunction)
   # depends.
-  # It ships fmt's headers of another version than the system's, and no library of them.
-  target_compile_definitions(${name} INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO FMT_HEADER_ONLY=1)
+  target_compile_definitions(${name} INTERFACE NDEBUG USE_DISTRIBUTED USE_C10D_GLOO)
   target_link_libraries(${name} INTERFACE
     ${BRIM_TORCH_ROOT}/lib/libtorch_cpu.so ${BRIM_TORCH_ROOT}/lib/libc10.so)
   # at::parallel_for() is a template: it runs on one thread in what is compiled without OpenMP. The

@@ -2,7 +2,8 @@
 // loops/batch_norm.cpp's.
 #include "framework/nn/fused/batch_norm_cpu.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -96,7 +97,7 @@ at::Tensor forward_as(const at::Tensor& x, const MaybeTensor& residual, const at
                       const at::Tensor& bias, bool relu, const Statistics<S>& statistics) {
   using W = Wide<S>;
   const Pieces pieces(pixel_rows_of(x));
-  const at::Tensor scale = weight * statistics.inverse_std;
+  const at::Tensor scale = weight.mul(statistics.inverse_std);
   at::Tensor y = at::empty_like(x, at::MemoryFormat::ChannelsLast);
   normalise<S>(pieces, x, residual, {data<W>(statistics.mean), data<W>(scale), data<W>(bias)}, relu,
                y);
@@ -214,7 +215,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
   const bool by_output = relu && has_residual;
   TORCH_CHECK(!by_output || y.has_value(), "batch_norm: a residual's gradient needs the result");
   if (by_output) check_layout("the result", *y, x);
-  const at::Tensor scale = weight * inverse_std;
+  const at::Tensor scale = weight.mul(inverse_std);
   return with_format_of("batch_norm", x, [&]<class S>() {
     using W = Wide<S>;
     const Mask mask = by_output ? Mask::kFromOutput : relu ? Mask::kFromInput : Mask::kNone;

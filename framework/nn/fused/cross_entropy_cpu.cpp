@@ -2,7 +2,8 @@
 // loops/cross_entropy.cpp's.
 #include "framework/nn/fused/cross_entropy_cpu.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <array>
 #include <cmath>

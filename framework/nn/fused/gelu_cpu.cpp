@@ -2,7 +2,7 @@
 // loops/gelu.cpp's.
 #include "framework/nn/fused/gelu_cpu.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty_like.h>
 
 #include "framework/nn/fused/loops/gelu.h"
 

@@ -1,7 +1,8 @@
 // Rows are cut into pieces for the threads here; what is done with a row is loops/layer_norm.cpp's.
 #include "framework/nn/fused/layer_norm_cpu.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "framework/nn/fused/loops/layer_norm.h"
 

@@ -1,6 +1,6 @@
 #include "framework/nn/fused/patches_cpu.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstddef>
