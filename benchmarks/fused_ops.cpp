@@ -1,13 +1,16 @@
 // Each of Brim's fused operations, forward and backward, against LibTorch's operators for the same
 // work, in turn in one process:
 //
-//   fused_ops [ROUNDS [NAME]]
+//   fused_ops [ROUNDS [NAME [cpu|cuda]]]
 //
 // A table with a line for each size and format: medians of ROUNDS (default 15) and their ratio,
-// above 1 where the fused form is faster. NAME: only operations whose name begins so. Where memory
+// above 1 where the fused form is faster. NAME: only operations whose name begins so; "" for all.
+// cuda: on the first GPU, where convolutions have one form and are left out. Where memory
 // bounds an operation, how many bytes a second its fused form reads and writes, and how many that
-// is of those of a copy of 256 MiB; more than all where the tensors stay in the caches.
+// is of those of a copy of 256 MiB (on a GPU of 1 GiB); more than all where the tensors stay in the
+// caches.
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include "framework/amp/autocast.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/device/memory/memory.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/convolution.h"
@@ -44,6 +48,14 @@ double median(std::vector<double> values) {
 
 int rounds = 15;
 std::string wanted;
+at::Device place = at::kCPU;
+
+at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::device(place)); }
+
+/// On a GPU, work is enqueued: its time ends where the device has done it.
+void wait_for_device() {
+  if (place.is_cuda()) c10::impl::VirtualGuardImpl(place.type()).synchronizeDevice(place.index());
+}
 
 /// What is measured: `run` does it once forward and backward, `inputs` lose their gradients after.
 struct Work {
@@ -56,11 +68,14 @@ struct Work {
 
 /// Read and written by a copy, a second.
 double copied_bytes_per_s() {
-  const at::Tensor from = at::zeros({int64_t{256} << 20}, at::kByte), to = at::empty_like(from);
+  const int64_t bytes = int64_t{place.is_cuda() ? 1024 : 256} << 20;
+  const at::Tensor from = at::zeros({bytes}, at::device(place).dtype(at::kByte));
+  const at::Tensor to = at::empty_like(from);
   std::vector<double> taken;
   for (int i = 0; i < rounds + 2; ++i) {
     const double start = seconds();
     to.copy_(from);
+    wait_for_device();
     taken.push_back(seconds() - start);
   }
   return 2 * static_cast<double>(from.numel()) / median(taken);
@@ -71,6 +86,7 @@ double bytes_of(const at::Tensor& tensor) { return static_cast<double>(tensor.nb
 double timed(const Work& work, bool fused) {
   const double start = seconds();
   work.run(fused);
+  wait_for_device();
   const double taken = seconds() - start;
   for (const at::Tensor& input : work.inputs) input.mutable_grad() = at::Tensor();
   return taken;
@@ -104,9 +120,10 @@ void batch_norm(at::IntArrayRef sizes, at::ScalarType type, bool has_residual) {
   const std::string operation = has_residual ? "batch norm, add, ReLU" : "batch norm, ReLU";
   if (!is_wanted(operation)) return;
   const auto images = [&] {
-    return at::randn(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast);
+    return random(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast);
   };
   nn::BatchNorm2d norm(sizes[1]);
+  norm->to(place);
   const at::Tensor x = images().requires_grad_(), gradient = images();
   const at::Tensor residual = has_residual ? images().requires_grad_() : at::Tensor();
   std::vector<at::Tensor> inputs = {x, norm->weight, norm->bias};
@@ -127,9 +144,9 @@ void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double sm
   const std::string operation = smoothing > 0 ? "cross-entropy, smoothed" : "cross-entropy";
   if (!is_wanted(operation)) return;
   nn::ClassTargets targets;
-  targets.labels = at::randint(classes, {rows}, at::kLong);
+  targets.labels = at::randint(classes, {rows}, at::device(place).dtype(at::kLong));
   targets.smoothing = smoothing;
-  const at::Tensor logits = at::randn({rows, classes}).to(type).requires_grad_();
+  const at::Tensor logits = random({rows, classes}).to(type).requires_grad_();
   measure({operation,
            name_of(type),
            {rows, classes},
@@ -152,9 +169,9 @@ void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double sm
 void bias_gelu(int64_t rows, int64_t channels, at::ScalarType type, nn::Gelu form) {
   const std::string operation = form == nn::Gelu::kTanh ? "bias, GELU (tanh)" : "bias, GELU (erf)";
   if (!is_wanted(operation)) return;
-  const at::Tensor x = at::randn({rows, channels}).to(type).requires_grad_();
-  const at::Tensor bias = at::randn({channels}).requires_grad_();
-  const at::Tensor gradient = at::randn({rows, channels}).to(type);
+  const at::Tensor x = random({rows, channels}).to(type).requires_grad_();
+  const at::Tensor bias = random({channels}).requires_grad_();
+  const at::Tensor gradient = random({rows, channels}).to(type);
   measure({operation,
            name_of(type),
            {rows, channels},
@@ -173,9 +190,10 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
   const std::string operation = "linear, GELU (erf)";
   if (!is_wanted(operation)) return;
   nn::Linear layer(inputs, outputs);
+  layer->to(place);
   const at::Tensor x =
-      at::randn({rows, inputs}).to(bf16 ? at::kBFloat16 : at::kFloat).requires_grad_();
-  const at::Tensor gradient = at::randn({rows, outputs}).to(bf16 ? at::kBFloat16 : at::kFloat);
+      random({rows, inputs}).to(bf16 ? at::kBFloat16 : at::kFloat).requires_grad_();
+  const at::Tensor gradient = random({rows, outputs}).to(bf16 ? at::kBFloat16 : at::kFloat);
   measure({operation,
            bf16 ? "bf16 autocast" : "fp32",
            {rows, inputs, outputs},
@@ -185,7 +203,7 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
              at::Tensor y;
              {
                const amp::Autocast autocast(
-                   c10::kCPU, {.compute = bf16 ? at::kBFloat16 : at::kFloat, .autocast = bf16});
+                   place.type(), {.compute = bf16 ? at::kBFloat16 : at::kFloat, .autocast = bf16});
                y = nn::linear_gelu(layer, x, when(fused));
              }
              y.backward(gradient);
@@ -197,11 +215,11 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
 void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t stride,
                  bool bf16) {
   const std::string operation = "convolution";
-  if (!is_wanted(operation)) return;
+  if (!is_wanted(operation) || place.is_cuda()) return;
   constexpr int64_t kWeights = 1 << 25;  // 128 MiB
   const int64_t layers = kWeights / (outputs * sizes[1] * kernel * kernel) + 1;
   std::vector<nn::Conv2d> convolutions;
-  const at::Tensor x = at::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  const at::Tensor x = random(sizes).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   std::vector<at::Tensor> inputs = {x};
   for (int64_t i = 0; i < layers; ++i) {
     convolutions.emplace_back(torch::nn::Conv2dOptions(sizes[1], outputs, kernel)
@@ -233,13 +251,13 @@ void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t
 void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_branch) {
   const std::string operation = has_branch ? "add, layer norm" : "layer norm";
   if (!is_wanted(operation)) return;
-  const at::Tensor x = at::randn({rows, channels}).requires_grad_();
+  const at::Tensor x = random({rows, channels}).requires_grad_();
   const at::Tensor branch =
-      has_branch ? at::randn({rows, channels}).to(type).requires_grad_() : at::Tensor();
-  const nn::LayerNormState state = {at::randn({channels}).requires_grad_(),
-                                    at::randn({channels}).requires_grad_(), 1e-5};
-  const at::Tensor of_norm = at::randn({rows, channels}).to(type);
-  const at::Tensor of_sum = at::randn({rows, channels});
+      has_branch ? random({rows, channels}).to(type).requires_grad_() : at::Tensor();
+  const nn::LayerNormState state = {random({channels}).requires_grad_(),
+                                    random({channels}).requires_grad_(), 1e-5};
+  const at::Tensor of_norm = random({rows, channels}).to(type);
+  const at::Tensor of_sum = random({rows, channels});
   std::vector<at::Tensor> inputs = {x, state.weight, state.bias};
   if (has_branch) inputs.push_back(branch);
   measure({operation,
@@ -309,7 +327,14 @@ void measure_all() {
 int main(int argc, char** argv) {
   if (argc > 1) brim::rounds = std::max(1, std::atoi(argv[1]));
   if (argc > 2) brim::wanted = argv[2];
-  const auto memory = brim::device::memory_of(c10::kCPU, {});
+  if (argc > 3 && std::string(argv[3]) == "cuda") {
+    if (const auto& cuda = brim::device::cuda(); cuda.backend == nullptr) {
+      fmt::print(stderr, "fused_ops: no GPU can be used: {}\n", cuda.why_not);
+      return 5;
+    }
+    brim::place = at::Device(at::kCUDA, 0);
+  }
+  const auto memory = brim::device::memory_of(brim::place, {});
   fmt::print(
       "| operation | size | format | LibTorch, ms | fused, ms | ratio | GB/s | of a copy's |\n");
   fmt::print("|---|---|---|---|---|---|---|---|\n");

@@ -10,7 +10,10 @@ import time
 import types
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
-TRAINER = SOURCE / "build" / "release" / "bin" / "trainer"
+# In a folder of scripts/package, bin/ holds the programs and there is no commit to describe.
+IS_PACKAGE = (SOURCE / "gpu_check").exists()
+TRAINER = SOURCE / ("bin" if IS_PACKAGE else "build/release/bin") / "trainer"
+RESULTS = pathlib.Path.cwd() if IS_PACKAGE else SOURCE / "benchmarks" / "results"
 PEERS = SOURCE / "benchmarks" / "peers"
 
 options = types.SimpleNamespace(steps=6, warmup=2,  # of ResNet-50's
@@ -20,6 +23,9 @@ options = types.SimpleNamespace(steps=6, warmup=2,  # of ResNet-50's
 
 def commit():
     """As a table names it."""
+    if IS_PACKAGE:
+        said = subprocess.run([TRAINER, "--version"], check=True, capture_output=True, text=True).stdout
+        return next(line.split()[1] for line in said.splitlines() if line.startswith("commit"))
     return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=SOURCE, check=True, capture_output=True,
                           text=True).stdout.strip()
 

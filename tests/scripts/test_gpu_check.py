@@ -1,0 +1,94 @@
+"""scripts/gpu_check: its stages on the CPU, and what it says of programs that fail, hang or are missing."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = SOURCE / "scripts" / "gpu_check"
+PASSES = "echo '[  PASSED  ] 7 tests.'"
+
+
+def check(script, tmp_path, *options, **more):
+    """The table's rows by their stage, each as [state, result], and the process."""
+    out = tmp_path / "results"
+    done = subprocess.run([script, "--output", out, *options], capture_output=True, text=True, timeout=120, **more)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    if done.stdout:
+        assert (out / "summary.md").read_text() == done.stdout
+    return {stage: [state, shown] for stage, state, _, shown in rows}, done
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A function that makes a package whose programs are shell scripts."""
+    def make(**programs):
+        (tmp_path / "bin").mkdir()
+        for name, text in {"trainer": "echo '3 pass, 0 warn, 0 fail'", **programs}.items():
+            program = tmp_path / "bin" / name
+            program.write_text(f"#!/bin/sh\n{text}\n")
+            program.chmod(0o755)
+        return shutil.copy(SCRIPT, tmp_path)
+    return make
+
+
+def test_real_programs_pass_on_a_cpu(tmp_path):
+    rows, done = check(SCRIPT, tmp_path, "--device", "cpu", "--only", "doctor,resume,precisions,one_rank,profile")
+    assert done.returncode == 0 and len(rows) == 5, done.stdout + done.stderr
+    assert all(state == "passed" and shown for state, shown in rows.values()), done.stdout
+
+
+def test_a_stage_that_fails_hinders_no_other(package, tmp_path):
+    script = package(test_cuda="exit 3", test_train_gpu="echo '[  SKIPPED ] 5 tests.'", fused_ops="kill -SEGV $$")
+    rows, done = check(script, tmp_path, "--only", "doctor,test_cuda,test_train_gpu,fused_ops,one_rank")
+    assert done.returncode == 1
+    assert rows == {"doctor": ["passed", "3 pass, 0 warn, 0 fail"],
+                    "test_cuda": ["FAILED", "exit status 3"],
+                    "test_train_gpu": ["FAILED", "tests were skipped"],
+                    "fused_ops": ["FAILED", "killed by SIGSEGV"],
+                    "one_rank": ["not run", f"{tmp_path / 'bin' / 'trainrun'} is not installed"]}
+
+
+def test_a_tool_that_is_missing_is_no_failure(package, tmp_path):
+    rows, done = check(package(test_cuda=PASSES), tmp_path, "--only", "test_cuda,memcheck",
+                       env={**os.environ, "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert rows == {"test_cuda": ["passed", "[  PASSED  ] 7 tests."],
+                    "memcheck": ["not run", "compute-sanitizer is not installed"]}
+
+
+def test_what_hangs_is_ended_with_what_it_started(package, tmp_path):
+    script = package(test_cuda=f"sleep 1000 & echo $! >{tmp_path}/child; wait", test_train_gpu=PASSES)
+    rows, done = check(script, tmp_path, "--only", "test_cuda,test_train_gpu", "--minutes", "0.02")
+    assert done.returncode == 1
+    assert rows == {"test_cuda": ["FAILED", "not finished after 1 s"],
+                    "test_train_gpu": ["FAILED", "not begun after 0.02 minutes"]}
+    child = int((tmp_path / "child").read_text())
+    status = pathlib.Path(f"/proc/{child}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_losses_that_are_not_finite_are_told(package, tmp_path):
+    script = package(trainer="""while [ $# -gt 1 ]; do [ "$1" = --output ] && out=$2; shift; done
+mkdir -p "$out"; echo '{"step": 1, "loss": NaN}' >"$out/metrics.jsonl" """)
+    rows, done = check(script, tmp_path, "--only", "precisions")
+    assert done.returncode == 1
+    state, shown = rows["precisions"]
+    assert state == "FAILED" and shown.startswith("expected finite losses in ")
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--only", "doctor,speed"], "found speed"),
+    (["--output", os.curdir], "is not empty; name another folder"),
+])
+def test_a_wrong_option_is_refused(package, tmp_path, options, words):
+    done = subprocess.run([package(), *options], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and words in done.stderr
+
+
+def test_without_programs_it_says_what_to_do(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    done = subprocess.run([shutil.copy(SCRIPT, tmp_path / "scripts")], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "build first, or run this from the folder" in done.stderr
