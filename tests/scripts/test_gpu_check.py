@@ -2,7 +2,9 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -32,6 +34,11 @@ def package(tmp_path):
             program.chmod(0o755)
         return shutil.copy(SCRIPT, tmp_path)
     return make
+
+
+def is_alive(process):
+    status = pathlib.Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().split()[2] != "Z"
 
 
 def test_real_programs_pass_on_a_cpu(tmp_path):
@@ -65,9 +72,21 @@ def test_what_hangs_is_ended_with_what_it_started(package, tmp_path):
     assert done.returncode == 1
     assert rows == {"test_cuda": ["FAILED", "not finished after 1 s"],
                     "test_train_gpu": ["FAILED", "not begun after 0.02 minutes"]}
-    child = int((tmp_path / "child").read_text())
-    status = pathlib.Path(f"/proc/{child}/stat")
-    assert not status.exists() or status.read_text().split()[2] == "Z"
+    assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_a_signal_ends_it_and_what_runs(package, tmp_path):
+    script = package(test_cuda=f"echo $$ >{tmp_path}/child; exec sleep 1000")
+    words = [script, "--output", tmp_path / "results", "--only", "doctor,test_cuda"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert "Traceback" not in process.stderr.read()
+    assert "| doctor | passed |" in (tmp_path / "results" / "summary.md").read_text()
+    assert not is_alive(int((tmp_path / "child").read_text()))
 
 
 def test_losses_that_are_not_finite_are_told(package, tmp_path):
