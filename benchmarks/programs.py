@@ -30,19 +30,26 @@ def commit():
                           text=True).stdout.strip()
 
 
+def output_of(command, **more):
+    """What a program prints; where it fails, what it said of that is shown."""
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        print(done.stderr, file=sys.stderr)
+        done.check_returncode()
+    return done.stdout
+
+
 def brim(*args):
     """The lines of metrics.jsonl of a run of the trainer."""
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        subprocess.run([TRAINER, *map(str, args), "--output", run], check=True,
-                       capture_output=True, text=True)
+        output_of([TRAINER, *map(str, args), "--output", run])
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def peer(script, *args, environment=None, python=sys.executable):
-    result = subprocess.run([python, PEERS / script, *map(str, args)], check=True,
-                            capture_output=True, text=True, env={**os.environ, **(environment or {})})
-    return json.loads(result.stdout.splitlines()[-1])
+    printed = output_of([python, PEERS / script, *map(str, args)], env={**os.environ, **(environment or {})})
+    return json.loads(printed.splitlines()[-1])
 
 
 def tcmalloc():
@@ -83,7 +90,9 @@ def others_share(work):
 
 def without_others(work):
     """The value of work() from a run beside which the machine did little else, and the share that others took all
-    the same. Waits for quiet cores first; the best of some attempts where they never are."""
+    the same. Waits for quiet cores first; the best of some attempts where they never are. On a GPU, once."""
+    if options.device == "cuda":
+        return others_share(work)
     best = None
     for attempt in range(ATTEMPTS):
         for _ in range(60):

@@ -30,8 +30,8 @@ STEPS = {
 STEPS |= {f"{name}_fp32": ([*words, "--precision", "fp32"], [*sets, "precision.mode=fp32"], measured)
           for name, (words, sets, measured) in STEPS.items()}
 # For GPUs, by --device cuda.
-STEPS |= {"resnet50_256": (["--batch", 256], ["batch.global=256"], 50),
-          "resnet50_8": (["--batch", 8], ["batch.global=8", "train.cuda_graph=true"], 200)}
+STEPS |= {"resnet50_256": (["--batch", 256], ["batch.global=256", TENTH], 50),
+          "resnet50_8": (["--batch", 8], ["batch.global=8", "train.cuda_graph=true", TENTH], 200)}
 
 
 def step_counts(name):

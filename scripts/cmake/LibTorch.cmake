@@ -30,6 +30,7 @@ brim_torch_target(brim_torch)
 # into each source, as FMT_HEADER_ONLY has it, it would cost every one of them a second.
 add_library(brim_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/libtorch_fmt.cpp)
 target_include_directories(brim_fmt SYSTEM PRIVATE ${BRIM_TORCH_ROOT}/include)
+set_target_properties(brim_fmt PROPERTIES CXX_VISIBILITY_PRESET hidden)
 target_link_libraries(brim_torch INTERFACE brim_fmt)
 
 # --- the CUDA half ------------------------------------------------------------------------------
