@@ -327,7 +327,12 @@ void measure_all() {
 int main(int argc, char** argv) {
   if (argc > 1) brim::rounds = std::max(1, std::atoi(argv[1]));
   if (argc > 2) brim::wanted = argv[2];
-  if (argc > 3 && std::string(argv[3]) == "cuda") {
+  const std::string device = argc > 3 ? argv[3] : "cpu";
+  if (device != "cpu" && device != "cuda") {
+    fmt::print(stderr, "fused_ops: expected cpu or cuda as the device; found {}\n", device);
+    return 2;
+  }
+  if (device == "cuda") {
     if (const auto& cuda = brim::device::cuda(); cuda.backend == nullptr) {
       fmt::print(stderr, "fused_ops: no GPU can be used: {}\n", cuda.why_not);
       return 5;

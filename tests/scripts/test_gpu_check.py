@@ -100,7 +100,9 @@ mkdir -p "$out"; echo '{"step": 1, "loss": NaN}' >"$out/metrics.jsonl" """)
 
 @pytest.mark.parametrize("options, words", [
     (["--only", "doctor,speed"], "found speed"),
-    (["--output", os.curdir], "is not empty; name another folder"),
+    (["--output", os.curdir], "is no empty folder; name another one"),
+    (["--output", "gpu_check"], "is no empty folder; name another one"),
+    (["--device", "gpu"], "invalid choice: 'gpu' (choose from"),
 ])
 def test_a_wrong_option_is_refused(package, tmp_path, options, words):
     done = subprocess.run([package(), *options], cwd=tmp_path, capture_output=True, text=True)
