@@ -12,6 +12,7 @@
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/doctor_fix.h"
 #include "framework/cli/doctor_run.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/doctor/environment/environment.h"
@@ -42,7 +43,7 @@ int environment_command(bool as_json) {
 
 int diagnose(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("run") != 0) return doctor_run(parsed);
-  for (const char* name : {"watch", "prove"}) {
+  for (const char* name : {"watch", "prove", "fix"}) {
     if (parsed.count(name) != 0) throw UsageError("--{}: expected a run's folder too", name);
   }
   return environment_command(parsed.count("json") != 0);
@@ -66,6 +67,7 @@ Command doctor_command() {
                     "prove",
                     "take some steps of the run's recipe on preloaded samples, and say what data "
                     "costs the run; writes nothing");
+                add_fix_options(options);
                 add_trust_option(options);
                 add_json_option(
                     options, "print JSON; with --watch an object a line, whenever it has changed");
@@ -75,7 +77,8 @@ Command doctor_command() {
                        {"trainer doctor runs/digits", "what slowed this run down"},
                        {"trainer doctor runs/digits --prove",
                         "the same, with preloaded samples beside "
-                        "it"}},
+                        "it"},
+                       {"trainer doctor runs/digits --fix", "the proposals tried, one by one"}},
           .run = diagnose};
 }
 

@@ -37,27 +37,32 @@ void take_share(train::BatchConfig& batch, int64_t ranks) {
   if (batch.micro) batch.micro = std::min(*batch.micro, *batch.global);
 }
 
+std::string text_at(const nlohmann::json& from, const char* key) {
+  return from.is_object() && from.contains(key) && from[key].is_string()
+             ? from[key].get<std::string>()
+             : std::string();
+}
+
 /// What makes the run's metrics another machine's.
 void compare_machines(const nlohmann::json& record, c10::Device device, doctor::Proof& proof) {
-  const auto text = [](const nlohmann::json& from, const char* key) {
-    return from.is_object() && from.contains(key) && from[key].is_string()
-               ? from[key].get<std::string>()
-               : std::string();
-  };
-  const std::string run_device = text(record, "device");
+  const std::string run_device = text_at(record, "device");
   if (!run_device.empty() && run_device.starts_with("cuda") != device.is_cuda()) {
     proof.otherness.push_back(
         fmt::format("the run was on {} and this is {}", run_device, device.str()));
   }
-  if (!record.contains("machine")) return;
-  const std::string host = text(record["machine"], "host");
-  const std::string here = text(telemetry::machine_record(), "host");
-  if (!host.empty() && host != here) {
-    proof.otherness.push_back(fmt::format("the run was on host {} and this is {}", host, here));
-  }
+  const std::string other = other_host(record);
+  if (!other.empty()) proof.otherness.push_back(other);
 }
 
 }  // namespace
+
+std::string other_host(const nlohmann::json& record) {
+  if (!record.is_object() || !record.contains("machine")) return "";
+  const std::string host = text_at(record["machine"], "host");
+  const std::string here = text_at(telemetry::machine_record(), "host");
+  if (host.empty() || host == here) return "";
+  return fmt::format("the run was on host {} and this is {}", host, here);
+}
 
 doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
   if (run.recipe.empty()) {

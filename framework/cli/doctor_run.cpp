@@ -16,6 +16,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/cli/doctor_fix.h"
 #include "framework/cli/doctor_prove.h"
 #include "framework/doctor/diagnosis.h"
 #include "framework/experiment/run_data.h"
@@ -32,14 +33,15 @@ std::string memory_table(const experiment::RunData& run) {
   return memory ? printable_lines(memory->table()) : "";
 }
 
-/// The diagnosis, with the proof where it is JSON.
+/// The diagnosis, with the proof and the fix where it is JSON.
 std::string report_on(const experiment::RunData& run, bool as_json,
-                      const doctor::Proof* proof = nullptr) {
+                      const doctor::Proof* proof = nullptr, const doctor::Fix* fix = nullptr) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
   if (as_json) {
     nlohmann::json json = doctor::to_json(diagnosis);
     json["run"] = run.folder.string();
     if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
+    if (fix != nullptr) json["fix"] = doctor::to_json(*fix);
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   return printable_lines(doctor::describe(diagnosis));
@@ -74,21 +76,36 @@ int doctor_run(const cxxopts::ParseResult& parsed) {
   experiment::RunReader reader(required_option(parsed, "doctor", "run"));
   const bool as_json = parsed.count("json") != 0;
   const bool proves = parsed.count("prove") != 0;
+  const bool fixes = parsed.count("fix") != 0;
   if (parsed.count("watch") != 0) {
-    if (proves) throw UsageError("--watch and --prove don't go together; see trainer help doctor");
+    if (proves || fixes) {
+      throw UsageError("--watch and --{} don't go together; see trainer help doctor",
+                       proves ? "prove" : "fix");
+    }
     watch(reader, as_json);
     return 0;
   }
+  for (const char* name : {"apply", "repeats", "steps"}) {
+    if (!fixes && parsed.count(name) != 0) throw UsageError("--{}: expected --fix too", name);
+  }
   reader.update();
-  for (const std::string& remark : reader.data().remarks()) {
-    log::warning("{}: {}", reader.data().folder.string(), remark);
+  const experiment::RunData& run = reader.data();
+  for (const std::string& remark : run.remarks()) {
+    log::warning("{}: {}", run.folder.string(), remark);
   }
   std::optional<doctor::Proof> proof;
-  if (proves) proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
-  fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr));
-  if (as_json) return 0;
-  fmt::print("{}", memory_table(reader.data()));
+  if (proves) proof = prove_run(run, parsed.count("trust-library") != 0);
+  std::optional<doctor::Fix> fix;
+  if (as_json) {
+    if (fixes) fix = fix_run(run, parsed);
+    fmt::print("{}", report_on(run, as_json, proof ? &*proof : nullptr, fix ? &*fix : nullptr));
+    return 0;
+  }
+  fmt::print("{}{}", report_on(run, as_json), memory_table(run));
   if (proof) fmt::print("proof    {}\n", printable(proof->sentence()));
+  if (!fixes) return 0;
+  std::fflush(stdout);
+  fmt::print("{}", printable_lines(fix_run(run, parsed).describe()));
   return 0;
 }
 

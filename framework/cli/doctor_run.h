@@ -5,8 +5,7 @@
 
 namespace brim::cli {
 
-/// With --run, --watch, --prove, --json and --trust-library as trainer doctor has them. Returns the
-/// exit status.
+/// With --run and the other options as trainer doctor has them. Returns the exit status.
 int doctor_run(const cxxopts::ParseResult& parsed);
 
 }  // namespace brim::cli

@@ -34,7 +34,9 @@ std::vector<std::string> Diagnosis::verdict(size_t most) const {
 Diagnosis diagnose(const RunFacts& facts) {
   Diagnosis diagnosis;
   diagnosis.steps = facts.steps;
-  diagnosis.is_too_short = facts.steps < kFewestSteps;
+  diagnosis.seconds = facts.seconds;
+  diagnosis.is_too_short =
+      facts.steps < kFewestSteps || facts.seconds.value_or(kShortestRunS) < kShortestRunS;
   if (diagnosis.is_too_short) return diagnosis;
   for (const Rule& rule : all_rules()) {
     RuleResult outcome = rule.check(facts);
@@ -48,7 +50,11 @@ Diagnosis diagnose(const RunFacts& facts) {
 
 std::string describe(const Diagnosis& diagnosis) {
   if (diagnosis.is_too_short) {
-    return fmt::format("{} so far: too few to judge by\n", format_plural(diagnosis.steps, "step"));
+    const std::string steps = format_plural(diagnosis.steps, "step");
+    if (diagnosis.steps < kFewestSteps)
+      return fmt::format("{} so far: too few to judge by\n", steps);
+    return fmt::format("{} in {}: too short to judge by, which takes {:.0f} s\n", steps,
+                       format_duration(*diagnosis.seconds), kShortestRunS);
   }
   std::string text;
   for (const NamedFinding& named : diagnosis.findings) {

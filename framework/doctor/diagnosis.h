@@ -24,7 +24,8 @@ struct Unjudged {
 
 struct Diagnosis {
   int64_t steps = 0;
-  bool is_too_short = false;  // a warm-up; no rule was asked
+  std::optional<double> seconds;  // of those steps; nullopt: not recorded
+  bool is_too_short = false;      // a warm-up; no rule was asked
   std::vector<NamedFinding> findings;
   std::vector<Unjudged> unjudged;
 

@@ -134,6 +134,18 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});
     facts.is_deterministic = deterministic != nullptr && *deterministic;
     facts.compress = word({"distributed", "compress"});
+    facts.optimizer = word({"optimizer", "name"});
+    facts.batch_rule = word({"optimizer", "batch_rule"});
+    const auto read_number = [&](std::initializer_list<std::string_view> path,
+                                 std::optional<int64_t>& number) {
+      if (const auto* value = recipe_value<int64_t>(document, path)) number = *value;
+    };
+    read_number({"data", "prefetch"}, facts.prefetch);
+    read_number({"telemetry", "every_steps"}, facts.metrics_every);
+    read_number({"telemetry", "histograms_every_steps"}, facts.histograms_every);
+    if (const auto* fast = recipe_value<bool>(document, {"data", "fast_decode"})) {
+      facts.fast_decode = *fast;
+    }
     if (const auto* global = recipe_value<int64_t>(document, {"batch", "global"})) {
       facts.global_batch = *global;
     }
@@ -210,6 +222,7 @@ RunFacts facts_of(const RunData& run) {
   read_recipe(run.recipe, facts);
   if (!facts.workers && facts.cores) facts.workers = std::max<int64_t>(1, *facts.cores - 1);
   facts.step_s = spread_of(run, "step_s");
+  if (facts.step_s) facts.seconds = facts.step_s->mean * static_cast<double>(facts.steps);
   read_phases(run, facts);
   read_device(run, facts);
   read_machine(run, facts);

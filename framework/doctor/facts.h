@@ -32,6 +32,7 @@ struct Spread {
 
 struct RunFacts {
   int64_t steps = 0;
+  std::optional<double> seconds = {};  // of those steps
 
   // Of the time line.
   std::optional<std::array<PhaseFacts, kPhaseCount>> phases = {};
@@ -55,11 +56,16 @@ struct RunFacts {
   std::optional<bool> has_cuda_graph = {};  // train.cuda_graph
   std::optional<int64_t> workers = {};      // loader threads
   bool workers_are_auto = true;
-  bool is_deterministic = false;  // run.deterministic
-  std::string data_kind = {};     // data.kind
-  std::string cache = {};         // data.cache; "": this kind of data has none
-  std::string balance = {};       // distributed.balance
+  bool is_deterministic = false;         // run.deterministic
+  std::string data_kind = {};            // data.kind
+  std::optional<int64_t> prefetch = {};  // data.prefetch
+  std::optional<bool> fast_decode = {};  // data.fast_decode; nullopt: this kind of data has none
+  std::string cache = {};                // data.cache; "": this kind of data has none
+  std::string balance = {};              // distributed.balance
   std::string compress = {};
+  std::string optimizer = {}, batch_rule = {};   // optimizer.name, optimizer.batch_rule
+  std::optional<int64_t> metrics_every = {};     // telemetry.every_steps
+  std::optional<int64_t> histograms_every = {};  // telemetry.histograms_every_steps; 0: none
 
   // Of the ranks.
   std::optional<double> slowest_rank_ratio = {};  // its own time to the median of the others

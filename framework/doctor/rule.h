@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "framework/doctor/facts.h"
 #include "framework/doctor/thresholds.h"
@@ -15,11 +16,16 @@ namespace brim::doctor {
 enum class Severity { kHint, kWarning, kSevere };
 std::string_view severity_name(Severity severity);
 
+/// "data.workers=4", as --set takes it; those that belong together.
+using Settings = std::vector<std::string>;
+
 struct Finding {
   Severity severity;
   double value;         // how bad among those of one severity: a share of the time, or like one
   std::string message;  // what is wrong, with its numbers
   std::string change;   // what to write into the recipe, or to do where no line helps
+  /// What --fix tries, most promising first; empty where no line of the recipe helps.
+  std::vector<Settings> proposals = {};
 };
 
 /// Silent, a finding, or what is not recorded.
@@ -37,8 +43,10 @@ inline RuleResult silent() { return {}; }
 inline RuleResult not_recorded(std::string what) {
   return {.finding = {}, .missing = std::move(what)};
 }
-inline RuleResult found(Severity severity, double value, std::string message, std::string change) {
-  return {.finding = Finding{severity, value, std::move(message), std::move(change)},
+inline RuleResult found(Severity severity, double value, std::string message, std::string change,
+                        std::vector<Settings> proposals = {}) {
+  return {.finding =
+              Finding{severity, value, std::move(message), std::move(change), std::move(proposals)},
           .missing = {}};
 }
 

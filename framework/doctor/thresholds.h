@@ -30,6 +30,15 @@ inline constexpr double kFull = 0.90;
 inline constexpr Levels kEmpty = {0.50, 0.30, 0.15};  // falling
 inline constexpr double kFillTarget = 0.85;           // what a larger batch aims at
 
+// A CPU's batches: samples below which, in steps no longer than kLaunchBoundStepS, much of the time
+// goes to what does not depend on their number.
+inline constexpr Levels kSmallBatch = {16, 8, 2};  // falling
+
+// Lines of metrics.
+inline constexpr Levels kOtherShare = {0.05, 0.15, 0.35};  // of the time, in no phase of its own
+inline constexpr long kUsualEverySteps = 10;
+inline constexpr long kUsualHistogramSteps = 1000;
+
 // Host syncs a step.
 inline constexpr Levels kHostSyncs = {0.5, 2, 10};
 
@@ -44,7 +53,8 @@ inline constexpr Levels kLoadPerCore = {1.5, 2.5, 4};
 inline constexpr Levels kIoStalled = {10, 25, 50};  // per cent
 inline constexpr double kIoStalledWait = 0.02;      // share of data wait from which a disk matters
 
-/// Fewer steps than this are a warm-up, of which nothing is said.
+/// Fewer steps than this, or less time, are a warm-up, of which nothing is said.
 inline constexpr long kFewestSteps = 20;
+inline constexpr double kShortestRunS = 30;
 
 }  // namespace brim::doctor

@@ -2,11 +2,12 @@
 import copy
 import itertools
 import json
+import math
 import re
 
 import pytest
 
-from trainer import DIGITS, SOURCE, sets, trainer
+from trainer import DIGITS, SOURCE, lengthened, sets, trainer
 
 MARGIN = 0.03  # of a threshold: percentiles of a long run are kept to 1 %
 SEVERITIES = ("hint", "warning", "severe")
@@ -16,8 +17,10 @@ HEALTHY = {
                "job": {"precision": "bf16", "matrix_units": True, "convolutions": True, "channels_last": True,
                        "micro_batch": 64}},
     "recipe": {"data": {"cache": "none", "workers": 4}, "batch": {"global": 256, "micro": 64},
-               "distributed": {"balance": "even", "compress": "none"}},
+               "distributed": {"balance": "even", "compress": "none"},
+               "telemetry": {"every_steps": 10, "histograms_every_steps": 0}},
     "step_s": 0.1,
+    "every_steps": 10,
     "shares": {"data_wait": 0.01, "copy": 0.004, "transform": 0.006, "forward": 0.32, "backward": 0.55, "communication": 0.02,
                "optimizer": 0.06, "other": 0.03},
     "metrics": {"memory": {"peak_bytes": 68e9, "cap_bytes": 80e9},
@@ -60,7 +63,20 @@ def all_of(*changes):
 
 def short_steps(run, _):
     run["step_s"] = 0.005
+    run["every_steps"] = 200
     run["record"]["ranks"] = 1  # CUDA graphs are not for several
+
+
+def small_batch(run, samples):
+    short_steps(run, samples)
+    run["record"]["device"] = "cpu"
+    run["record"]["job"]["micro_batch"] = math.ceil(samples)
+    run["recipe"]["batch"] = {"global": math.ceil(samples), "micro": math.ceil(samples)}
+
+
+def lines_each_step(run, percent):
+    share("other")(run, percent)
+    run["recipe"]["telemetry"]["every_steps"] = 1
 
 
 def full_memory(run, _):
@@ -83,6 +99,8 @@ STAGE = {
     "host syncs": metric("device", "host_syncs"),
     "swinging utilisation": lambda run, swing: run["metrics"]["device"].update(busy_percent=[99, 99 - swing]),
     "memory full, compute idle": all_of(full_memory, metric("device", "busy_percent")),
+    "small batches on a CPU": small_batch,
+    "bookkeeping": lines_each_step,
     "memory mostly empty": metric("memory", "peak_bytes", 80e9 / 100),
     "throttling": metric("device", "slowed", 1 / 100),
     "swapped out": metric("process", "swapped_bytes", 1e6),
@@ -110,7 +128,7 @@ def write(run, folder):
         for section, keys in run["recipe"].items()))
     lines = []
     for i in range(40):
-        line = {"step": 10 * (i + 1), "step_s": run["step_s"], "samples_per_s": 256 / run["step_s"],
+        line = {"step": run["every_steps"] * (i + 1), "step_s": run["step_s"], "samples_per_s": 256 / run["step_s"],
                 "phases_s": {phase: part * run["step_s"] for phase, part in run["shares"].items()}}
         for section, keys in run["metrics"].items():
             line[section] = {key: value[i % 2] if isinstance(value, list) else value for key, value in keys.items()}
@@ -190,7 +208,7 @@ def test_live_shards_that_two_ranks_cannot_divide(batch, severity, tmp_path):
     done = trainer("--recipe", DIGITS, "--output", run, "--devices", "cpu,cpu",
                    *sets(batch__global=batch, train__steps=40, eval__every_epochs=0))
     assert done.returncode == 0, done.stderr
-    report = json.loads(trainer("doctor", run, "--json").stdout)
+    report = json.loads(trainer("doctor", lengthened(run), "--json").stdout)
     found = {finding["rule"]: finding["severity"] for finding in report["findings"]}
     assert found.get("uneven_shards") == severity, report
 
@@ -202,6 +220,6 @@ def test_live_images_in_nchw_order(channels_last, tmp_path):
         model__name="small_cnn", model__width=16, batch__global=32, train__steps=20, eval__every_epochs=0,
         precision__channels_last=channels_last, telemetry__every_steps=5))
     assert done.returncode == 0, done.stderr
-    report = json.loads(trainer("doctor", run, "--json").stdout)
+    report = json.loads(trainer("doctor", lengthened(run), "--json").stdout)
     found = {finding["rule"] for finding in report["findings"]}
     assert ("layout" in found) == (not channels_last), report

@@ -1,13 +1,13 @@
 // LD_PRELOADed into the trainer by the fault tests: one chosen rank breaks at a chosen call of a
 // LibTorch function that the trainer calls where the fault shall happen.
 //
-//   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0]"
+//   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0][,ms=20]"
 //
 // where: start (before main), forward, backward, evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
 //        oom: LibTorch's exception for exhausted memory; no_engine: cuDNN's; shortage: the kernel
-//        refuses memory until Brim's allocator has given up once; slow: 20 ms more at this call and
-//        each later one
+//        refuses memory until Brim's allocator has given up once; slow: so many ms more at this call
+//        and each later one
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/flatten_ops.h>
@@ -34,6 +34,7 @@ namespace {
 struct Fault {
   std::string where, kind;
   long call = 1;
+  long ms = 20;
 };
 
 std::string variable(const char* name) {
@@ -51,6 +52,7 @@ Fault read_fault() {
     if (name == "where") fault.where = value;
     if (name == "kind") fault.kind = value;
     if (name == "call") fault.call = std::atol(value.c_str());
+    if (name == "ms") fault.ms = std::atol(value.c_str());
     if (name == "rank" && value != variable("RANK")) return {};
     if (name == "restart" && value != variable("TORCHELASTIC_RESTART_COUNT")) return {};
   }
@@ -65,7 +67,8 @@ void raise_fatal(int signal) {
   std::raise(signal);
 }
 
-void commit(const std::string& kind) {
+void commit(const Fault& fault) {
+  const std::string& kind = fault.kind;
   if (kind == "kill") raise_fatal(SIGKILL);
   if (kind == "stop") raise_fatal(SIGSTOP);
   if (kind == "segv") raise_fatal(SIGSEGV);
@@ -75,7 +78,7 @@ void commit(const std::string& kind) {
     ::usleep(1'000'000);  // its word reaches all ranks while they wait for this one
   }
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
-  if (kind == "slow") ::usleep(20'000);
+  if (kind == "slow") ::usleep(1000 * fault.ms);
   if (kind == "shortage")
     refusals_left = 3;  // the allocator tries again with an empty cache, and without free pages
   if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
@@ -91,7 +94,7 @@ void reach(const char* where) {
   static long calls = 0;
   if (fault.where != where) return;
   const bool lasts = fault.kind == "slow";
-  if (++calls == fault.call || (lasts && calls > fault.call)) commit(fault.kind);
+  if (++calls == fault.call || (lasts && calls > fault.call)) commit(fault);
 }
 
 /// LibTorch's own function of that mangled name.

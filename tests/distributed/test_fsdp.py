@@ -17,7 +17,7 @@ TEXT = pathlib.Path(__file__).resolve().parents[2] / "recipes" / "text_bytes.tom
 # Widths and heads that no number of ranks divides; the output layer is the embedding, of 257 rows.
 GPT = ["--recipe", TEXT, *sets(model__layers=3, model__heads=3, model__width=21, model__dropout=0,
                                data__length=16, batch__global=7, train__steps=6, schedule__warmup=0,
-                               precision__mode="fp64")]
+                               eval__batch=512, precision__mode="fp64")]
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,8 @@ def test_one_rank_short_of_memory(where, call, kind, values, run, tmp_path):
 
 def test_ranks_tune_to_one_size(tmp_path):
     done = trainer(*GPT, *sets(precision__mode="fp32", batch__micro="auto", batch__global=600, data__length=64,
-                               device__memory_gib=0.08, train__steps=2), *FSDP, "--devices", "cpu,cpu", "--output", tmp_path / "run")
+                               eval__batch="auto", device__memory_gib=0.08, train__steps=2), *FSDP,
+                   "--devices", "cpu,cpu", "--output", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     micro = int(re.search(r"^micro = (\d+)$", (tmp_path / "run" / "recipe.toml").read_text(), re.M).group(1))
     assert 4 < micro < 300 and "out of memory" not in done.stderr, done.stderr

@@ -6,7 +6,7 @@ import sys
 from runs import TRAINER, job, run, with_fault  # noqa: F401
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from trainer import metrics, trainer  # noqa: E402
+from trainer import lengthened, metrics, trainer  # noqa: E402
 
 STEPS = 40
 
@@ -20,7 +20,7 @@ def train(run, folder, fault=None, **values):
 
 
 def doctor(folder):
-    done = trainer("doctor", folder, "--json")
+    done = trainer("doctor", lengthened(folder), "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     return {finding["rule"]: finding for finding in report["findings"]}, report["not_recorded"]
@@ -32,7 +32,7 @@ def per_rank(folder):
 
 def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     folder = tmp_path / "run"
-    lines = train(run, folder, "rank=1,where=forward,call=1,kind=slow")
+    lines = train(run, folder, "rank=1,where=forward,call=1,kind=slow,ms=800")
     # The all-reduce of a step's requests ends a step later, in the line after that.
     assert len(lines) == STEPS - 2
     assert all(line["slowest"] == 1 for line in lines[1:]), lines
@@ -42,9 +42,9 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     assert "uneven_shards" not in findings and "uneven_shards" not in not_recorded
     first, second = per_rank(folder)
     assert (first["rank"], second["rank"]) == (0, 1)
-    assert second["busy_s"] > first["busy_s"] and second["busy_s"] > 0.020 * (STEPS - 2)
-    assert any(entry["rule"] == "straggler"
-               for entry in json.loads((folder / "run.json").read_text())["verdict"])
+    assert second["busy_s"] > first["busy_s"] and second["busy_s"] > 0.8 * (STEPS - 2)
+    verdict = json.loads((folder / "run.json").read_text())["verdict"]  # after half a minute
+    assert verdict[0]["rule"] == "straggler", verdict
 
 
 def test_uneven_shards_are_named(run, tmp_path):  # noqa: F811

@@ -52,6 +52,12 @@ TEST(Diagnosis, AWarmUpIsNotJudged) {
   give(facts, Phase::kDataWait, 0.9);
   EXPECT_THAT(diagnose(facts).findings, IsEmpty());
   EXPECT_THAT(describe(diagnose(facts)), HasSubstr("19 steps so far: too few"));
+  facts.steps = 200;
+  facts.seconds = 29;
+  EXPECT_THAT(diagnose(facts).findings, IsEmpty());
+  EXPECT_THAT(describe(diagnose(facts)), HasSubstr("200 steps in 29"));
+  facts.seconds.reset();  // not recorded
+  EXPECT_FALSE(diagnose(facts).findings.empty());
 }
 
 std::string line(int step, double wait_s) {

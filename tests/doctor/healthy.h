@@ -8,6 +8,7 @@ namespace brim::doctor {
 inline RunFacts healthy() {
   RunFacts facts;
   facts.steps = 1000;
+  facts.seconds = 100;
   facts.phases.emplace();
   const auto set = [&](Phase phase, double share) {
     (*facts.phases)[static_cast<size_t>(phase)] = {share, share * 0.1, share * 0.12};
@@ -41,6 +42,12 @@ inline RunFacts healthy() {
   facts.cache = "none";
   facts.balance = "even";
   facts.compress = "none";
+  facts.prefetch = 2;
+  facts.fast_decode = false;
+  facts.optimizer = "sgd";
+  facts.batch_rule = "none";
+  facts.metrics_every = 10;
+  facts.histograms_every = 0;
   facts.slowest_rank_ratio = 1.01;
   facts.slowest_rank = 2;
   facts.largest_share_ratio = 1.0;

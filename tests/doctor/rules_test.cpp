@@ -11,7 +11,9 @@
 namespace brim::doctor {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Change = std::function<void(RunFacts&, double)>;
 
 struct Case {
@@ -43,7 +45,7 @@ std::vector<Case> cases() {
          f.given_per_s = 1540 * (1 - share);
        },
        0.049, 0.06, 0.2, 0.6, "the loader delivers 616 images/s, the device could take 1,540",
-       "data.workers = 10 (6 more) or data.cache = \"decoded\"",
+       "data.workers = 10 (6 more) or data.cache = \"decoded\" or data.fast_decode = true",
        [](RunFacts& f) { f.phases.reset(); }},
       {"slow_disk", check_slow_disk,
        [](RunFacts& f, double percent) {
@@ -107,8 +109,24 @@ std::vector<Case> cases() {
        [](RunFacts& f) { f.major_faults_per_s.reset(); }},
       {"oversubscription", check_oversubscription,
        [](RunFacts& f, double load) { f.load_per_core = load; }, 1.4, 1.6, 3, 5,
-       "load 5.0 per core", "data.workers = \"auto\"",
+       "load 5.0 per core", "OMP_NUM_THREADS",
        [](RunFacts& f) { f.load_per_core.reset(); }},
+      {"small_batch", check_small_batch,
+       [](RunFacts& f, double samples) {
+         f.is_cuda = false;
+         f.step_s = Spread{0.005, 0.004, 0.005, 0.006};
+         f.micro_batch = static_cast<int64_t>(samples);
+         f.global_batch = 4 * *f.micro_batch;  // of 4 ranks
+       },
+       17, 12, 4, 1, "passes of 1 sample in steps of 5.0 ms", "a larger batch.global, such as 256",
+       [](RunFacts& f) { f.micro_batch.reset(); }},
+      {"bookkeeping", check_bookkeeping,
+       [](RunFacts& f, double share) {
+         give(f, Phase::kOther, share);
+         f.metrics_every = 1;
+       },
+       0.049, 0.06, 0.2, 0.5, "50 % of step time passes between the phases",
+       "telemetry.every_steps = 10", [](RunFacts& f) { f.metrics_every.reset(); }},
   };
 }
 
@@ -180,6 +198,76 @@ TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
   }
 }
 
+std::vector<Settings> proposals_of(RuleResult (*check)(const RunFacts&), const RunFacts& facts) {
+  const RuleResult seen = check(facts);
+  return seen.finding ? seen.finding->proposals : std::vector<Settings>{};
+}
+
+TEST(Proposals, OfASlowLoaderAreWhatTheRunDoesNotHaveYet) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kDataWait, 0.5);
+  facts.given_per_s = 100;
+  facts.wanted_per_s = 200;
+  facts.prefetch = 0;
+  EXPECT_THAT(proposals_of(check_loader, facts),
+              ElementsAre(Settings{"data.prefetch=2"}, Settings{"data.workers=8"},
+                          Settings{"data.cache=decoded"}, Settings{"data.fast_decode=true"}));
+  facts.prefetch = 4;
+  facts.workers = facts.cores;
+  facts.cache = "decoded";
+  EXPECT_THAT(proposals_of(check_loader, facts), IsEmpty());
+  facts.cache = "";  // of tokens
+  facts.fast_decode.reset();
+  facts.workers = 0;
+  EXPECT_THAT(proposals_of(check_loader, facts), ElementsAre(Settings{"data.workers=2"}));
+}
+
+TEST(Proposals, OfALargerBatchTakeTheLearningRateAlong) {
+  RunFacts facts = healthy();
+  facts.is_cuda = false;
+  facts.ranks = 1;
+  facts.step_s = Spread{0.005, 0.004, 0.005, 0.006};
+  facts.micro_batch = facts.global_batch = 4;
+  EXPECT_THAT(proposals_of(check_small_batch, facts),
+              ElementsAre(Settings{"batch.global=64", "batch.micro=0", "optimizer.batch_rule=linear",
+                                   "optimizer.base_batch=4"}));
+  facts.optimizer = "adamw";
+  EXPECT_EQ(proposals_of(check_small_batch, facts)[0][2], "optimizer.batch_rule=sqrt");
+  facts.batch_rule = "linear";  // as the recipe has it
+  EXPECT_EQ(proposals_of(check_small_batch, facts)[0].size(), 2U);
+  facts.global_batch = 64;  // in pieces of 4
+  EXPECT_THAT(proposals_of(check_small_batch, facts), ElementsAre(Settings{"batch.micro=0"}));
+  facts.step_s = Spread{0.5, 0.4, 0.5, 0.6};
+  EXPECT_THAT(proposals_of(check_small_batch, facts), IsEmpty());
+}
+
+TEST(Proposals, OfUnevenShardsAreTheNextBatchThatRanksDivide) {
+  RunFacts facts = healthy();
+  facts.largest_share_ratio = 1.2;
+  facts.global_batch = 13;
+  EXPECT_THAT(proposals_of(check_uneven_shards, facts), ElementsAre(Settings{"batch.global=16"}));
+  facts.global_batch = 16;  // the data is uneven
+  EXPECT_THAT(proposals_of(check_uneven_shards, facts), IsEmpty());
+}
+
+TEST(Proposals, OfBookkeepingLeaveRareLinesAlone) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kOther, 0.2);
+  EXPECT_THAT(proposals_of(check_bookkeeping, facts), IsEmpty());
+  facts.histograms_every = 1;
+  EXPECT_THAT(proposals_of(check_bookkeeping, facts),
+              ElementsAre(Settings{"telemetry.histograms_every_steps=1000"}));
+}
+
+TEST(Proposals, DoNotNameWhatARunHas) {
+  RunFacts facts = healthy();
+  facts.load_per_core = 5;
+  EXPECT_THAT(proposals_of(check_oversubscription, facts), IsEmpty());
+  facts.workers_are_auto = false;
+  EXPECT_THAT(proposals_of(check_oversubscription, facts),
+              ElementsAre(Settings{"data.workers=auto"}));
+}
+
 TEST(Communication, WaitsForASlowerRankAreNone) {
   RunFacts facts = healthy();
   give(facts, Phase::kCommunication, 0.5);
@@ -199,6 +287,7 @@ TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   facts.given_per_s = 100;
   facts.wanted_per_s = 200;
   facts.load_per_core = 3;  // more threads are no help, as the other rule says
+  facts.workers_are_auto = false;
   EXPECT_THAT(check_oversubscription(facts).finding->change, HasSubstr("data.workers = \"auto\""));
   EXPECT_THAT(check_loader(facts).finding->change, ::testing::Not(HasSubstr("data.workers")));
 
@@ -237,7 +326,8 @@ TEST(Rules, AdviceFollowsTheRecipe) {
   facts.given_per_s = 100;
   facts.wanted_per_s = 200;
   facts.workers = 16;  // as many as there are cores
-  EXPECT_EQ(check_loader(facts).finding->change, "data.cache = \"decoded\"");
+  EXPECT_EQ(check_loader(facts).finding->change,
+            "data.cache = \"decoded\" or data.fast_decode = true");
   facts.cache = "decoded";
   EXPECT_THAT(check_loader(facts).finding->change, HasSubstr("trainer data bench"));
 

@@ -161,6 +161,24 @@ TEST(MeasuredRun, TheLastStepsOfARunAreMeasured) {
   EXPECT_THROW(read_measured_run(folder.path(), 31), Error);
 }
 
+TEST(MeasuredRun, LinesOfSeveralStepsCountForAsMany) {
+  const TemporaryFolder folder;
+  {
+    std::ofstream file(folder.path() / "metrics.jsonl");
+    for (int step = 10; step <= 60; step += 10) {
+      const double seconds = step <= 20 ? 1.0 : 0.5;
+      file << json({{"step", step}, {"step_s", seconds}, {"samples_per_s", 8 / seconds}}).dump()
+           << "\n";
+    }
+  }
+  const MeasuredRun run = read_measured_run(folder.path(), 35);  // steps 31 to 60
+  EXPECT_EQ(run.step_s.size(), 3U);
+  EXPECT_NEAR(run.samples_per_s, 16, 1e-9);
+  EXPECT_NEAR(run.samples_per_step, 8, 1e-9);
+  EXPECT_EQ(run.warmup_steps, 10);  // two of the three medians after them are of fast steps
+  EXPECT_THROW(read_measured_run(folder.path(), 9), Error);
+}
+
 TEST(Child, ErrorsKeepTheirStatusAndWords) {
   const Error data =
       error_of({.status = 3, .errors = {"error[data]: x: gone", "error[data]: y"}}, "v");

@@ -25,7 +25,9 @@ RuleResult check_communication(const RunFacts& facts) {
                fmt::format("exposed communication: {:.0f} % of step time", 100 * share),
                facts.compress == "none" || facts.compress.empty()
                    ? "distributed.compress = \"bf16\", or a larger batch.global"
-                   : "a larger batch.global, or another distributed.bucket_mib");
+                   : "a larger batch.global, or another distributed.bucket_mib",
+               facts.compress == "none" ? std::vector<Settings>{{"distributed.compress=bf16"}}
+                                        : std::vector<Settings>{});
 }
 
 }  // namespace brim::doctor

@@ -8,16 +8,26 @@
 namespace brim::doctor {
 namespace {
 
-std::string what_to_change(const RunFacts& facts) {
+struct Advice {
+  std::string words;
+  std::vector<Settings> proposals;
+};
+
+Advice what_to_change(const RunFacts& facts) {
   const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
+  const Settings graph = {"train.cuda_graph=true"};
   if (facts.peak_bytes && facts.cap_bytes && *facts.peak_bytes >= kFull * *facts.cap_bytes) {
-    return can_record ? "train.cuda_graph = true" : "precision.mode = \"bf16\"";
+    if (can_record) return {"train.cuda_graph = true", {graph}};
+    return {"precision.mode = \"bf16\"", {{"precision.mode=bf16"}}};
   }
-  const std::string larger =
-      facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch
-          ? fmt::format("batch.micro = {}", std::min(2 * *facts.micro_batch, *facts.global_batch))
-          : "a larger batch.global";
-  return can_record ? "train.cuda_graph = true, or " + larger : larger;
+  Advice advice{"a larger batch.global", {}};
+  if (facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch) {
+    const int64_t twice = std::min(2 * *facts.micro_batch, *facts.global_batch);
+    advice = {fmt::format("batch.micro = {}", twice), {{fmt::format("batch.micro={}", twice)}}};
+  }
+  if (!can_record) return advice;
+  advice.proposals.insert(advice.proposals.begin(), graph);
+  return {"train.cuda_graph = true, or " + advice.words, std::move(advice.proposals)};
 }
 
 }  // namespace
@@ -32,13 +42,14 @@ RuleResult check_launch_bound(const RunFacts& facts) {
   }
   const auto severity = fallen_to(facts.busy_percent->mean, kLaunchBoundBusy);
   if (!severity) return silent();
+  Advice advice = what_to_change(facts);
   return found(
       *severity, 1 - facts.busy_percent->mean / 100,
       fmt::format(
           "launch-bound: the GPU is busy {:.0f} % of steps of {:.1f} ms and does not wait for "
           "data",
           facts.busy_percent->mean, 1e3 * facts.step_s->p50),
-      what_to_change(facts));
+      std::move(advice.words), std::move(advice.proposals));
 }
 
 }  // namespace brim::doctor

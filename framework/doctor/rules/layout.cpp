@@ -14,7 +14,7 @@ RuleResult check_layout(const RunFacts& facts) {
   return found(*severity, share / 4,
                fmt::format("{:.0f} % of step time is compute with convolutions on NCHW tensors",
                            100 * share),
-               "precision.channels_last = true");
+               "precision.channels_last = true", {{"precision.channels_last=true"}});
 }
 
 }  // namespace brim::doctor

@@ -1,4 +1,7 @@
 // The device waits for data: the loader makes fewer samples than a step would take.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,26 +11,53 @@
 namespace brim::doctor {
 namespace {
 
-/// More threads where cores are left for them, then what makes a sample cheaper.
-std::string advice(const RunFacts& facts) {
-  std::string words;
+constexpr int64_t kUsualPrefetch = 2;
+
+struct Advice {
+  std::vector<std::string> words;
+  std::vector<Settings> proposals;
+};
+
+/// How many threads would do, of those that fit beside what else runs; nullopt where that is what
+/// the run had.
+std::optional<int64_t> enough_workers(const RunFacts& facts) {
   const double ratio = *facts.wanted_per_s / std::max(*facts.given_per_s, 1e-9);
   const bool has_idle_cores = !facts.load_per_core || !reached(*facts.load_per_core, kLoadPerCore);
-  if (facts.workers && facts.cores && has_idle_cores) {
-    const int64_t now = std::max<int64_t>(*facts.workers, 1);
-    const auto needed =
-        static_cast<int64_t>(std::ceil(static_cast<double>(now) * std::min(ratio, 64.0)));
-    const int64_t possible = std::min(needed, *facts.cores);
-    if (possible > now) {
-      words = fmt::format("data.workers = {} ({} more)", possible, possible - now);
-    }
+  if (!facts.workers || !facts.cores || !has_idle_cores) return std::nullopt;
+  const int64_t now = std::max<int64_t>(*facts.workers, 1);
+  const auto needed =
+      static_cast<int64_t>(std::ceil(static_cast<double>(now) * std::min(ratio, 64.0)));
+  const int64_t possible = std::min(needed, *facts.cores);
+  return possible > *facts.workers ? std::optional(possible) : std::nullopt;
+}
+
+/// Decoding beside the steps, more threads where cores are left for them, then what makes a sample
+/// cheaper.
+Advice advice(const RunFacts& facts) {
+  Advice advice;
+  if (facts.prefetch && *facts.prefetch < kUsualPrefetch) {
+    advice.words.push_back(fmt::format("data.prefetch = {}", kUsualPrefetch));
+    advice.proposals.push_back({fmt::format("data.prefetch={}", kUsualPrefetch)});
   }
-  if (!facts.cache.empty() && facts.cache != "decoded") {
-    words += (words.empty() ? "" : " or ") + std::string("data.cache = \"decoded\"");
+  if (const auto workers = enough_workers(facts)) {
+    advice.words.push_back(
+        fmt::format("data.workers = {} ({} more)", *workers, *workers - *facts.workers));
+    advice.proposals.push_back({fmt::format("data.workers={}", *workers)});
   }
-  return words.empty()
-             ? "cheaper data.augment, or smaller files; `trainer data bench` says what bounds it"
-             : words;
+  const bool is_decoded_once = facts.cache == "decoded";
+  if (!facts.cache.empty() && !is_decoded_once) {
+    advice.words.emplace_back("data.cache = \"decoded\"");
+    advice.proposals.push_back({"data.cache=decoded"});
+  }
+  if (facts.fast_decode && !*facts.fast_decode && !is_decoded_once) {
+    advice.words.emplace_back("data.fast_decode = true");
+    advice.proposals.push_back({"data.fast_decode=true"});
+  }
+  if (advice.words.empty()) {
+    advice.words.emplace_back(
+        "cheaper data.augment, or smaller files; `trainer data bench` says what bounds it");
+  }
+  return advice;
 }
 
 }  // namespace
@@ -39,13 +69,14 @@ RuleResult check_loader(const RunFacts& facts) {
   const double share = facts.share(Phase::kDataWait);
   const auto severity = reached(share, kDataWaitShare);
   if (!severity) return silent();
+  Advice what = advice(facts);
   return found(
       *severity, share,
       fmt::format("data-bound: {:.0f} % of step time; the loader delivers {} images/s, the "
                   "device could take {}",
                   100 * share, format_count(std::llround(*facts.given_per_s)),
                   format_count(std::llround(*facts.wanted_per_s))),
-      advice(facts));
+      fmt::format("{}", fmt::join(what.words, " or ")), std::move(what.proposals));
 }
 
 }  // namespace brim::doctor

@@ -14,9 +14,12 @@ RuleResult check_oversubscription(const RunFacts& facts) {
   return found(
       *severity, 1 - 1 / *facts.load_per_core,
       fmt::format("CPU oversubscribed: load {:.1f} per core", *facts.load_per_core),
-      has_many_workers
-          ? fmt::format("data.workers = {}", std::max<int64_t>(1, *facts.cores - 1))
-          : "data.workers = \"auto\", OMP_NUM_THREADS at cores / ranks, or less beside this run");
+      has_many_workers ? fmt::format("data.workers = {}", std::max<int64_t>(1, *facts.cores - 1))
+      : facts.workers_are_auto
+          ? "OMP_NUM_THREADS at cores / ranks, or less beside this run"
+          : "data.workers = \"auto\", OMP_NUM_THREADS at cores / ranks, or less beside this run",
+      facts.workers_are_auto ? std::vector<Settings>{}
+                             : std::vector<Settings>{{"data.workers=auto"}});
 }
 
 }  // namespace brim::doctor

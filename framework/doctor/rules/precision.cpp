@@ -16,7 +16,8 @@ RuleResult check_precision(const RunFacts& facts) {
                            "for bf16",
                            100 * share),
                facts.is_cuda.value_or(true) ? "precision.mode = \"bf16\" (or \"tf32\")"
-                                            : "precision.mode = \"bf16\"");
+                                            : "precision.mode = \"bf16\"",
+               {{"precision.mode=bf16"}});
 }
 
 }  // namespace brim::doctor

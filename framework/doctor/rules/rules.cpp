@@ -21,7 +21,7 @@ std::optional<Severity> fallen_to(double value, const Levels& falling) {
 }
 
 std::span<const Rule> all_rules() {
-  static constexpr std::array<Rule, 15> kRules = {{
+  static constexpr std::array<Rule, 17> kRules = {{
       {"loader_bound", check_loader},
       {"slow_disk", check_slow_disk},
       {"communication_exposed", check_communication},
@@ -30,6 +30,8 @@ std::span<const Rule> all_rules() {
       {"precision", check_precision},
       {"layout", check_layout},
       {"launch_bound", check_launch_bound},
+      {"small_batch", check_small_batch},
+      {"bookkeeping", check_bookkeeping},
       {"host_syncs", check_host_syncs},
       {"swinging_utilisation", check_swing},
       {"memory_full_but_idle", check_full_memory},

@@ -9,6 +9,7 @@
 
 namespace brim::doctor {
 
+RuleResult check_bookkeeping(const RunFacts& facts);
 RuleResult check_communication(const RunFacts& facts);
 RuleResult check_empty_memory(const RunFacts& facts);
 RuleResult check_full_memory(const RunFacts& facts);
@@ -19,6 +20,7 @@ RuleResult check_loader(const RunFacts& facts);
 RuleResult check_oversubscription(const RunFacts& facts);
 RuleResult check_precision(const RunFacts& facts);
 RuleResult check_slow_disk(const RunFacts& facts);
+RuleResult check_small_batch(const RunFacts& facts);
 RuleResult check_straggler(const RunFacts& facts);
 RuleResult check_swap(const RunFacts& facts);
 RuleResult check_swing(const RunFacts& facts);

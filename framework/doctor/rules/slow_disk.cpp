@@ -17,7 +17,9 @@ RuleResult check_slow_disk(const RunFacts& facts) {
           *facts.io_stalled_percent),
       facts.cache == "none"
           ? "data.cache = \"encoded\", or tar shards on a faster disk (trainer data pack)"
-          : "tar shards on a faster disk (trainer data pack)");
+          : "tar shards on a faster disk (trainer data pack)",
+      facts.cache == "none" ? std::vector<Settings>{{"data.cache=encoded"}}
+                            : std::vector<Settings>{});
 }
 
 }  // namespace brim::doctor

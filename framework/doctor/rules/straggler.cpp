@@ -6,14 +6,18 @@ namespace {
 
 /// Shares that follow a rank's speed are no help where it has more samples than the others, and a
 /// deterministic run refuses them.
-std::string straggler_advice(const RunFacts& facts) {
+RuleResult straggler(Severity severity, std::string message, const RunFacts& facts) {
+  const double lost = 1 - 1 / *facts.slowest_rank_ratio;
   if (facts.balance == "throughput" || facts.is_deterministic) {
-    return "exclude that device (device.select), or stop what else runs on it";
+    return found(severity, lost, std::move(message),
+                 "exclude that device (device.select), or stop what else runs on it");
   }
   if (facts.largest_share_ratio && reached(*facts.largest_share_ratio, kLargestShare)) {
-    return "even shares first: a batch.global that the number of ranks divides";
+    return found(severity, lost, std::move(message),
+                 "even shares first: a batch.global that the number of ranks divides");
   }
-  return "distributed.balance = \"throughput\"";
+  return found(severity, lost, std::move(message), "distributed.balance = \"throughput\"",
+               {{"distributed.balance=throughput"}});
 }
 
 }  // namespace
@@ -25,12 +29,12 @@ RuleResult check_straggler(const RunFacts& facts) {
   if (!severity) return silent();
   const std::string who =
       facts.slowest_rank ? fmt::format("rank {}", *facts.slowest_rank) : std::string("one rank");
-  return found(
-      *severity, 1 - 1 / *facts.slowest_rank_ratio,
+  return straggler(
+      *severity,
       fmt::format(
           "straggler: {} takes {:.2f} times the other ranks' time, and all ranks wait for it", who,
           *facts.slowest_rank_ratio),
-      straggler_advice(facts));
+      facts);
 }
 
 }  // namespace brim::doctor

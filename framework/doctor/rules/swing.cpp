@@ -13,7 +13,8 @@ RuleResult check_swing(const RunFacts& facts) {
                fmt::format("GPU utilisation varies between {:.0f} % and {:.0f} %",
                            facts.busy_percent->p5, facts.busy_percent->p95),
                "data.prefetch = 8 evens out a loader in bursts; rarer checkpoints and evaluations "
-               "(checkpoint.every_steps, eval.every_epochs) what they interrupt");
+               "(checkpoint.every_steps, eval.every_epochs) what they interrupt",
+               {{"data.prefetch=8"}});
 }
 
 }  // namespace brim::doctor

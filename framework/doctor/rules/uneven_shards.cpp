@@ -2,6 +2,15 @@
 #include "framework/doctor/rules/rules.h"
 
 namespace brim::doctor {
+namespace {
+
+std::vector<Settings> divisible_batch(const RunFacts& facts) {
+  if (!facts.global_batch || !facts.ranks || *facts.global_batch % *facts.ranks == 0) return {};
+  const int64_t rounds = *facts.global_batch / *facts.ranks + 1;
+  return {{fmt::format("batch.global={}", rounds * *facts.ranks)}};
+}
+
+}  // namespace
 
 RuleResult check_uneven_shards(const RunFacts& facts) {
   if (facts.ranks && *facts.ranks < 2) return silent();
@@ -15,7 +24,8 @@ RuleResult check_uneven_shards(const RunFacts& facts) {
                   *facts.largest_share_ratio),
       facts.balance == "cost"
           ? "a batch.global that the number of ranks divides"
-          : "a batch.global that the number of ranks divides, or distributed.balance = \"cost\"");
+          : "a batch.global that the number of ranks divides, or distributed.balance = \"cost\"",
+      divisible_batch(facts));
 }
 
 }  // namespace brim::doctor

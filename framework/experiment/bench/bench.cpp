@@ -28,13 +28,16 @@ constexpr int64_t kPilotSteps = 20;
 constexpr int kMaxPilots = 3;  // each twice as long as the one before
 constexpr int64_t kFewestWarmup = 3;
 
-std::vector<std::string> own_settings(int64_t steps) {
-  return {"--set", fmt::format("train.steps={}", steps),
-          "--set", "schedule.steps=1000000000000",
-          "--set", "telemetry.every_steps=1",
-          "--set", "telemetry.tensorboard=false",
-          "--set", "eval.enabled=false",
-          "--set", "checkpoint.enabled=false"};
+std::vector<std::string> own_settings(int64_t steps, bool keeps_telemetry) {
+  std::vector<std::string> words = {"--set", fmt::format("train.steps={}", steps),
+                                    "--set", "schedule.steps=1000000000000",
+                                    "--set", "eval.enabled=false",
+                                    "--set", "checkpoint.enabled=false"};
+  if (keeps_telemetry) return words;
+  for (const char* set : {"telemetry.every_steps=1", "telemetry.tensorboard=false"}) {
+    words.insert(words.end(), {"--set", set});
+  }
+  return words;
 }
 
 double others_cores(const MeasuredRun& run) { return run.conditions.value("others_cores", 0.0); }
@@ -73,7 +76,9 @@ class Bench {
       write_file(recipe, variant.recipe);
       arguments = {"--recipe", recipe.string()};
     }
-    for (const std::string& word : own_settings(warmup + measured)) arguments.push_back(word);
+    for (std::string& word : own_settings(warmup + measured, plan_.keeps_telemetry)) {
+      arguments.push_back(std::move(word));
+    }
     arguments.insert(arguments.end(), {"--output", run.string()});
 
     Watch watch;
@@ -119,7 +124,7 @@ class Bench {
       half *= 2;
       run = run_once(index, half, half);
     }
-    variant.warmup = std::max(kFewestWarmup, 2 * run.warmup_steps);
+    variant.warmup = std::max({kFewestWarmup, 2 * run.warmup_steps, plan_.variants[index].warmup});
     const double step_s = median(run.step_s);
     variant.steps = asked.value_or(std::clamp(static_cast<int64_t>(std::ceil(kMeasured_s / step_s)),
                                               kFewestSteps, kMaxChosenSteps));

@@ -23,11 +23,13 @@ struct VariantPlan {
   std::vector<std::string> arguments;  // --recipe R --set …
   std::string recipe = {};             // TOML; where not empty, in place of --recipe
   std::optional<int64_t> steps = {};   // measured in each run; nullopt: about three seconds' worth
+  int64_t warmup = 0;                  // steps before them, at least
 };
 
 struct BenchPlan {
   std::vector<VariantPlan> variants;
   int64_t repeats = 5;
+  bool keeps_telemetry = false;  // as the recipes have it; else a line each step and no event file
 };
 
 struct BenchVariant {

@@ -12,7 +12,7 @@ namespace brim::experiment {
 
 struct MeasuredRun {
   double samples_per_s = 0.0;
-  std::vector<double> step_s = {};              // of the measured steps, in order
+  std::vector<double> step_s = {};              // of the measured lines of metrics, in order
   std::map<std::string, double> phases_s = {};  // means of them; sum to the mean step
   double samples_per_step = 0.0;
   double first_step_s = 0.0;  // from the process's start to the end of its first step
@@ -24,8 +24,8 @@ struct MeasuredRun {
   nlohmann::json conditions = nlohmann::json::object();  // Watch::finish()
 };
 
-/// Reads the run's metrics.jsonl, which has a line for each step, and measures the last `measured`
-/// steps. Throws Error(kData) where there are fewer lines or a metric is missing.
+/// Reads the run's metrics.jsonl and measures the last `measured` steps, as far as its lines are
+/// about those alone. Throws Error(kData) where there are not as many.
 MeasuredRun read_measured_run(const std::filesystem::path& folder, int64_t measured);
 
 }  // namespace brim::experiment
