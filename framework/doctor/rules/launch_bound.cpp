@@ -8,19 +8,19 @@
 namespace brim::doctor {
 namespace {
 
-struct Advice {
+struct LaunchAdvice {
   std::string words;
   std::vector<Settings> proposals;
 };
 
-Advice what_to_change(const RunFacts& facts) {
+LaunchAdvice what_to_change(const RunFacts& facts) {
   const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
   const Settings graph = {"train.cuda_graph=true"};
   if (facts.peak_bytes && facts.cap_bytes && *facts.peak_bytes >= kFull * *facts.cap_bytes) {
     if (can_record) return {"train.cuda_graph = true", {graph}};
     return {"precision.mode = \"bf16\"", {{"precision.mode=bf16"}}};
   }
-  Advice advice{"a larger batch.global", {}};
+  LaunchAdvice advice{"a larger batch.global", {}};
   if (facts.micro_batch && facts.global_batch && *facts.micro_batch < *facts.global_batch) {
     const int64_t twice = std::min(2 * *facts.micro_batch, *facts.global_batch);
     advice = {fmt::format("batch.micro = {}", twice), {{fmt::format("batch.micro={}", twice)}}};
@@ -42,7 +42,7 @@ RuleResult check_launch_bound(const RunFacts& facts) {
   }
   const auto severity = fallen_to(facts.busy_percent->mean, kLaunchBoundBusy);
   if (!severity) return silent();
-  Advice advice = what_to_change(facts);
+  LaunchAdvice advice = what_to_change(facts);
   return found(
       *severity, 1 - facts.busy_percent->mean / 100,
       fmt::format(

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kUsualPrefetch = 2;
 
-struct Advice {
+struct LoaderAdvice {
   std::vector<std::string> words;
   std::vector<Settings> proposals;
 };
@@ -33,8 +33,8 @@ std::optional<int64_t> enough_workers(const RunFacts& facts) {
 
 /// Decoding beside the steps, more threads where cores are left for them, then what makes a sample
 /// cheaper.
-Advice advice(const RunFacts& facts) {
-  Advice advice;
+LoaderAdvice loader_advice(const RunFacts& facts) {
+  LoaderAdvice advice;
   if (facts.prefetch && *facts.prefetch < kUsualPrefetch) {
     advice.words.push_back(fmt::format("data.prefetch = {}", kUsualPrefetch));
     advice.proposals.push_back({fmt::format("data.prefetch={}", kUsualPrefetch)});
@@ -69,7 +69,7 @@ RuleResult check_loader(const RunFacts& facts) {
   const double share = facts.share(Phase::kDataWait);
   const auto severity = reached(share, kDataWaitShare);
   if (!severity) return silent();
-  Advice what = advice(facts);
+  LoaderAdvice what = loader_advice(facts);
   return found(
       *severity, share,
       fmt::format("data-bound: {:.0f} % of step time; the loader delivers {} images/s, the "
