@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/eval_classes.h"
 #include "framework/cli/options.h"
 #include "framework/device/choice.h"
 #include "framework/device/memory/memory.h"
@@ -21,6 +23,7 @@
 #include "framework/train/evaluation.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
+#include "framework/train/run/job_record.h"
 #include "framework/train/run/run_folder.h"
 #include "framework/train/run/state.h"
 
@@ -61,15 +64,20 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   const at::Tensor sums =
       train::evaluation_sums(components, train::Inputs(job, components), job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
+  const at::Tensor on_host = sums.cpu();
+  const auto by_class = components.task->by_class(on_host);
+  const std::vector<std::string> names = train::class_names(components);
   nlohmann::json json = {{"samples", samples}, {"step", state.step}};
+  if (!by_class.empty()) json["classes"] = train::classes_record(by_class, names);
   std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
-  for (const auto& [name, value] : components.task->metrics(sums.cpu())) {
+  for (const auto& [name, value] : components.task->metrics(on_host)) {
     json[name] = value;
     line += fmt::format("  {} {}", name, format_number(value));
   }
-  fmt::print("{}\n", parsed.count("json") != 0
-                         ? json.dump()
-                         : fmt::format("{}  ({})", line, format_plural(samples, "sample")));
+  fmt::print("{}", parsed.count("json") != 0
+                       ? json.dump() + "\n"
+                       : fmt::format("{}  ({})\n{}", line, format_plural(samples, "sample"),
+                                     hardest_classes(by_class, names)));
   return 0;
 }
 
@@ -81,7 +89,9 @@ Command eval_command() {
           .summary = "loss and accuracy of a run's checkpoint",
           .details =
               "Evaluates a run's best checkpoint, any other one, or, without RUN, the "
-              "weights that the recipe's model.pretrained names.",
+              "weights that the recipe's model.pretrained names. Of images it also shows the "
+              "classes with most mistakes; --json has every class, and what its samples were "
+              "taken for.",
           .add_options =
               [](cxxopts::Options& options) {
                 options.add_options()("from", "the folder of a run or of a checkpoint",

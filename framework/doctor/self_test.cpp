@@ -78,8 +78,7 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
   train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
   for (int i = 0; i < kSteps; ++i) step.take();
   result.weights = flat(parts.model->parameters());
-  const at::Tensor sums = step.evaluation_sums().to(at::kCPU, at::kDouble);
-  result.loss = (sums[0] / sums[-1]).item<double>();
+  result.loss = parts.task->metrics(step.evaluation_sums().cpu()).front().second;
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/callbacks.h"
+#include "framework/train/run/job_record.h"
 
 namespace brim::train {
 
@@ -151,7 +152,12 @@ std::optional<Metrics> Trainer::evaluate_all() {
   const at::Tensor sums = step_.evaluation_sums();
   if (is_stopped_anywhere()) return std::nullopt;
   group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
-  return components_.task->metrics(sums.cpu());
+  const at::Tensor on_host = sums.cpu();
+  if (recorder_) {
+    recorder_->classes(
+        classes_record(components_.task->by_class(on_host), class_names(components_)));
+  }
+  return components_.task->metrics(on_host);
 }
 
 bool Trainer::falls_due_to_save() const {

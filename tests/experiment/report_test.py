@@ -188,7 +188,8 @@ def test_light_and_dark_follow_the_reader(two):
 def test_nothing_that_a_run_says_becomes_part_of_the_page(tmp_path):
     evil = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'&"
     run = write_run(tmp_path / "<b onclick=x>&amp;", name="x", recipe=f"# {evil}\n[a]\nb = '''{evil}'''\n",
-                    record={"device": evil, "machine": {"cpu": evil, evil: evil}},
+                    record={"device": evil, "machine": {"cpu": evil, evil: evil},
+                            "classes": [{"name": evil, "samples": 2, "correct": 1, "taken_for": {evil: 1}}]},
                     memory={evil.replace('"', "") + "_bytes": 1.0}, **{"eval_" + evil.replace('"', ""): 1})
     other = write_run(tmp_path / "two" / "<b onclick=x>&amp;")
     page = tmp_path / "page.html"
@@ -200,6 +201,29 @@ def test_nothing_that_a_run_says_becomes_part_of_the_page(tmp_path):
     charts = run_in(page, "return document.querySelectorAll('.chart').length")
     assert scripts == charts + 2  # one a chart, the page's own, and the probe
     assert evil in run_in(page, "return document.querySelector('pre').textContent")
+
+
+def test_a_confusion_matrix_has_a_cell_for_each_label_and_guess(tmp_path):
+    classes = [{"name": "cat", "samples": 10, "correct": 7, "taken_for": {"cat": 7, "dog": 3}},
+               {"name": "dog", "samples": 5, "correct": 5, "taken_for": {"dog": 5}}]
+    page = tmp_path / "page.html"
+    report(page, write_run(tmp_path / "run", record={"classes": classes}))
+    rows = run_in(page, """return [...document.querySelectorAll('section')]
+        .find(s => s.querySelector('h2').textContent == 'Classes').querySelector('table').innerText""").splitlines()
+    cells = [row.split("\t") for row in rows]
+    assert cells == [["label", "cat", "dog", "correct"], ["cat", "7", "3", "70.0 %"], ["dog", "", "5", "100.0 %"]]
+
+    many = [{"name": f"class {i}", "samples": 10, "correct": i % 10} for i in range(300)]
+    report(page, write_run(tmp_path / "many", record={"classes": many}))
+    rows = run_in(page, """return [...document.querySelectorAll('section')]
+        .find(s => s.querySelector('h2').textContent == 'Classes').querySelector('table').innerText""").splitlines()
+    assert rows[0].split("\t")[0] == "hardest of 300 classes" and len(rows) == 21
+    assert [row.split("\t")[0] for row in rows[1:4]] == ["class 0", "class 10", "class 20"]
+
+    damaged = ("x", [1], [{"name": 3}], [{"name": "a", "samples": -1, "correct": "x", "taken_for": []}])
+    for i, classes in enumerate(damaged):
+        text = report(page, write_run(tmp_path / f"damaged {i}", record={"classes": classes}))
+        assert "Where the time went" in text
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path):

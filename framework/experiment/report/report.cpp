@@ -78,6 +78,7 @@ std::string make_report(const std::vector<ReportRun>& runs, const std::string& m
   page += section("Learning", charts(learning_charts(shown)));
   page += section("Speed and memory", charts(speed_charts(shown)));
   page += section("Where the time went", time_section(shown));
+  page += section("Classes", classes_section(shown));
   page += section("Recipe", recipe_section(shown));
   page += section("Environment", environment_section(shown));
   page += fmt::format(

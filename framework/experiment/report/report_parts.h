@@ -29,6 +29,8 @@ std::string learning_charts(const Shown& shown);
 std::string speed_charts(const Shown& shown);
 /// For each run the shares of its phases over the steps, and a table of them.
 std::string time_section(const Shown& shown);
+/// For each run that evaluated images a confusion matrix, or its hardest classes.
+std::string classes_section(const Shown& shown);
 std::string recipe_section(const Shown& shown);
 std::string environment_section(const Shown& shown);
 /// "memory, utilisation": what no run has recorded.

@@ -219,6 +219,7 @@ void Recorder::finish() {
   if (events_ != nullptr) telemetry::add_recipe_end(*events_, state_.step);
   flush();
   telemetry::add_to_record(record_, "forms", forms_record());
+  if (!classes_.empty()) telemetry::add_to_record(record_, "classes", std::move(classes_));
   if (!all_works_.empty()) {
     telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
   }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,6 +50,8 @@ class Recorder final : public StepObserver {
   void gradients(const GradientHistograms::OfStep& gradients);
   void values(const ArrivedValues& arrived);
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
+  /// The newest evaluation by class; finish() writes it to run.json.
+  void classes(nlohmann::json record) { classes_ = std::move(record); }
   void waits_since(const std::shared_ptr<const device::StreamEvent>& moment) override;
   /// For run.json, as micro_batch().
   void memory(const telemetry::MemoryAccount& account) override;
@@ -98,6 +101,7 @@ class Recorder final : public StepObserver {
   Window window_;
   std::deque<PendingLine> pending_;
   std::vector<telemetry::RankWork> all_works_;
+  nlohmann::json classes_ = nlohmann::json::array();
   std::vector<std::pair<int64_t, int64_t>> micro_batches_;  // step and size, where it changed
   int64_t skipped_steps_ = 0;
   int64_t tokens_per_sample_ = 0;  // 0: samples are no tokens

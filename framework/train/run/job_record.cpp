@@ -49,4 +49,23 @@ nlohmann::json forms_record() {
   return record;
 }
 
+nlohmann::json classes_record(const std::vector<ClassResult>& results,
+                              const std::vector<std::string>& names) {
+  const auto name_of = [&](size_t label) {
+    return label < names.size() ? names[label] : std::to_string(label);
+  };
+  nlohmann::json record = nlohmann::json::array();
+  for (size_t label = 0; label < results.size(); ++label) {
+    const ClassResult& result = results[label];
+    record.push_back(
+        {{"name", name_of(label)}, {"samples", result.samples}, {"correct", result.correct}});
+    if (result.taken_for.empty()) continue;
+    nlohmann::json& taken_for = record.back()["taken_for"] = nlohmann::json::object();
+    for (size_t other = 0; other < result.taken_for.size(); ++other) {
+      if (result.taken_for[other] > 0) taken_for[name_of(other)] = result.taken_for[other];
+    }
+  }
+  return record;
+}
+
 }  // namespace brim::train

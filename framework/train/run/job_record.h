@@ -3,6 +3,8 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
 
 #include "framework/train/components.h"
 #include "framework/train/job.h"
@@ -17,5 +19,11 @@ nlohmann::json job_record(const JobConfig& job, const TrainingComponents& compon
 /// run.json's "forms": for each operation that has a fused form and LibTorch's, by its name, shapes
 /// and threads, the seconds of both ("fused_s", "plain_s"), and which was "taken".
 nlohmann::json forms_record();
+
+/// run.json's "classes": for each class, in their order, its "name", the evaluation's "samples",
+/// those "correct" and, where that is counted, "taken_for": samples by predicted class. `names` by
+/// label.
+nlohmann::json classes_record(const std::vector<ClassResult>& results,
+                              const std::vector<std::string>& names);
 
 }  // namespace brim::train

@@ -44,10 +44,17 @@ at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceB
   const at::Tensor logits = model.forward(batch.inputs).to(at::kFloat);  // [N, classes]
   const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum);
   const int64_t k = std::min<int64_t>(5, logits.size(1));
-  const at::Tensor hits = std::get<1>(logits.topk(k, 1)) == batch.labels.unsqueeze(1);  // [N, k]
-  const at::Tensor labelled = batch.labels >= 0;  // a sample that can't be read has no label
-  return at::stack({loss.to(at::kDouble), hits.slice(1, 0, 1).sum().to(at::kDouble),
-                    hits.sum().to(at::kDouble), labelled.sum().to(at::kDouble)});
+  const at::Tensor best = std::get<1>(logits.topk(k, 1));           // [N, k]
+  const at::Tensor hits = best == batch.labels.unsqueeze(1);        // [N, k]
+  const at::Tensor labelled = (batch.labels >= 0).to(at::kDouble);  // none: it can't be read
+  const at::Tensor hit = hits.select(1, 0);
+  const at::Tensor sums = at::stack({loss.to(at::kDouble), hit.sum().to(at::kDouble),
+                                     hits.sum().to(at::kDouble), labelled.sum()});
+  const at::Tensor place =
+      batch.labels.clamp_min(0) * row() +
+      (has_confusion() ? best.select(1, 0).clamp_max(classes_ - 1) : hit.to(at::kLong));
+  return at::cat(
+      {sums, at::zeros({classes_ * row()}, labelled.options()).index_add_(0, place, labelled)});
 }
 
 Metrics Classification::metrics(const at::Tensor& sums) const {
@@ -56,6 +63,22 @@ Metrics Classification::metrics(const at::Tensor& sums) const {
   Metrics metrics = {{"loss", sum[0] / count}, {"top1", 100.0 * sum[1] / count}};
   if (classes_ > 5) metrics.emplace_back("top5", 100.0 * sum[2] / count);
   return metrics;
+}
+
+std::vector<ClassResult> Classification::by_class(const at::Tensor& sums) const {
+  const at::Tensor rows = sums.narrow(0, sums.numel() - classes_ * row(), classes_ * row())
+                              .to(at::kLong)
+                              .view({classes_, row()});
+  const auto counts = rows.accessor<int64_t, 2>();
+  std::vector<ClassResult> results(static_cast<size_t>(classes_));
+  for (int64_t label = 0; label < classes_; ++label) {
+    ClassResult& result = results[static_cast<size_t>(label)];
+    for (int64_t i = 0; i < row(); ++i) result.samples += counts[label][i];
+    result.correct = counts[label][has_confusion() ? label : 1];
+    if (!has_confusion()) continue;
+    for (int64_t i = 0; i < row(); ++i) result.taken_for.push_back(counts[label][i]);
+  }
+  return results;
 }
 
 }  // namespace brim::train

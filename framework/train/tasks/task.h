@@ -28,6 +28,13 @@ struct BestBy {
   bool is_better(double value, double than) const { return is_lower ? value < than : value > than; }
 };
 
+/// How the evaluation samples of one class came out.
+struct ClassResult {
+  int64_t samples = 0;
+  int64_t correct = 0;
+  std::vector<int64_t> taken_for = {};  // samples by predicted class; empty: not counted
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -42,6 +49,9 @@ class Task {
   /// Metrics from the summed evaluation_sums, on the CPU. "top1", where there is one, is the
   /// accuracy in percent that schedules watch.
   virtual Metrics metrics(const at::Tensor& sums) const = 0;
+
+  /// The same sums by class, in the order of the classes; empty where the task has none.
+  virtual std::vector<ClassResult> by_class(const at::Tensor& /*sums*/) const { return {}; }
 
   virtual BestBy best_by() const = 0;
 };
