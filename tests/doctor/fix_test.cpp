@@ -36,10 +36,12 @@ TEST(Proposals, WhatTwoRulesProposeIsTriedOnce) {
 TEST(Fix, IsToldAsLinesToWriteIntoTheRecipe) {
   Fix fix;
   const experiment::Ratio won{1.5, {1.4, 1.6, 0.95}};
-  fix.attempts = {
-      {.proposal = {"loader", {"data.workers=2", "data.cache=decoded"}}, .ratio = won, .is_kept = true},
-      {.proposal = {"layout", {"precision.channels_last=true"}}, .ratio = {{1.0, {0.9, 1.1, 0.95}}}},
-      {.proposal = {"batch", {"batch.global=64"}}, .failure = "out of memory"}};
+  fix.attempts = {{.proposal = {"loader", {"data.workers=2", "data.cache=decoded"}},
+                   .ratio = won,
+                   .is_kept = true},
+                  {.proposal = {"layout", {"precision.channels_last=true"}},
+                   .ratio = {{1.0, {0.9, 1.1, 0.95}}}},
+                  {.proposal = {"batch", {"batch.global=64"}}, .failure = "out of memory"}};
   fix.kept = fix.attempts[0].proposal.settings;
   fix.gain = won;
   EXPECT_EQ(fix.describe(),

@@ -109,8 +109,7 @@ std::vector<Case> cases() {
        [](RunFacts& f) { f.major_faults_per_s.reset(); }},
       {"oversubscription", check_oversubscription,
        [](RunFacts& f, double load) { f.load_per_core = load; }, 1.4, 1.6, 3, 5,
-       "load 5.0 per core", "OMP_NUM_THREADS",
-       [](RunFacts& f) { f.load_per_core.reset(); }},
+       "load 5.0 per core", "OMP_NUM_THREADS", [](RunFacts& f) { f.load_per_core.reset(); }},
       {"small_batch", check_small_batch,
        [](RunFacts& f, double samples) {
          f.is_cuda = false;
@@ -229,8 +228,8 @@ TEST(Proposals, OfALargerBatchTakeTheLearningRateAlong) {
   facts.step_s = Spread{0.005, 0.004, 0.005, 0.006};
   facts.micro_batch = facts.global_batch = 4;
   EXPECT_THAT(proposals_of(check_small_batch, facts),
-              ElementsAre(Settings{"batch.global=64", "batch.micro=0", "optimizer.batch_rule=linear",
-                                   "optimizer.base_batch=4"}));
+              ElementsAre(Settings{"batch.global=64", "batch.micro=0",
+                                   "optimizer.batch_rule=linear", "optimizer.base_batch=4"}));
   facts.optimizer = "adamw";
   EXPECT_EQ(proposals_of(check_small_batch, facts)[0][2], "optimizer.batch_rule=sqrt");
   facts.batch_rule = "linear";  // as the recipe has it

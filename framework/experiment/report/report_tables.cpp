@@ -201,9 +201,8 @@ Keys recipe_keys(const RunData& run) {
 void collect(const json& value, const std::string& prefix, Keys& keys) {
   if (value.is_object()) {
     for (const auto& [name, entry] : value.items()) {
-      if (prefix.empty() &&
-          (name.starts_with("earlier") || name == "verdict" || name == "tuning" ||
-           name == "classes")) {
+      if (prefix.empty() && (name.starts_with("earlier") || name == "verdict" || name == "tuning" ||
+                             name == "classes")) {
         continue;
       }
       collect(entry, prefix.empty() ? name : prefix + "." + name, keys);
