@@ -18,6 +18,9 @@
 #include "framework/base/units.h"
 #include "framework/cli/doctor_prove.h"
 #include "framework/doctor/diagnosis.h"
+#include "framework/doctor/profile_rules/profile_rules.h"
+#include "framework/experiment/profile/profile_file.h"
+#include "framework/experiment/profile/profile_text.h"
 #include "framework/experiment/run_data.h"
 #include "framework/telemetry/memory_account.h"
 
@@ -25,6 +28,7 @@ namespace brim::cli {
 namespace {
 
 constexpr double kWatchEveryS = 2.0;
+constexpr size_t kProfileRows = 5;
 constexpr auto kNap = std::chrono::milliseconds(50);
 
 std::string memory_table(const experiment::RunData& run) {
@@ -32,14 +36,28 @@ std::string memory_table(const experiment::RunData& run) {
   return memory ? printable_lines(memory->table()) : "";
 }
 
+/// What trainer profile has found of the run's steps; "" where it was not asked.
+std::string profile_text(const std::optional<telemetry::StepProfile>& profile) {
+  if (!profile) return "";
+  const std::string findings = doctor::describe(doctor::findings_of(*profile));
+  return printable_lines("\n" + experiment::describe(*profile, kProfileRows) +
+                         (findings.empty() ? "" : "\n" + findings));
+}
+
 /// The diagnosis, with the proof where it is JSON.
 std::string report_on(const experiment::RunData& run, bool as_json,
-                      const doctor::Proof* proof = nullptr) {
+                      const doctor::Proof* proof = nullptr,
+                      const telemetry::StepProfile* profile = nullptr) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
   if (as_json) {
     nlohmann::json json = doctor::to_json(diagnosis);
     json["run"] = run.folder.string();
     if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
+    if (profile != nullptr) {
+      json["profile"] = {{"steps", profile->steps},
+                         {"wall_s", profile->wall_s},
+                         {"findings", doctor::to_json(doctor::findings_of(*profile))}};
+    }
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   return printable_lines(doctor::describe(diagnosis));
@@ -85,10 +103,13 @@ int doctor_run(const cxxopts::ParseResult& parsed) {
   }
   std::optional<doctor::Proof> proof;
   if (proves) proof = prove_run(reader.data(), parsed.count("trust-library") != 0);
-  fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr));
+  const auto profile = experiment::find_profile(reader.data().folder);
+  fmt::print("{}", report_on(reader.data(), as_json, proof ? &*proof : nullptr,
+                             profile ? &*profile : nullptr));
   if (as_json) return 0;
   fmt::print("{}", memory_table(reader.data()));
   if (proof) fmt::print("proof    {}\n", printable(proof->sentence()));
+  fmt::print("{}", profile_text(profile));
   return 0;
 }
 
