@@ -1,5 +1,6 @@
 """trainer profile: operators and modules of real training steps, whose times and operations add up."""
 import json
+import re
 
 import pytest
 import torch
@@ -121,7 +122,10 @@ def test_operations_of_a_resnet_are_those_that_pytorch_counts(tmp_path):
     again = profile(recipe, *sets(precision__mode="bf16"), steps=2)
     assert sum(row["flops"] for row in again["by_operator"]) == counter.get_total_flops()
     by_module = {row["module"]: row["flops"] for row in again["by_module"]}
-    assert by_module["layer1.0.conv1"] == 3 * 2 * 4 * 64 * 64 * 9 * 8 * 8
+    for layer in ("layer1.0.conv1", "layer1.0.conv2"):
+        assert by_module[layer] == 3 * 2 * 4 * 64 * 64 * 9 * 8 * 8
+    # Though the fused form of a batch norm and the convolution behind it is a single node.
+    assert not [name for name, count in by_module.items() if ".bn" in name and count > 0]
 
 
 def test_operations_of_a_gpt_are_those_of_the_formula(tmp_path):
@@ -150,6 +154,51 @@ def test_a_table_for_people(tmp_path):
     modules = done.stdout.split("modules, forward and backward")[1]
     assert "loss" in modules or "more; --json has all" in modules
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def profiled_run(tmp_path_factory):
+    """A run, and a profile of its own recipe in its folder."""
+    run = tmp_path_factory.mktemp("run") / "run"
+    done = trainer("train", DIGITS, "--output", run, *sets(train__steps=24, eval__every_epochs=0,
+                                                           telemetry__every_steps=2, run__name="<b>&amp;"))
+    assert done.returncode == 0, done.stderr
+    done = trainer("profile", run / "recipe.toml", "--steps", 3, "--output", run)
+    assert done.returncode == 0, done.stderr
+    return run, done.stdout
+
+
+def test_the_page_shows_modules_and_the_roofline_without_scripts(profiled_run):
+    page = (profiled_run[0] / "profile.html").read_text()
+    assert "<script" not in page and "<b>&amp;" not in page and "&lt;b&gt;&amp;amp;" in page
+    assert "script-src" not in page and "default-src 'none'" in page
+    cells = re.findall(r'class="cell r\d" style="left:([\d.]+)%;top:([\d.]+)%;width:([\d.]+)%;height:([\d.]+)%" '
+                       r'title="([^"]*)"', page)
+    assert {"layers.0", "layers.1", "layers.2", "loss"} <= {title.split(":")[0] for *_, title in cells}
+    # The whole step, but for what is too small to be seen.
+    assert sum(float(width) * float(height) for _, _, width, height, _ in cells) == pytest.approx(1e4, rel=0.01)
+    dots = re.findall(r'<path class="dot [^>]*><title>([^<]*)</title>', page)
+    assert len(dots) >= 5 and any("aten::addmm in layers.1, forward" in dot for dot in dots)
+
+
+def test_doctor_and_report_show_the_profile_that_a_run_has(profiled_run):
+    run, printed = profiled_run
+    said = trainer("doctor", run)
+    assert said.returncode == 0 and "3 steps of" in said.stdout
+    assert "operators, by the time of their own" in said.stdout and "layers.1" in said.stdout
+    found = json.loads(trainer("doctor", run, "--json").stdout)["profile"]
+    assert found["steps"] == 3 and found["wall_s"] > 0
+    for finding in found["findings"]:
+        assert f"{finding['message']} [{finding['rule']}]" in printed
+    done = trainer("report", run)
+    assert done.returncode == 0, done.stderr
+    page = (run / "report.html").read_text()
+    assert "Profile of single steps" in page and 'class="treemap"' in page
+    (run / "profile.json").write_text('{"steps": 1}')
+    for command in ("doctor", "report"):
+        done = trainer(command, run)
+        assert done.returncode == 0 and "expected what trainer profile writes" in done.stderr
+    assert "Profile of single steps" not in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize("words", [["--steps", 0], ["--steps", 5000], ["--top", 0]])

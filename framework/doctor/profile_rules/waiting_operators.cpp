@@ -1,4 +1,4 @@
-// Operators whose result the host needs before it can go on, so that a GPU runs dry.
+// Operators whose result the host needs before it continues, so that a GPU runs dry.
 #include "framework/doctor/profile_rules/calls.h"
 #include "framework/doctor/profile_rules/profile_rules.h"
 

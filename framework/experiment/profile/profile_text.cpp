@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
@@ -15,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 using telemetry::StepProfile;
-
-constexpr size_t kLongestForm = 60;
 
 /// Four digits and no more than three decimals.
 std::string fixed(double value) {
@@ -82,16 +82,20 @@ std::string modules_text(const StepProfile& profile, size_t most) {
   return text;
 }
 
-std::string forms_text(const StepProfile& profile) {
+std::string forms_text(const StepProfile& profile, size_t most) {
   if (profile.forms.empty()) return "";
+  std::vector<telemetry::FormChoice> forms = profile.forms;
+  std::ranges::stable_sort(forms, std::greater<>{}, [](const telemetry::FormChoice& form) {
+    return std::abs(form.fused_s - form.plain_s);
+  });
   std::string text =
       "\nfused forms and LibTorch's, measured forward and backward\n  fused ms  plain ms  taken\n";
-  for (const telemetry::FormChoice& form : profile.forms) {
-    text += fmt::format(
-        "{}{}  {:<6} {}\n", right(ms(form.fused_s), 10), right(ms(form.plain_s), 10),
-        form.is_fused ? "fused" : "plain",
-        form.name.size() > kLongestForm ? form.name.substr(0, kLongestForm) + "…" : form.name);
+  for (const auto& form : std::span(forms).first(std::min(most, forms.size()))) {
+    text += fmt::format("{}{}  {:<6} {}\n", right(ms(form.fused_s), 10),
+                        right(ms(form.plain_s), 10), form.is_fused ? "fused" : "plain", form.name);
   }
+  if (forms.size() > most)
+    text += fmt::format("and {} more; --json has all\n", forms.size() - most);
   return text;
 }
 
@@ -129,7 +133,8 @@ std::string describe(const StepProfile& profile, size_t most) {
         fmt::format("{}{}  {}\n", right(fmt::format("{:.1f}", percent(seconds, profile.wall_s)), 6),
                     right(ms(seconds), 10), phase_name(static_cast<Phase>(i)));
   }
-  return text + operators_text(profile, most) + modules_text(profile, most) + forms_text(profile);
+  return text + operators_text(profile, most) + modules_text(profile, most) +
+         forms_text(profile, most);
 }
 
 json summary_json(const StepProfile& profile) {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -28,6 +29,7 @@ using telemetry::TensorShape;
 namespace {
 
 constexpr size_t kShownInputs = 6;
+constexpr std::string_view kEngine = "autograd::engine::";  // that calls nodes
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -94,7 +96,7 @@ void for_each_tensor(const c10::IValue& value, Each each) {
 struct Key {
   size_t name, module, shapes;
   Phase phase;
-  auto operator<=>(const Key&) const = default;
+  bool operator==(const Key&) const = default;
 };
 
 /// A call that has begun.
@@ -199,9 +201,9 @@ class OperatorProfiler::Calls {
       for (size_t i = 0; i < rows.size(); ++i) {
         Row& row = rows_[rows[i]];
         const DeviceCall& call = found->second[i];
-        if (call.name != full_names_[row.name]) {
+        if (call.name != full_names_[row.key.name]) {
           throw Error(Exit::kBug, "Kineto saw a call of {} where {} was called", call.name,
-                      full_names_[row.name]);
+                      full_names_[row.key.name]);
         }
         row.self_ns += call.kernels_ns;
       }
@@ -212,12 +214,11 @@ class OperatorProfiler::Calls {
     const std::lock_guard lock(mutex_);
     const auto count = static_cast<double>(steps);
     std::vector<OperatorCalls> result;
-    for (const auto& [key, index] : row_numbers_) {
-      const Row& row = rows_[index];
-      result.push_back({.name = traits_[key.name].name,
-                        .module = name_of_module(key),
-                        .phase = key.phase,
-                        .inputs = shapes_of(*shapes_[key.shapes]),
+    for (const Row& row : rows_) {
+      result.push_back({.name = traits_[row.key.name].name,
+                        .module = name_of_module(row.key),
+                        .phase = row.key.phase,
+                        .inputs = shapes_of(*shapes_[row.key.shapes]),
                         .calls = static_cast<double>(row.calls) / count,
                         .self_s = 1e-9 * static_cast<double>(row.self_ns) / count,
                         .flops = static_cast<double>(row.flops) / count,
@@ -238,9 +239,18 @@ class OperatorProfiler::Calls {
 
  private:
   struct Row {
-    size_t name = 0;
+    Key key;
     int64_t calls = 0, self_ns = 0, flops = 0, bytes = 0;
     std::optional<size_t> worker = {};  // the row that its products are done in
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      uint64_t hash = static_cast<uint64_t>(key.phase);
+      for (const size_t part : {key.name, key.module, key.shapes}) {
+        hash = (hash ^ part) * 1099511628211U;
+      }
+      return hash ^ (hash >> 32U);
+    }
   };
   struct SignatureHash {
     size_t operator()(const Signature& signature) const {
@@ -261,24 +271,34 @@ class OperatorProfiler::Calls {
     frame.longest_ns = -1;
   }
 
-  /// By the place of its name, which an operator's schema keeps for good; a node's may be another's
-  /// later.
+  /// An operator's by the place of its name, which its schema keeps for good; a node's by its name.
   size_t number_of(const at::RecordFunction& call) {
-    const char* name = call.name();
-    const auto found = by_place_.find(name);
-    if (found != by_place_.end() && full_names_[found->second] == name) return found->second;
+    const std::string_view name = call.name();
+    const bool is_node =
+        call.scope() == at::RecordScope::BACKWARD_FUNCTION || name.starts_with(kEngine);
+    if (const auto known = is_node ? by_name(name) : by_place(call.name())) return *known;
     OperatorTraits traits = traits_of(call);
-    const bool is_node = traits.writes.empty() && traits.moves_nothing;
-    if (is_node) {
-      const auto [known, is_new] = nodes_.try_emplace(name, traits_.size());
-      by_place_[name] = known->second;
-      if (!is_new) return known->second;
-    } else {
-      by_place_[name] = traits_.size();
+    if (traits.is_node) {  // such as RECORD_FUNCTION's
+      if (const auto known = by_name(name)) return *known;
     }
     full_names_.emplace_back(name);
+    const size_t number = traits_.size();
+    if (traits.is_node) {
+      nodes_[full_names_.back()] = number;
+    } else {
+      by_place_[call.name()] = number;
+    }
     traits_.push_back(std::move(traits));
-    return traits_.size() - 1;
+    return number;
+  }
+  std::optional<size_t> by_place(const char* name) const {
+    const auto found = by_place_.find(name);
+    if (found == by_place_.end() || full_names_[found->second] != name) return std::nullopt;
+    return found->second;
+  }
+  std::optional<size_t> by_name(std::string_view name) const {
+    const auto found = nodes_.find(name);
+    return found == nodes_.end() ? std::nullopt : std::optional(found->second);
   }
 
   size_t number_of(const Signature& signature) {
@@ -289,20 +309,18 @@ class OperatorProfiler::Calls {
 
   size_t row_of(const Key& key) {
     const auto [found, is_new] = row_numbers_.try_emplace(key, rows_.size());
-    if (is_new) rows_.push_back({.name = key.name});
+    if (is_new) rows_.push_back({.key = key});
     return found->second;
   }
 
-  size_t current_module() const {
-    return phase_ == Phase::kForward || phase_ == Phase::kBackward ? module_ : 0;
-  }
+  size_t current_module() const { return is_in_pass() ? module_ : 0; }
   std::string name_of_module(const Key& key) const {
     if (key.phase != Phase::kForward && key.phase != Phase::kBackward) return "";
     return key.module == loss_ ? "loss" : modules_.names()[key.module];
   }
 
-  /// Whether operators belong to the modules whose parameters they read: forward, or in a second
-  /// forward pass of what is recomputed.
+  bool is_in_pass() const { return phase_ == Phase::kForward || phase_ == Phase::kBackward; }
+  /// Also in a second forward pass of what is recomputed.
   bool is_forward() const {
     return phase_ == Phase::kForward || (phase_ == Phase::kBackward && at::GradMode::is_enabled());
   }
@@ -328,7 +346,7 @@ class OperatorProfiler::Calls {
       const bool is_written = i < traits.writes.size() && traits.writes[i];
       const int64_t times = is_written && traits.reads_what_it_writes ? 2 : 1;
       for_each_tensor(inputs[i], [&](const at::Tensor& tensor, bool is_listed) {
-        if (is_forward()) {
+        if (is_in_pass()) {
           if (const auto module = modules_.module_of(tensor)) module_ = *module;
         }
         const int64_t bytes = bytes_of(tensor);
@@ -351,6 +369,8 @@ class OperatorProfiler::Calls {
   int64_t moved_bytes(const at::RecordFunction& call, Frame& frame, Frame* caller) {
     const OperatorTraits& traits = *frame.traits;
     if (!traits.moves_nothing) take_outputs(call, frame);
+    // A node has no tensors of its own.
+    const bool is_told = caller != nullptr && !caller->traits->is_node;
     int64_t bytes = 0;
     const auto add = [&](const Moved& moved) {
       if (std::ranges::find(frame.moved_by_callees, moved.storage) !=
@@ -358,7 +378,7 @@ class OperatorProfiler::Calls {
         return;
       }
       bytes += moved.bytes;
-      if (caller != nullptr) caller->moved_by_callees.push_back(moved.storage);
+      if (is_told) caller->moved_by_callees.push_back(moved.storage);
     };
     int64_t written = 0;
     for (const Moved& moved : frame.outputs) written += moved.bytes;
@@ -368,7 +388,7 @@ class OperatorProfiler::Calls {
       add(moved);
     }
     for (const Moved& moved : frame.outputs) add(moved);
-    if (caller != nullptr) {
+    if (is_told) {
       caller->moved_by_callees.insert(caller->moved_by_callees.end(),
                                       frame.moved_by_callees.begin(), frame.moved_by_callees.end());
       caller->is_counted |= frame.is_counted || frame.flops > 0;
@@ -403,13 +423,13 @@ class OperatorProfiler::Calls {
   size_t depth_ = 0;
   Signature signature_;
 
-  std::deque<OperatorTraits> traits_;  // frames refer to them
-  std::vector<std::string> full_names_;
+  std::deque<OperatorTraits> traits_;   // frames refer to them
+  std::deque<std::string> full_names_;  // nodes_ does
   std::unordered_map<const char*, size_t> by_place_;
-  std::unordered_map<std::string, size_t> nodes_;
+  std::unordered_map<std::string_view, size_t> nodes_;
   std::unordered_map<Signature, size_t, SignatureHash> shape_numbers_;
   std::vector<const Signature*> shapes_;
-  std::map<Key, size_t> row_numbers_;
+  std::unordered_map<Key, size_t, KeyHash> row_numbers_;
   std::vector<Row> rows_;
   std::array<int64_t, kPhaseCount> own_ns_{};
 };

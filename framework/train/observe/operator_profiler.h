@@ -14,10 +14,10 @@
 
 namespace brim::train {
 
-/// Counts while it lives; one at a time in a process. Forward, operators count for the module whose
-/// parameters an operator read last, and for "loss" from the one on that takes targets; backward,
-/// for the module of the forward operator that their node belongs to. Costs about a microsecond an
-/// operator, which it measures and keeps apart.
+/// Counts while it lives; one at a time in a process. An operator counts for the module whose
+/// parameters an operator read last; forward, for "loss" from the one on that takes targets;
+/// backward, until a parameter is read, for the module of the forward operator that its node belongs
+/// to. Costs about a microsecond an operator, which it measures and keeps apart.
 class OperatorProfiler final : public PhaseObserver {
  public:
   /// Model and timeline outlive it. `keeps_order`: for take_device_times().

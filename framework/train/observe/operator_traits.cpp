@@ -41,7 +41,7 @@ OperatorTraits traits_of(const at::RecordFunction& call) {
   const auto schema = call.operator_schema();
   if (!schema) {
     traits.name = node_name(name);
-    traits.moves_nothing = true;
+    traits.is_node = traits.moves_nothing = true;
     return traits;
   }
   traits.name = std::string(name);

@@ -15,7 +15,8 @@
 namespace brim::train {
 
 struct OperatorTraits {
-  std::string name;                  // shortened where it is a backward node's
+  std::string name;                  // shortened where it is a node's
+  bool is_node = false;              // of a backward pass, or autograd's engine around it
   nn::ProductFlops flops = nullptr;  // null: no product
   bool moves_nothing = false;        // makes a view, or memory that is not written
   bool gathers = false;              // reads no more of its first tensor than it writes

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <typeinfo>
+
 namespace brim::train {
 namespace {
 
@@ -12,8 +14,9 @@ constexpr int kFarthest = 4;  // a cast of a transposed view of a parameter is t
 const c10::TensorImpl* parameter_behind(const at::Tensor& tensor) {
   const torch::autograd::Node* node = tensor.grad_fn().get();
   for (int i = 0; node != nullptr && i < kFarthest; ++i) {
-    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
-      return leaf->variable.unsafeGetTensorImpl();
+    if (typeid(*node) == typeid(torch::autograd::AccumulateGrad)) {
+      return static_cast<const torch::autograd::AccumulateGrad*>(node)
+          ->variable.unsafeGetTensorImpl();
     }
     node = node->num_outputs() == 1 ? node->next_edge(0).function.get() : nullptr;
   }

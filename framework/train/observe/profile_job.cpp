@@ -1,5 +1,6 @@
 #include "framework/train/observe/profile_job.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,14 +18,15 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kWarmUpSteps = 3;  // the first ones allocate, and measure fused forms
+constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
+constexpr int64_t kWarmUpSteps = 3;          // the first ones allocate, and measure fused forms
 
 TakenStep take(TrainingStep& step) {
-  auto taken = step.take();
+  const auto taken = step.take();
   if (!taken) throw Error(Exit::kStopped, "stopped while steps were profiled");
   while (step.values().pop(/*wait=*/false)) {
   }
-  return std::move(*taken);
+  return *taken;
 }
 
 std::vector<telemetry::FormChoice> choices() {
@@ -48,6 +50,13 @@ telemetry::Peaks measure_peaks(const telemetry::StepProfile& profile, c10::Devic
     if (!kFormats.contains(format) || peaks.flops_per_s.contains(format)) continue;
     const bool is_tf32 = format == "fp32" && profile.precision == "tf32";
     peaks.flops_per_s[format] = measured_product_flops(device, is_tf32 ? "tf32" : format);
+  }
+  // Beside other work a product may be slower than the steps' own.
+  for (const telemetry::OperatorCalls& calls : profile.operators) {
+    if (calls.inputs.empty() || !(calls.self_s > kShortestProduct_s * calls.calls)) continue;
+    const auto peak = peaks.flops_per_s.find(calls.inputs.back().dtype);
+    if (peak == peaks.flops_per_s.end()) continue;
+    peak->second = std::max(peak->second, calls.flops / calls.self_s);
   }
   return peaks;
 }
