@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -67,7 +68,7 @@ int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
     const auto alone = distributed::Group::alone();
     train::take(train::tune_batch(job, device, alone, *memory), /*world=*/1, job);
   }
-  const telemetry::StepProfile result = train::profile_job(job, device, *memory, steps);
+  const telemetry::StepProfile result = train::profile_job(std::move(job), device, *memory, steps);
   const std::vector<doctor::NamedFinding> findings = doctor::findings_of(result);
   if (parsed.count("json") != 0) {
     nlohmann::json json = experiment::summary_json(result);

@@ -1,7 +1,6 @@
 #include "framework/telemetry/step_profile.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,10 +9,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLongestName = 512;
+constexpr size_t kLongestProfiledName = 512;
 constexpr size_t kMaxOperators = 200'000;
-constexpr size_t kMaxInputs = 64;
-constexpr double kMaxValue = 1e30;  // of anything counted or timed
+constexpr size_t kMaxShapes = 64;
+constexpr double kMaxNumber = 1e30, kMinNumber = 1e-30;  // of anything counted or timed but 0
+constexpr int64_t kMaxInteger = int64_t{1} << 50;
 
 json phases_json(const std::array<double, kPhaseCount>& seconds) {
   json phases;
@@ -41,17 +41,18 @@ class Members {
  public:
   explicit Members(const json& object) : object_(object), is_good_(object.is_object()) {}
 
+  /// Neither negative nor so large or small that sums and ratios are no numbers.
   void take(const char* name, double& value) {
     const json* found = find(name);
     if (found == nullptr || !found->is_number()) return fail();
     value = found->get<double>();
-    if (!std::isfinite(value) || std::abs(value) > kMaxValue) fail();
+    if (value != 0 && !(value >= kMinNumber && value <= kMaxNumber)) fail();
   }
   void take(const char* name, int64_t& value) {
     const json* found = find(name);
     if (found == nullptr || !found->is_number_integer()) return fail();
     value = found->get<int64_t>();
-    if (value < 0) fail();
+    if (value < 0 || value > kMaxInteger) fail();
   }
   void take(const char* name, bool& value) {
     const json* found = find(name);
@@ -65,7 +66,7 @@ class Members {
     value = found->get<std::string>();
     const bool is_plain = std::ranges::none_of(
         value, [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
-    if (!is_plain || value.size() > kLongestName) fail();
+    if (!is_plain || value.size() > kLongestProfiledName) fail();
   }
   void take(const char* name, std::array<double, kPhaseCount>& seconds) {
     const json* found = find(name);
@@ -100,13 +101,14 @@ class Members {
 std::optional<TensorShape> read_shape(const json& item) {
   TensorShape shape;
   const bool is_pair = item.is_array() && item.size() == 2 && item[0].is_string() &&
-                       item[1].is_array() && item[1].size() <= kMaxInputs;
+                       item[1].is_array() && item[1].size() <= kMaxShapes;
   if (!is_pair) return std::nullopt;
   shape.dtype = item[0].get<std::string>();
   if (shape.dtype.size() > 16) return std::nullopt;
   for (const json& size : item[1]) {
-    if (!size.is_number_integer() || size.get<int64_t>() < 0) return std::nullopt;
+    if (!size.is_number_integer()) return std::nullopt;
     shape.sizes.push_back(size.get<int64_t>());
+    if (shape.sizes.back() < 0 || shape.sizes.back() > kMaxInteger) return std::nullopt;
   }
   return shape;
 }
@@ -122,7 +124,7 @@ std::optional<OperatorCalls> read_operator(const json& item) {
   members.take("self_s", calls.self_s);
   members.take("flops", calls.flops);
   members.take("bytes", calls.bytes);
-  const json* inputs = members.list("inputs", kMaxInputs);
+  const json* inputs = members.list("inputs", kMaxShapes);
   if (inputs == nullptr || !members.is_good()) return std::nullopt;
   for (const json& input : *inputs) {
     auto shape = read_shape(input);
@@ -143,7 +145,7 @@ bool read_peaks(const json* json, Peaks& peaks) {
   members.take("bytes_per_s", peaks.bytes_per_s);
   members.take("call_s", peaks.call_s);
   const auto* flops = members.find("flops_per_s");
-  if (flops == nullptr || !flops->is_object() || flops->size() > kMaxInputs) return false;
+  if (flops == nullptr || !flops->is_object() || flops->size() > kMaxShapes) return false;
   Members formats(*flops);
   for (const auto& [dtype, value] : flops->items())
     formats.take(dtype.c_str(), peaks.flops_per_s[dtype]);

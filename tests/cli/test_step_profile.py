@@ -140,6 +140,19 @@ def test_operations_of_a_gpt_are_those_of_the_formula(tmp_path):
     assert flops(found, "backward") == 2 * products + 5 * attention // 2
 
 
+def test_a_finding_names_the_line_to_change(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(TOKENS)
+    small = sets(model__width=16, model__heads=2, model__layers=1, data__vocabulary=20000)
+    found = profile(recipe, *small, *sets(precision__fused=False), steps=2)
+    changes = {each["rule"]: each["change"] for each in found["findings"]}
+    assert changes["unfused"] == 'precision.fused = "auto"'
+    # With that line it has nothing to say of the loss.
+    found = profile(recipe, *small, steps=2)
+    assert not [each for each in found["findings"] if "cross entropy" in each["message"]]
+    assert "brim::cross_entropy" in {row["operator"] for row in found["by_operator"]}
+
+
 def test_what_is_kept_is_what_was_printed(digits):
     found, folder = digits
     kept = json.loads((folder / "profile.json").read_text())

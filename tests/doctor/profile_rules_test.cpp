@@ -29,6 +29,13 @@ StepProfile empty_step() {
   return profile;
 }
 
+Change on_gpu(const Change& change) {
+  return [change](StepProfile& profile, double share) {
+    profile.device = "cuda:0";
+    change(profile, share);
+  };
+}
+
 /// Calls that take `share` of it, at their roofline where they multiply.
 OperatorCalls calls(const std::string& name, const std::string& module, double share,
                     std::vector<TensorShape> inputs, double flops_share = 0) {
@@ -71,28 +78,31 @@ const auto add = [](OperatorCalls (*make)(double)) {
 
 std::vector<Case> cases() {
   return {
-      {"width", check_alignment, add([](double share) { return product(share, 250, 512); }), 0.049,
-       0.06, 0.2, 0.4, "no multiple of 8 take 40 % of the step, most in fc, which has 250",
+      {"width", check_alignment, on_gpu(add([](double share) { return product(share, 250, 512); })),
+       0.049, 0.06, 0.2, 0.4, "no multiple of 8 take 40 % of the step, most in fc, which has 250",
        "256 values in fc, not 250",
        [](StepProfile& p) { p.operators[0] = product(0.5, 256, 512); }},
-      {"vocabulary", check_alignment,
-       [](StepProfile& p, double share) {
-         p.operators = {
-             product(share, 512, 50264),
-             calls("aten::embedding", "wte", 0, {{"fp32", {50264, 512}}, {"int64", {8}}})};
-       },
-       0.049, 0.06, 0.2, 0.4, "no multiple of 64", "model.pad_vocabulary_to = 64",
-       [](StepProfile& p) { p.operators[0] = product(0.5, 512, 50304); }},
-      {"classes", check_alignment, add([](double share) { return product(share, 512, 250); }),
-       0.049, 0.06, 0.2, 0.4, "most in fc, which has 250", "256 values in fc",
+      {"width on a CPU", check_alignment,
+       add([](double share) { return product(2 * share, 12, 512); }), 0.099, 0.11, 0.31, 0.49 * 2,
+       "most in fc, which has 12", "16 values in fc, not 12",
+       [](StepProfile& p) { p.operators[0] = product(0.9, 1001, 512); }},
+      {"classes", check_alignment,
+       on_gpu(add([](double share) { return product(share, 512, 250); })), 0.049, 0.06, 0.2, 0.4,
+       "most in fc, which has 250", "256 values in fc",
        [](StepProfile& p) {
          p.operators.push_back(calls("brim::cross_entropy", "loss", 0, {{"bf16", {64, 250}}}));
        }},
-      {"images' channels", check_alignment,
-       [](StepProfile& p, double share) {
+      {"vocabulary", check_alignment, on_gpu([](StepProfile& p, double share) {
+         p.operators = {
+             product(share, 512, 50264),
+             calls("aten::embedding", "wte", 0, {{"fp32", {50264, 512}}, {"int64", {8}}})};
+       }),
+       0.049, 0.06, 0.2, 0.4, "no multiple of 64", "model.pad_vocabulary_to = 64",
+       [](StepProfile& p) { p.operators[0] = product(0.5, 512, 50304); }},
+      {"images' channels", check_alignment, on_gpu([](StepProfile& p, double share) {
          p.operators = {calls("aten::convolution", "conv1", share,
                               {{"bf16", {8, 3, 224, 224}}, {"bf16", {60, 3, 7, 7}}}, share)};
-       },
+       }),
        0.049, 0.06, 0.2, 0.4, "most in conv1, which has 60", "64 values in conv1",
        [](StepProfile& p) { p.operators[0].inputs[1].sizes[0] = 64; }},
       {"tiny products", check_tiny_products,
@@ -208,6 +218,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProfileRuleTest, ::testing::ValuesIn(cases()));
 TEST(ProfileFindings, AreAskedOfEveryRuleAndSorted) {
   EXPECT_TRUE(findings_of(empty_step()).empty());
   StepProfile profile = empty_step();
+  profile.device = "cuda:0";
   profile.operators = {product(0.06, 250, 512),
                        calls("aten::copy_", "fc", 0.5, {{"fp32", {64}}, {"bf16", {64}}})};
   const auto findings = findings_of(profile);

@@ -12,7 +12,27 @@ namespace {
 constexpr int64_t kPiece = 8, kVocabularyTile = 64;
 constexpr int64_t kChannelsOfImages = 4;  // at most, which no one can choose
 
-int64_t next_multiple(int64_t value, int64_t of) { return (value + of - 1) / of * of; }
+/// Of a layer, and what it should be a multiple of.
+struct Width {
+  int64_t values = 1;
+  int64_t multiple = 1;
+  bool is_vocabulary = false;
+
+  int64_t padded() const { return (values + multiple - 1) / multiple * multiple; }
+  /// Of a piece's work, on values that are not there.
+  double padding() const { return 1 - static_cast<double>(values) / static_cast<double>(padded()); }
+};
+
+/// Of the step. A CPU loses no more than that; a GPU's fast kernels need rows that are aligned.
+double padding_share(const StepProfile& profile, const std::map<std::string, Width>& modules) {
+  double seconds = 0;
+  for (const OperatorCalls& calls : profile.operators) {
+    const auto found = modules.find(calls.module);
+    if (calls.flops > 0 && found != modules.end())
+      seconds += found->second.padding() * calls.self_s;
+  }
+  return profile.wall_s > 0 ? seconds / profile.wall_s : 0;
+}
 
 /// How many classes the data have, which no one can choose either.
 std::set<int64_t> classes_of(const StepProfile& profile) {
@@ -35,33 +55,34 @@ RuleResult check_alignment(const StepProfile& profile) {
     if (is_table) vocabularies.insert(calls.inputs[0].sizes[0]);
   }
   const std::set<int64_t> given = classes_of(profile);
-  std::map<std::string, std::pair<int64_t, bool>> modules;  // the width, and if it is a vocabulary
+  std::map<std::string, Width> modules;
   for (const OperatorCalls& calls : profile.operators) {
     const auto widths = layer_widths(calls);
     if (!widths || calls.inputs.empty() || !is_low(calls.inputs.back().dtype)) continue;
-    for (const int64_t width : {widths->in, widths->out}) {
-      const bool is_vocabulary = vocabularies.contains(width);
-      const bool fits = width % (is_vocabulary ? kVocabularyTile : kPiece) == 0;
-      const bool is_given = !is_vocabulary && given.contains(width);
-      if (!fits && !is_given && width > kChannelsOfImages)
-        modules[calls.module] = {width, is_vocabulary};
+    for (const int64_t values : {widths->in, widths->out}) {
+      const bool is_vocabulary = vocabularies.contains(values);
+      const Width width{values, is_vocabulary ? kVocabularyTile : kPiece, is_vocabulary};
+      const bool is_given = !is_vocabulary && given.contains(values);
+      if (width.padded() > values && !is_given && values > kChannelsOfImages) {
+        modules[calls.module] = width;
+      }
     }
   }
   const CallGroup group = group_of(profile, [&](const OperatorCalls& calls) {
     return calls.flops > 0 && modules.contains(calls.module);
   });
-  const auto severity = reached(group.share, kMisalignedShare);
+  const double lost = profile.is_on_gpu() ? group.share : padding_share(profile, modules);
+  const auto severity = reached(lost, kMisalignedShare);
   if (!severity) return silent();
-  const auto [width, is_vocabulary] = modules.at(group.module);
-  const int64_t multiple = is_vocabulary ? kVocabularyTile : kPiece;
+  const Width& width = modules.at(group.module);
   return found(
-      *severity, group.share,
-      fmt::format("products of layers whose width is no multiple of {} take {:.0f} % of the step, "
-                  "most in {}, which has {}",
-                  multiple, 100 * group.share, group.module, width),
-      is_vocabulary ? fmt::format("model.pad_vocabulary_to = {}", kVocabularyTile)
-                    : fmt::format("{} values in {}, not {}", next_multiple(width, kPiece),
-                                  group.module, width));
+      *severity, lost,
+      fmt::format("products of layers whose width is no multiple of {} take {:.0f} % of the "
+                  "step, most in {}, which has {}",
+                  width.multiple, 100 * group.share, group.module, width.values),
+      width.is_vocabulary
+          ? fmt::format("model.pad_vocabulary_to = {}", kVocabularyTile)
+          : fmt::format("{} values in {}, not {}", width.padded(), group.module, width.values));
 }
 
 }  // namespace brim::doctor

@@ -18,41 +18,27 @@ namespace {
 using nlohmann::json;
 using telemetry::StepProfile;
 
-/// Four digits and no more than three decimals.
-std::string fixed(double value) {
-  const int decimals = value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
-  return fmt::format("{:.{}f}", value, decimals);
-}
-
-std::string ms(double seconds) { return fixed(1e3 * seconds); }
-
-double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
-
-/// "–" where there is nothing to divide.
-std::string rate(double amount, double seconds) {
-  return amount > 0 && seconds > 0 ? fixed(1e-9 * amount / seconds) : "–";
-}
-
 /// Pads by characters, not by bytes.
-std::string right(const std::string& text, size_t width) {
+std::string to_right(const std::string& text, size_t width) {
   const auto length = static_cast<size_t>(
       std::ranges::count_if(text, [](unsigned char byte) { return (byte & 0xC0U) != 0x80U; }));
   return std::string(width > length ? width - length : 0, ' ') + text;
 }
 
 std::string cells_of(const Work& work, double wall_s) {
-  return right(fmt::format("{:.1f}", percent(work.self_s, wall_s)), 6) +
-         right(ms(work.self_s), 10) + right(fmt::format("{:.4g}", work.calls), 8) +
-         right(rate(work.flops, work.self_s), 10) + right(rate(work.bytes, work.self_s), 8) +
-         right(std::string(bound_name(work.bound())), 9);
+  return to_right(fmt::format("{:.1f}", percent_of(work.self_s, wall_s)), 6) +
+         to_right(in_ms(work.self_s), 10) + to_right(fmt::format("{:.4g}", work.calls), 8) +
+         to_right(giga_per_s(work.flops, work.self_s), 10) +
+         to_right(giga_per_s(work.bytes, work.self_s), 8) +
+         to_right(std::string(bound_name(work.bound())), 9);
 }
 
-constexpr const char* kHead = "share%        ms   calls   GFLOP/s    GB/s   bound";
+constexpr const char* kColumns = "share%        ms   calls   GFLOP/s    GB/s   bound";
 
 std::string operators_text(const StepProfile& profile, size_t most) {
   const std::vector<WorkRow> rows = by_operator(profile);
   std::string text =
-      fmt::format("\noperators, by the time of their own, a step\n{}  operator\n", kHead);
+      fmt::format("\noperators, by the time of their own, a step\n{}  operator\n", kColumns);
   for (const WorkRow& row : std::span(rows).first(std::min(most, rows.size()))) {
     text += fmt::format("{}  {} ({})\n", cells_of(row.work, profile.wall_s), row.name, row.phase);
   }
@@ -62,10 +48,11 @@ std::string operators_text(const StepProfile& profile, size_t most) {
     text += fmt::format("{}  {} more\n", cells_of(others, profile.wall_s), rows.size() - most);
   }
   for (const Rest& rest : rest_of(profile)) {
-    if (percent(rest.seconds, profile.wall_s) < 0.05) continue;
-    text += fmt::format("{}{}{:>35}  {}\n",
-                        right(fmt::format("{:.1f}", percent(rest.seconds, profile.wall_s)), 6),
-                        right(ms(rest.seconds), 10), "", rest.name);
+    if (percent_of(rest.seconds, profile.wall_s) < 0.05) continue;
+    text +=
+        fmt::format("{}{}{:>35}  {}\n",
+                    to_right(fmt::format("{:.1f}", percent_of(rest.seconds, profile.wall_s)), 6),
+                    to_right(in_ms(rest.seconds), 10), "", rest.name);
   }
   return text;
 }
@@ -73,10 +60,11 @@ std::string operators_text(const StepProfile& profile, size_t most) {
 std::string modules_text(const StepProfile& profile, size_t most) {
   const std::vector<WorkRow> rows = by_module(profile);
   std::string text = fmt::format(
-      "\nmodules, forward and backward, a step\n{}   forward  backward  module\n", kHead);
+      "\nmodules, forward and backward, a step\n{}   forward  backward  module\n", kColumns);
   for (const WorkRow& row : std::span(rows).first(std::min(most, rows.size()))) {
     text += fmt::format("{}{}{}  {}\n", cells_of(row.work, profile.wall_s),
-                        right(ms(row.forward_s), 10), right(ms(row.backward_s), 10), row.name);
+                        to_right(in_ms(row.forward_s), 10), to_right(in_ms(row.backward_s), 10),
+                        row.name);
   }
   if (rows.size() > most) text += fmt::format("and {} more; --json has all\n", rows.size() - most);
   return text;
@@ -91,8 +79,9 @@ std::string forms_text(const StepProfile& profile, size_t most) {
   std::string text =
       "\nfused forms and LibTorch's, measured forward and backward\n  fused ms  plain ms  taken\n";
   for (const auto& form : std::span(forms).first(std::min(most, forms.size()))) {
-    text += fmt::format("{}{}  {:<6} {}\n", right(ms(form.fused_s), 10),
-                        right(ms(form.plain_s), 10), form.is_fused ? "fused" : "plain", form.name);
+    text += fmt::format("{}{}  {:<6} {}\n", to_right(in_ms(form.fused_s), 10),
+                        to_right(in_ms(form.plain_s), 10), form.is_fused ? "fused" : "plain",
+                        form.name);
   }
   if (forms.size() > most)
     text += fmt::format("and {} more; --json has all\n", forms.size() - most);
@@ -116,10 +105,10 @@ json work_json(const WorkRow& row, double wall_s) {
 }  // namespace
 
 std::string describe(const StepProfile& profile, size_t most) {
-  std::string text =
-      fmt::format("{} of {} on {} in {}, micro-batch {} of {}: {} ms a step\n",
-                  format_plural(profile.steps, "step"), profile.recipe, profile.device,
-                  profile.precision, profile.micro_batch, profile.global_batch, ms(profile.wall_s));
+  std::string text = fmt::format("{} of {} on {} in {}, micro-batch {} of {}: {} ms a step\n",
+                                 format_plural(profile.steps, "step"), profile.recipe,
+                                 profile.device, profile.precision, profile.micro_batch,
+                                 profile.global_batch, in_ms(profile.wall_s));
   text += "peaks, measured: ";
   for (const auto& [dtype, flops] : profile.peaks.flops_per_s) {
     text += fmt::format("{} GFLOP/s in {}, ", format_number(1e-9 * flops), dtype);
@@ -128,10 +117,10 @@ std::string describe(const StepProfile& profile, size_t most) {
                       format_number(1e6 * profile.peaks.call_s));
   for (int i = 0; i < kPhaseCount; ++i) {
     const double seconds = profile.phase_s[static_cast<size_t>(i)];
-    if (percent(seconds, profile.wall_s) < 0.05) continue;
-    text +=
-        fmt::format("{}{}  {}\n", right(fmt::format("{:.1f}", percent(seconds, profile.wall_s)), 6),
-                    right(ms(seconds), 10), phase_name(static_cast<Phase>(i)));
+    if (percent_of(seconds, profile.wall_s) < 0.05) continue;
+    text += fmt::format("{}{}  {}\n",
+                        to_right(fmt::format("{:.1f}", percent_of(seconds, profile.wall_s)), 6),
+                        to_right(in_ms(seconds), 10), phase_name(static_cast<Phase>(i)));
   }
   return text + operators_text(profile, most) + modules_text(profile, most) +
          forms_text(profile, most);

@@ -1,5 +1,7 @@
 #include "framework/experiment/profile/roofline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -15,13 +17,13 @@ using telemetry::StepProfile;
 
 constexpr double kNoTime = 1e-9;  // a clock's tick
 
-std::vector<WorkRow> sorted(std::vector<WorkRow> rows) {
+std::vector<WorkRow> longest_first(std::vector<WorkRow> rows) {
   std::ranges::stable_sort(rows, std::greater<>{},
                            [](const WorkRow& row) { return row.work.self_s; });
   return rows;
 }
 
-void add(WorkRow& row, const OperatorCalls& calls, const telemetry::Peaks& peaks) {
+void add_calls(WorkRow& row, const OperatorCalls& calls, const telemetry::Peaks& peaks) {
   row.work += work_of(calls, peaks);
   if (calls.phase == Phase::kForward) row.forward_s += calls.self_s;
   if (calls.phase == Phase::kBackward) row.backward_s += calls.self_s;
@@ -33,7 +35,20 @@ std::string rest_name(Phase phase) {
   return phase == Phase::kDataWait || phase == Phase::kOther ? name : name + ", between operators";
 }
 
+std::string four_digits(double value) {
+  const int decimals = value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0;
+  return fmt::format("{:.{}f}", value, decimals);
+}
+
 }  // namespace
+
+double percent_of(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+std::string in_ms(double seconds) { return four_digits(1e3 * seconds); }
+
+std::string giga_per_s(double amount, double seconds) {
+  return amount > 0 && seconds > 0 ? four_digits(1e-9 * amount / seconds) : "–";
+}
 
 std::string_view bound_name(Bound bound) {
   constexpr std::array<std::string_view, 3> kNames = {"compute", "memory", "launch"};
@@ -81,11 +96,11 @@ std::vector<WorkRow> by_operator(const StepProfile& profile) {
     WorkRow& row = rows[{calls.name, calls.phase}];
     row.name = calls.name;
     row.phase = phase_name(calls.phase);
-    add(row, calls, profile.peaks);
+    add_calls(row, calls, profile.peaks);
   }
   std::vector<WorkRow> result;
   for (auto& [key, row] : rows) result.push_back(std::move(row));
-  return sorted(std::move(result));
+  return longest_first(std::move(result));
 }
 
 std::vector<WorkRow> by_module(const StepProfile& profile) {
@@ -94,11 +109,11 @@ std::vector<WorkRow> by_module(const StepProfile& profile) {
     if (calls.module.empty()) continue;
     WorkRow& row = rows[calls.module];
     row.name = calls.module;
-    add(row, calls, profile.peaks);
+    add_calls(row, calls, profile.peaks);
   }
   std::vector<WorkRow> result;
   for (auto& [name, row] : rows) result.push_back(std::move(row));
-  return sorted(std::move(result));
+  return longest_first(std::move(result));
 }
 
 std::vector<Rest> rest_of(const StepProfile& profile) {

@@ -58,6 +58,12 @@ struct Rest {
 /// What the step took beside its operators, longest first; with them it sums to its wall time.
 std::vector<Rest> rest_of(const telemetry::StepProfile& profile);
 
+double percent_of(double part, double whole);
+/// Milliseconds in four digits and no more than three decimals.
+std::string in_ms(double seconds);
+/// Giga a second in as many; "–" where there is nothing to divide.
+std::string giga_per_s(double amount, double seconds);
+
 /// The peak of products in the format that these calls multiply in.
 double peak_flops(const telemetry::OperatorCalls& calls, const telemetry::Peaks& peaks);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 
 #include "framework/base/units.h"
 #include "framework/experiment/profile/roofline.h"
@@ -17,55 +18,75 @@ namespace {
 
 using telemetry::StepProfile;
 
+constexpr double kShownPercent = 0.05;  // of the step
 constexpr size_t kShownOperators = 25, kShownModules = 40, kShownForms = 100;
 
-std::string ms(double seconds) { return format_number(1e3 * seconds); }
-
-double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
-
-std::string tile(const std::string& value, const std::string& name) {
+std::string profile_tile(const std::string& value, const std::string& name) {
   return fmt::format(R"(<div class="tile"><b>{}</b><span>{}</span></div>)", escape_html(value),
                      escape_html(name));
 }
 
-std::string tiles(const StepProfile& profile) {
-  std::string html = tile(ms(profile.wall_s) + " ms", "a step");
+std::string profile_tiles(const StepProfile& profile) {
+  std::string html = profile_tile(in_ms(profile.wall_s) + " ms", "a step");
   double flops = 0;
   for (const auto& calls : profile.operators) flops += calls.flops;
-  html += tile(format_number(1e-9 * flops), "GFLOP a step");
+  html += profile_tile(format_number(1e-9 * flops), "GFLOP a step");
   if (profile.wall_s > 0)
-    html += tile(format_number(1e-9 * flops / profile.wall_s), "GFLOP/s over the step");
+    html += profile_tile(format_number(1e-9 * flops / profile.wall_s), "GFLOP/s over the step");
   for (const auto& [dtype, peak] : profile.peaks.flops_per_s) {
-    html += tile(format_number(1e-9 * peak), "GFLOP/s of large products, " + dtype);
+    html += profile_tile(format_number(1e-9 * peak), "GFLOP/s of large products, " + dtype);
   }
-  html += tile(format_number(1e-9 * profile.peaks.bytes_per_s), "GB/s of a large copy");
+  html += profile_tile(format_number(1e-9 * profile.peaks.bytes_per_s), "GB/s of a large copy");
   return R"(<div class="tiles">)" + html + "</div>";
 }
 
-/// "layer1" of "layer1.0.conv1", "h.0" of "h.0.attn.qkv": up to the first number or the first dot.
-std::string group_of(const std::string& module) {
-  size_t end = module.find('.');
-  if (end == std::string::npos) return module;
-  const size_t next = std::min(module.find('.', end + 1), module.size());
-  const bool is_number =
-      next > end + 1 && std::ranges::all_of(module.substr(end + 1, next - end - 1),
-                                            [](char c) { return c >= '0' && c <= '9'; });
-  return module.substr(0, is_number ? next : end);
+/// "transformer." where the names of all modules begin so, of which there are several.
+std::string common_prefix(const std::vector<WorkRow>& modules) {
+  std::string prefix;
+  for (const WorkRow& row : modules) {
+    if (row.name == "loss" || row.name == "input") continue;
+    const std::string first = row.name.substr(0, row.name.find('.') + 1);
+    if (first.empty() || (!prefix.empty() && prefix != first)) return "";
+    prefix = first;
+  }
+  return prefix;
 }
 
-std::string treemap(const StepProfile& profile) {
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// "layer1.0" of "layer1.0.conv1", "conv1" of "conv1": up to the first number or the first dot.
+std::string group_of(const std::string& module) {
+  const size_t end = module.find('.');
+  if (end == std::string::npos) return module;
+  const size_t next = std::min(module.find('.', end + 1), module.size());
+  return module.substr(0, is_number(module.substr(end + 1, next - end - 1)) ? next : end);
+}
+
+/// What fits into an area: not "3", but "layers.3".
+std::string short_name(const std::string& module, const std::string& prefix) {
+  if (prefix.empty() || !module.starts_with(prefix)) return module;
+  const std::string rest = module.substr(prefix.size());
+  return is_number(rest.substr(0, rest.find('.'))) ? module : rest;
+}
+
+std::string module_treemap(const StepProfile& profile) {
   std::vector<TreemapPart> parts;
   const auto share = [&](double seconds) {
-    return fmt::format("{} ms, {:.1f} % of the step", ms(seconds),
-                       percent(seconds, profile.wall_s));
+    return fmt::format("{} ms, {:.1f} % of the step", in_ms(seconds),
+                       percent_of(seconds, profile.wall_s));
   };
-  for (const WorkRow& row : by_module(profile)) {
-    parts.push_back({.group = group_of(row.name),
-                     .name = row.name,
+  const std::vector<WorkRow> modules = by_module(profile);
+  const std::string prefix = common_prefix(modules);
+  for (const WorkRow& row : modules) {
+    const std::string name = short_name(row.name, prefix);
+    parts.push_back({.group = group_of(name),
+                     .name = name,
                      .value = row.work.self_s,
                      .details = fmt::format("{} (forward {}, backward {}), bound by {}",
-                                            share(row.work.self_s), ms(row.forward_s),
-                                            ms(row.backward_s), bound_name(row.work.bound()))});
+                                            share(row.work.self_s), in_ms(row.forward_s),
+                                            in_ms(row.backward_s), bound_name(row.work.bound()))});
   }
   for (const WorkRow& row : by_operator(profile)) {
     if (row.forward_s > 0 || row.backward_s > 0) continue;
@@ -83,24 +104,22 @@ std::string treemap(const StepProfile& profile) {
          R"(What no module claims has its own: data, optimizer, the time between operators.</p></section>)";
 }
 
-std::string cells(const Work& work, double wall_s) {
-  const auto rate = [&](double amount) {
-    return amount > 0 && work.self_s > 0 ? format_number(1e-9 * amount / work.self_s) : "–";
-  };
+std::string work_cells(const Work& work, double wall_s) {
   return fmt::format(
       R"(<td class="n">{:.1f}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td>)"
       R"(<td class="n">{}</td><td class="n">{}</td><td class="n">{}</td>)",
-      percent(work.self_s, wall_s), ms(work.self_s), format_number(work.calls), rate(work.flops),
-      rate(work.bytes),
+      percent_of(work.self_s, wall_s), in_ms(work.self_s), format_number(work.calls),
+      giga_per_s(work.flops, work.self_s), giga_per_s(work.bytes, work.self_s),
       work.flops > 0 || work.bytes > 0 ? fmt::format("{:.0f}", 100 * work.efficiency()) : "–",
       bound_name(work.bound()));
 }
 
-constexpr const char* kHeads =
+constexpr const char* kWorkHeads =
     R"(<th class="n">%</th><th class="n">ms</th><th class="n">calls</th><th class="n">GFLOP/s</th>)"
     R"(<th class="n">GB/s</th><th class="n">% of roofline</th><th class="n">bound by</th>)";
 
-std::string table(const std::string& title, const std::string& head, const std::string& rows) {
+std::string profile_table(const std::string& title, const std::string& head,
+                          const std::string& rows) {
   return fmt::format(
       R"(<h2>{}</h2><div class="card scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>)",
       title, head, rows);
@@ -112,15 +131,16 @@ std::string operators_table(const StepProfile& profile) {
   for (const WorkRow& row : std::span(all).first(std::min(all.size(), kShownOperators))) {
     rows +=
         fmt::format("<tr><td>{} <span class=\"soft\">{}</span></td>{}</tr>", escape_html(row.name),
-                    escape_html(row.phase), cells(row.work, profile.wall_s));
+                    escape_html(row.phase), work_cells(row.work, profile.wall_s));
   }
   for (const Rest& rest : rest_of(profile)) {
+    if (percent_of(rest.seconds, profile.wall_s) < kShownPercent) continue;
     rows += fmt::format(
         R"(<tr><td class="soft">{}</td><td class="n">{:.1f}</td><td class="n">{}</td><td></td>)"
         R"(<td></td><td></td><td></td><td></td></tr>)",
-        escape_html(rest.name), percent(rest.seconds, profile.wall_s), ms(rest.seconds));
+        escape_html(rest.name), percent_of(rest.seconds, profile.wall_s), in_ms(rest.seconds));
   }
-  return table("Operators", std::string("<th>operator</th>") + kHeads, rows);
+  return profile_table("Operators", std::string("<th>operator</th>") + kWorkHeads, rows);
 }
 
 std::string modules_table(const StepProfile& profile) {
@@ -128,13 +148,13 @@ std::string modules_table(const StepProfile& profile) {
   const auto all = by_module(profile);
   for (const WorkRow& row : std::span(all).first(std::min(all.size(), kShownModules))) {
     rows += fmt::format(R"(<tr><td>{}</td>{}<td class="n">{}</td><td class="n">{}</td></tr>)",
-                        escape_html(row.name), cells(row.work, profile.wall_s), ms(row.forward_s),
-                        ms(row.backward_s));
+                        escape_html(row.name), work_cells(row.work, profile.wall_s),
+                        in_ms(row.forward_s), in_ms(row.backward_s));
   }
-  return table("Modules",
-               std::string("<th>module</th>") + kHeads +
-                   R"(<th class="n">forward ms</th><th class="n">backward ms</th>)",
-               rows);
+  return profile_table("Modules",
+                       std::string("<th>module</th>") + kWorkHeads +
+                           R"(<th class="n">forward ms</th><th class="n">backward ms</th>)",
+                       rows);
 }
 
 std::string forms_table(const StepProfile& profile) {
@@ -144,20 +164,22 @@ std::string forms_table(const StepProfile& profile) {
   for (const telemetry::FormChoice& form : std::span(profile.forms).first(count)) {
     rows += fmt::format(
         R"(<tr><td>{}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>)",
-        escape_html(form.name), ms(form.fused_s), ms(form.plain_s),
+        escape_html(form.name), in_ms(form.fused_s), in_ms(form.plain_s),
         form.is_fused ? "fused" : "LibTorch's");
   }
-  return table("Fused forms and LibTorch's",
-               R"(<th>operation</th><th class="n">fused ms</th><th class="n">LibTorch ms</th>)"
-               R"(<th class="n">taken</th>)",
-               rows);
+  return profile_table(
+      "Fused forms and LibTorch's",
+      R"(<th>operation</th><th class="n">fused ms</th><th class="n">LibTorch ms</th>)"
+      R"(<th class="n">taken</th>)",
+      rows);
 }
 
 }  // namespace
 
 std::string profile_section(const StepProfile& profile) {
-  return tiles(profile) + R"(<div class="stack">)" + treemap(profile) + draw_roofline(profile) +
-         "</div>" + operators_table(profile) + modules_table(profile) + forms_table(profile);
+  return profile_tiles(profile) + R"(<div class="stack">)" + module_treemap(profile) +
+         draw_roofline(profile) + "</div>" + operators_table(profile) + modules_table(profile) +
+         forms_table(profile);
 }
 
 std::string make_profile_page(const StepProfile& profile, const std::vector<std::string>& findings,

@@ -22,9 +22,9 @@ namespace {
 using telemetry::OperatorCalls;
 using telemetry::StepProfile;
 
-constexpr int kWidth = 1000, kHeight = 400;  // of the SVG's own coordinates
+constexpr int kPlotWidth = 1000, kPlotHeight = 400;  // of the SVG's own coordinates
 constexpr std::array<std::string_view, 4> kRoofColours = {"r2", "r6", "r1", "r7"};
-constexpr size_t kMaxPoints = 400;
+constexpr size_t kMaxDots = 400;
 constexpr double kLargestDot = 26, kSmallestDot = 4;  // pixels
 constexpr double kFewestDecades = 2;
 
@@ -52,11 +52,11 @@ std::vector<Dot> dots_of(const StepProfile& profile) {
   std::vector<Dot> dots;
   for (auto& [key, dot] : all) dots.push_back(std::move(dot));
   std::ranges::stable_sort(dots, std::greater<>{}, [](const Dot& dot) { return dot.work.self_s; });
-  if (dots.size() > kMaxPoints) dots.resize(kMaxPoints);
+  if (dots.size() > kMaxDots) dots.resize(kMaxDots);
   return dots;
 }
 
-struct Range {
+struct DotRange {
   double low, high;
   void include(double value) {
     low = std::min(low, value);
@@ -70,15 +70,16 @@ struct Range {
   }
 };
 
-struct Axes {
+struct PlotAxes {
   Axis x, y;
   std::string point(double at_x, double at_y) const {
-    return fmt::format("{:.1f} {:.1f}", x.place(at_x) * kWidth, (1 - y.place(at_y)) * kHeight);
+    return fmt::format("{:.1f} {:.1f}", x.place(at_x) * kPlotWidth,
+                       (1 - y.place(at_y)) * kPlotHeight);
   }
 };
 
 /// Up along the memory's limit, then level at the peak.
-std::string roof(const Axes& axes, double bytes_per_s, double flops_per_s) {
+std::string roof(const PlotAxes& axes, double bytes_per_s, double flops_per_s) {
   const double ridge = flops_per_s / bytes_per_s;
   const double from = std::max(axes.x.low, axes.y.low / bytes_per_s);
   std::string path = "M" + axes.point(from, from * bytes_per_s);
@@ -86,7 +87,7 @@ std::string roof(const Axes& axes, double bytes_per_s, double flops_per_s) {
   return path + "L" + axes.point(axes.x.high, std::min(flops_per_s, axes.x.high * bytes_per_s));
 }
 
-std::string dot_path(const Axes& axes, const Dot& dot, double wall_s) {
+std::string dot_path(const PlotAxes& axes, const Dot& dot, double wall_s) {
   const double share = wall_s > 0 ? dot.work.self_s / wall_s : 0;
   return fmt::format(
       R"(<path class="dot {}" style="stroke-width:{:.1f}px" d="M{}h0"><title>{}, {}: {:.1f} % of )"
@@ -98,18 +99,18 @@ std::string dot_path(const Axes& axes, const Dot& dot, double wall_s) {
       100 * dot.work.efficiency());
 }
 
-std::string grid(const Axes& axes) {
+std::string plot_grid(const PlotAxes& axes) {
   std::string path;
   for (const Tick& tick : axes.y.ticks) {
-    path += fmt::format("M0 {:.1f}h{}", (1 - axes.y.place(tick.value)) * kHeight, kWidth);
+    path += fmt::format("M0 {:.1f}h{}", (1 - axes.y.place(tick.value)) * kPlotHeight, kPlotWidth);
   }
   for (const Tick& tick : axes.x.ticks) {
-    path += fmt::format("M{:.1f} 0v{}", axes.x.place(tick.value) * kWidth, kHeight);
+    path += fmt::format("M{:.1f} 0v{}", axes.x.place(tick.value) * kPlotWidth, kPlotHeight);
   }
   return path;
 }
 
-std::string ticks(const Axis& axis, bool is_vertical, double scale) {
+std::string plot_ticks(const Axis& axis, bool is_vertical, double scale) {
   std::string html;
   for (const Tick& tick : axis.ticks) {
     const double place = 100 * axis.place(tick.value);
@@ -125,7 +126,7 @@ std::string draw_roofline(const StepProfile& profile) {
   const std::vector<Dot> dots = dots_of(profile);
   const telemetry::Peaks& peaks = profile.peaks;
   if (dots.empty() || peaks.flops_per_s.empty() || !(peaks.bytes_per_s > 0)) return "";
-  Range x{dots[0].intensity(), dots[0].intensity()}, y{dots[0].speed(), dots[0].speed()};
+  DotRange x{dots[0].intensity(), dots[0].intensity()}, y{dots[0].speed(), dots[0].speed()};
   for (const Dot& dot : dots) {
     x.include(dot.intensity());
     y.include(dot.speed());
@@ -133,10 +134,11 @@ std::string draw_roofline(const StepProfile& profile) {
   std::string legend =
       R"(<span><i class="p3"></i>forward</span><span><i class="p5"></i>backward</span>)";
   for (const auto& [dtype, flops] : peaks.flops_per_s) {
+    if (!(flops > 0)) return "";
     x.include(flops / peaks.bytes_per_s);
     y.include(flops);
   }
-  const Axes axes{x.axis(), y.axis()};
+  const PlotAxes axes{x.axis(), y.axis()};
   std::string lines;
   size_t colour = 0;
   for (const auto& [dtype, flops] : peaks.flops_per_s) {
@@ -157,8 +159,8 @@ std::string draw_roofline(const StepProfile& profile) {
       R"(</div><div class="x-unit">FLOP a byte</div><p class="note">A dot is an operator in a )"
       R"(module, its size the time it takes. Below a line there is room; what multiplies nothing )"
       R"(has no place here.</p></section>)",
-      legend, ticks(axes.y, /*is_vertical=*/true, 1e-9), kWidth, kHeight, grid(axes), lines, marks,
-      ticks(axes.x, /*is_vertical=*/false, 1));
+      legend, plot_ticks(axes.y, /*is_vertical=*/true, 1e-9), kPlotWidth, kPlotHeight,
+      plot_grid(axes), lines, marks, plot_ticks(axes.x, /*is_vertical=*/false, 1));
 }
 
 }  // namespace brim::experiment

@@ -13,11 +13,11 @@
 namespace brim::experiment {
 namespace {
 
-constexpr int kColours = 8;        // of runs, in the page's style
-constexpr double kAspect = 2.4;    // the drawing's width over its height, on a wide page
-constexpr double kNamedWidth = 6;  // per cent of the drawing, from which on a name fits
+constexpr int kTreemapColours = 8;  // of runs, in the page's style
+constexpr double kAspect = 2.4;     // the drawing's width over its height, on a wide page
+constexpr double kNamedWidth = 6;   // per cent of the drawing, from which on a name fits
 constexpr double kNamedHeight = 6;
-constexpr double kLeast = 1e-4;  // of the whole: what is less can't be seen
+constexpr double kLeastShare = 1e-4;  // of the whole: what is less can't be seen
 
 /// The worst ratio of sides in a row of areas that sum to `sum`, laid along a side that is `side`.
 double worst_ratio(double smallest, double largest, double sum, double side) {
@@ -49,46 +49,46 @@ void lay_row(const std::vector<double>& areas, size_t first, size_t last, Rectan
   }
 }
 
-struct Group {
+struct TreemapGroup {
   std::string name;
   double value = 0.0;
   std::vector<TreemapPart> parts = {};
 };
 
 /// Largest first, and so their parts.
-std::vector<Group> groups_of(std::vector<TreemapPart> parts) {
-  std::map<std::string, Group> by_name;
+std::vector<TreemapGroup> groups_of(std::vector<TreemapPart> parts) {
+  std::map<std::string, TreemapGroup> by_name;
   for (TreemapPart& part : parts) {
     if (!(part.value > 0)) continue;
-    Group& group = by_name[part.group];
+    TreemapGroup& group = by_name[part.group];
     group.name = part.group;
     group.value += part.value;
     group.parts.push_back(std::move(part));
   }
-  std::vector<Group> groups;
+  std::vector<TreemapGroup> groups;
   for (auto& [name, group] : by_name) {
     std::ranges::stable_sort(group.parts, std::greater<>{}, &TreemapPart::value);
     groups.push_back(std::move(group));
   }
-  std::ranges::stable_sort(groups, std::greater<>{}, &Group::value);
+  std::ranges::stable_sort(groups, std::greater<>{}, &TreemapGroup::value);
   return groups;
 }
 
 template <class T>
-std::vector<double> values_of(const std::vector<T>& items) {
+std::vector<double> sizes_of(const std::vector<T>& items) {
   std::vector<double> values;
   for (const T& item : items) values.push_back(item.value);
   return values;
 }
 
 /// `place` is in the aspect's coordinates: 100 · kAspect wide.
-std::string cell(const TreemapPart& part, const Rectangle& place, size_t colour) {
+std::string treemap_cell(const TreemapPart& part, const Rectangle& place, size_t colour) {
   const bool is_named = place.width / kAspect >= kNamedWidth && place.height >= kNamedHeight;
   const std::string name = is_named ? "<span>" + escape_html(part.name) + "</span>" : "";
   return fmt::format(
       R"(<div class="cell r{}" style="left:{:.3f}%;top:{:.3f}%;width:{:.3f}%;height:{:.3f}%" )"
       R"(title="{}: {}">{}</div>)",
-      colour % kColours, place.x / kAspect, place.y, place.width / kAspect, place.height,
+      colour % kTreemapColours, place.x / kAspect, place.y, place.width / kAspect, place.height,
       escape_html(part.name), escape_html(part.details), name);
 }
 
@@ -118,16 +118,16 @@ std::vector<Rectangle> squarify(const std::vector<double>& values, const Rectang
 }
 
 std::string draw_treemap(std::vector<TreemapPart> parts) {
-  const std::vector<Group> groups = groups_of(std::move(parts));
+  const std::vector<TreemapGroup> groups = groups_of(std::move(parts));
   if (groups.empty()) return "";
-  const std::vector<double> values = values_of(groups);
-  const double least = kLeast * std::accumulate(values.begin(), values.end(), 0.0);
+  const std::vector<double> values = sizes_of(groups);
+  const double least = kLeastShare * std::accumulate(values.begin(), values.end(), 0.0);
   const std::vector<Rectangle> places = squarify(values, {0, 0, 100 * kAspect, 100});
   std::string cells;
   for (size_t i = 0; i < groups.size(); ++i) {
-    const std::vector<Rectangle> inner = squarify(values_of(groups[i].parts), places[i]);
+    const std::vector<Rectangle> inner = squarify(sizes_of(groups[i].parts), places[i]);
     for (size_t j = 0; j < inner.size(); ++j) {
-      if (groups[i].parts[j].value >= least) cells += cell(groups[i].parts[j], inner[j], i);
+      if (groups[i].parts[j].value >= least) cells += treemap_cell(groups[i].parts[j], inner[j], i);
     }
   }
   return R"(<div class="treemap">)" + cells + "</div>";

@@ -1,85 +1,35 @@
 #include "framework/train/observe/operator_profiler.h"
 
-#include <ATen/SequenceNumber.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/train/observe/module_at_work.h"
+#include "framework/train/observe/operator_numbers.h"
 #include "framework/train/observe/operator_traits.h"
-#include "framework/train/observe/parameter_modules.h"
 
 namespace brim::train {
 
 using telemetry::OperatorCalls;
-using telemetry::TensorShape;
 
 namespace {
 
 constexpr size_t kShownInputs = 6;
-constexpr std::string_view kEngine = "autograd::engine::";  // that calls nodes
 
-int64_t now_ns() {
+int64_t clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-std::string dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "fp32";
-    case at::kDouble:
-      return "fp64";
-    case at::kHalf:
-      return "fp16";
-    case at::kBFloat16:
-      return "bf16";
-    case at::kLong:
-      return "int64";
-    case at::kInt:
-      return "int32";
-    case at::kByte:
-      return "uint8";
-    case at::kBool:
-      return "bool";
-    default:
-      return c10::toString(type);
-  }
-}
-
-/// dtype, number of dimensions, sizes; of one tensor after the other.
-using Signature = std::vector<int64_t>;
-
-std::vector<TensorShape> shapes_of(const Signature& signature) {
-  std::vector<TensorShape> shapes;
-  for (size_t i = 0; i < signature.size();) {
-    TensorShape shape{.dtype = dtype_name(static_cast<at::ScalarType>(signature[i])), .sizes = {}};
-    const auto first = signature.begin() + static_cast<std::ptrdiff_t>(i + 2);
-    shape.sizes.assign(first, first + signature[i + 1]);
-    i += 2 + static_cast<size_t>(signature[i + 1]);
-    shapes.push_back(std::move(shape));
-  }
-  return shapes;
-}
-
-/// A memory and what an operator moves of it.
-struct Moved {
-  const void* storage;
-  int64_t bytes;
-};
 
 template <class Each>
 void for_each_tensor(const c10::IValue& value, Each each) {
@@ -92,38 +42,15 @@ void for_each_tensor(const c10::IValue& value, Each each) {
   }
 }
 
-/// What rows are told apart by.
-struct Key {
-  size_t name, module, shapes;
-  Phase phase;
-  bool operator==(const Key&) const = default;
-};
-
-/// A call that has begun.
-struct Frame {
-  const OperatorTraits* traits = nullptr;
-  Key key = {};
-  int64_t entered_ns = 0, started_ns = 0;
-  int64_t callees_ns = 0;  // of operators that it called, measuring included
-  int64_t flops = 0;
-  bool is_counted = false;  // by a callee, whose product it is
-  std::vector<Moved> inputs, outputs;
-  std::vector<const void*> moved_by_callees;
-  int64_t longest_ns = -1;  // own time of the longest callee's row
-  size_t longest_row = 0;
-  std::vector<size_t>* order = nullptr;  // of its thread's calls, where that is kept
-  size_t place = 0;                      // among them
-};
-
 }  // namespace
 
 class OperatorProfiler::Calls {
  public:
   Calls(const torch::nn::Module& model, bool keeps_order)
-      : modules_(model), loss_(modules_.names().size()), keeps_order_(keeps_order) {}
+      : module_(model), keeps_order_(keeps_order) {}
 
   void enter(const at::RecordFunction& call) {
-    const int64_t entered_ns = now_ns();
+    const int64_t entered_ns = clock_ns();
     const std::lock_guard lock(mutex_);
     if (depth_ == stack_.size()) stack_.emplace_back();
     Frame& frame = stack_[depth_++];
@@ -134,24 +61,24 @@ class OperatorProfiler::Calls {
       frame.place = frame.order->size();
       frame.order->emplace_back();
     }
-    const size_t name = number_of(call);
-    frame.traits = &traits_[name];
-    signature_.clear();
+    const size_t name = operators_.number_of(call);
+    frame.traits = &operators_.traits(name);
+    shapes_.clear();
     if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-      enter_node(call.seqNr());
+      module_.enter_node(call.seqNr());
     } else {
       take_inputs(call, frame);
     }
-    frame.key = {name, current_module(), number_of(signature_), phase_};
-    frame.started_ns = now_ns();
+    frame.key = {name, module_.number(), shapes_.number(), module_.phase()};
+    frame.started_ns = clock_ns();
   }
 
   void leave(const at::RecordFunction& call) {
-    const int64_t ended_ns = now_ns();
+    const int64_t ended_ns = clock_ns();
     const std::lock_guard lock(mutex_);
     if (depth_ == 0) return;  // began before the profile did
     Frame& frame = stack_[--depth_];
-    assign_nodes();
+    module_.assign_nodes();
     Frame* caller = depth_ > 0 ? &stack_[depth_ - 1] : nullptr;
     const size_t index = row_of(frame.key);
     if (frame.order != nullptr) frame.order->at(frame.place) = index;
@@ -173,7 +100,7 @@ class OperatorProfiler::Calls {
       caller->longest_ns = frame.longest_ns;
       caller->longest_row = frame.longest_row;
     }
-    const int64_t left_ns = now_ns();
+    const int64_t left_ns = clock_ns();
     own_ns_[static_cast<size_t>(frame.key.phase)] +=
         frame.started_ns - frame.entered_ns + left_ns - ended_ns;
     if (caller != nullptr) caller->callees_ns += left_ns - frame.entered_ns;
@@ -181,11 +108,7 @@ class OperatorProfiler::Calls {
 
   void begins(Phase phase) {
     const std::lock_guard lock(mutex_);
-    phase_ = phase;
-    if (phase != Phase::kForward) return;
-    module_ = 0;
-    first_node_ = at::sequence_number::peek();
-    node_modules_.clear();
+    module_.begins(phase);
   }
 
   void take_device_times(const DeviceCalls& device) {
@@ -201,9 +124,9 @@ class OperatorProfiler::Calls {
       for (size_t i = 0; i < rows.size(); ++i) {
         Row& row = rows_[rows[i]];
         const DeviceCall& call = found->second[i];
-        if (call.name != full_names_[row.key.name]) {
+        if (call.name != operators_.full_name(row.key.name)) {
           throw Error(Exit::kBug, "Kineto saw a call of {} where {} was called", call.name,
-                      full_names_[row.key.name]);
+                      operators_.full_name(row.key.name));
         }
         row.self_ns += call.kernels_ns;
       }
@@ -215,10 +138,10 @@ class OperatorProfiler::Calls {
     const auto count = static_cast<double>(steps);
     std::vector<OperatorCalls> result;
     for (const Row& row : rows_) {
-      result.push_back({.name = traits_[row.key.name].name,
-                        .module = name_of_module(row.key),
+      result.push_back({.name = operators_.traits(row.key.name).name,
+                        .module = module_.name_of(row.key.module, row.key.phase),
                         .phase = row.key.phase,
-                        .inputs = shapes_of(*shapes_[row.key.shapes]),
+                        .inputs = shapes_.shapes(row.key.shapes),
                         .calls = static_cast<double>(row.calls) / count,
                         .self_s = 1e-9 * static_cast<double>(row.self_ns) / count,
                         .flops = static_cast<double>(row.flops) / count,
@@ -238,6 +161,35 @@ class OperatorProfiler::Calls {
   }
 
  private:
+  /// A memory and what an operator moves of it.
+  struct Moved {
+    const void* storage;
+    int64_t bytes;
+  };
+
+  /// What rows are told apart by.
+  struct Key {
+    size_t name, module, shapes;
+    Phase phase;
+    bool operator==(const Key&) const = default;
+  };
+
+  /// A call that has begun.
+  struct Frame {
+    const OperatorTraits* traits = nullptr;
+    Key key = {};
+    int64_t entered_ns = 0, started_ns = 0;
+    int64_t callees_ns = 0;  // of operators that it called, measuring included
+    int64_t flops = 0;
+    bool is_counted = false;  // by a callee, whose product it is
+    std::vector<Moved> inputs, outputs;
+    std::vector<const void*> moved_by_callees;
+    int64_t longest_ns = -1;  // own time of the longest callee's row
+    size_t longest_row = 0;
+    std::vector<size_t>* order = nullptr;  // of its thread's calls, where that is kept
+    size_t place = 0;                      // among them
+  };
+
   struct Row {
     Key key;
     int64_t calls = 0, self_ns = 0, flops = 0, bytes = 0;
@@ -252,15 +204,6 @@ class OperatorProfiler::Calls {
       return hash ^ (hash >> 32U);
     }
   };
-  struct SignatureHash {
-    size_t operator()(const Signature& signature) const {
-      uint64_t hash = 14695981039346656037U;  // FNV-1a, over whole values
-      for (const int64_t value : signature) {
-        hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211U;
-      }
-      return hash;
-    }
-  };
 
   static void reset(Frame& frame) {
     frame.callees_ns = frame.flops = 0;
@@ -271,71 +214,10 @@ class OperatorProfiler::Calls {
     frame.longest_ns = -1;
   }
 
-  /// An operator's by the place of its name, which its schema keeps for good; a node's by its name.
-  size_t number_of(const at::RecordFunction& call) {
-    const std::string_view name = call.name();
-    const bool is_node =
-        call.scope() == at::RecordScope::BACKWARD_FUNCTION || name.starts_with(kEngine);
-    if (const auto known = is_node ? by_name(name) : by_place(call.name())) return *known;
-    OperatorTraits traits = traits_of(call);
-    if (traits.is_node) {  // such as RECORD_FUNCTION's
-      if (const auto known = by_name(name)) return *known;
-    }
-    full_names_.emplace_back(name);
-    const size_t number = traits_.size();
-    if (traits.is_node) {
-      nodes_[full_names_.back()] = number;
-    } else {
-      by_place_[call.name()] = number;
-    }
-    traits_.push_back(std::move(traits));
-    return number;
-  }
-  std::optional<size_t> by_place(const char* name) const {
-    const auto found = by_place_.find(name);
-    if (found == by_place_.end() || full_names_[found->second] != name) return std::nullopt;
-    return found->second;
-  }
-  std::optional<size_t> by_name(std::string_view name) const {
-    const auto found = nodes_.find(name);
-    return found == nodes_.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  size_t number_of(const Signature& signature) {
-    const auto [found, is_new] = shape_numbers_.try_emplace(signature, shapes_.size());
-    if (is_new) shapes_.push_back(&found->first);
-    return found->second;
-  }
-
   size_t row_of(const Key& key) {
     const auto [found, is_new] = row_numbers_.try_emplace(key, rows_.size());
     if (is_new) rows_.push_back({.key = key});
     return found->second;
-  }
-
-  size_t current_module() const { return is_in_pass() ? module_ : 0; }
-  std::string name_of_module(const Key& key) const {
-    if (key.phase != Phase::kForward && key.phase != Phase::kBackward) return "";
-    return key.module == loss_ ? "loss" : modules_.names()[key.module];
-  }
-
-  bool is_in_pass() const { return phase_ == Phase::kForward || phase_ == Phase::kBackward; }
-  /// Also in a second forward pass of what is recomputed.
-  bool is_forward() const {
-    return phase_ == Phase::kForward || (phase_ == Phase::kBackward && at::GradMode::is_enabled());
-  }
-
-  void enter_node(int64_t sequence) {
-    const int64_t index = sequence - static_cast<int64_t>(first_node_);
-    if (index < 0 || index >= static_cast<int64_t>(node_modules_.size())) return;
-    module_ = node_modules_[static_cast<size_t>(index)];
-  }
-
-  /// Nodes that were made since the last call belong to the module that is at work.
-  void assign_nodes() {
-    if (!is_forward()) return;
-    const uint64_t next = at::sequence_number::peek();
-    if (next > first_node_) node_modules_.resize(next - first_node_, module_);
   }
 
   void take_inputs(const at::RecordFunction& call, Frame& frame) {
@@ -346,22 +228,16 @@ class OperatorProfiler::Calls {
       const bool is_written = i < traits.writes.size() && traits.writes[i];
       const int64_t times = is_written && traits.reads_what_it_writes ? 2 : 1;
       for_each_tensor(inputs[i], [&](const at::Tensor& tensor, bool is_listed) {
-        if (is_in_pass()) {
-          if (const auto module = modules_.module_of(tensor)) module_ = *module;
-        }
+        module_.reads(tensor);
         const int64_t bytes = bytes_of(tensor);
         if (bytes > 0 && !traits.moves_nothing) {
           frame.inputs.push_back({tensor.storage().unsafeGetStorageImpl(), times * bytes});
         }
-        if (is_listed || ++shown > kShownInputs) return;
-        signature_.push_back(static_cast<int64_t>(tensor.scalar_type()));
-        signature_.push_back(tensor.dim());
-        const auto sizes = tensor.sizes();
-        signature_.insert(signature_.end(), sizes.begin(), sizes.end());
+        if (!is_listed && ++shown <= kShownInputs) shapes_.add(tensor);
       });
     }
-    if (traits.takes_targets && phase_ == Phase::kForward) module_ = loss_;
-    assign_nodes();
+    if (traits.takes_targets) module_.takes_targets();
+    module_.assign_nodes();
     if (traits.flops != nullptr) frame.flops = traits.flops(inputs);
   }
 
@@ -410,25 +286,13 @@ class OperatorProfiler::Calls {
   }
 
   mutable std::mutex mutex_;  // backward on a GPU has a thread of its own
-  const ParameterModules modules_;
-  const size_t loss_;  // the number of what follows the model
+  ModuleAtWork module_;
+  OperatorNumbers operators_;
+  ShapeNumbers shapes_;
   const bool keeps_order_;
   std::map<uint64_t, std::vector<size_t>> order_;  // rows of calls as they began, by thread
-  Phase phase_ = Phase::kOther;
-  size_t module_ = 0;
-  uint64_t first_node_ = 0;           // of this pass, by autograd's sequence number
-  std::vector<size_t> node_modules_;  // by sequence number, from it on
-
-  std::vector<Frame> stack_;  // its memory is kept
+  std::vector<Frame> stack_;                       // its memory is kept
   size_t depth_ = 0;
-  Signature signature_;
-
-  std::deque<OperatorTraits> traits_;   // frames refer to them
-  std::deque<std::string> full_names_;  // nodes_ does
-  std::unordered_map<const char*, size_t> by_place_;
-  std::unordered_map<std::string_view, size_t> nodes_;
-  std::unordered_map<Signature, size_t, SignatureHash> shape_numbers_;
-  std::vector<const Signature*> shapes_;
   std::unordered_map<Key, size_t, KeyHash> row_numbers_;
   std::vector<Row> rows_;
   std::array<int64_t, kPhaseCount> own_ns_{};

@@ -9,7 +9,7 @@
 namespace brim::train {
 namespace {
 
-constexpr std::string_view kEngine = "autograd::engine::evaluate_function: ";
+constexpr std::string_view kEngineCall = "autograd::engine::evaluate_function: ";
 
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
@@ -24,7 +24,7 @@ bool only_allocates(std::string_view name) {
 
 /// "torch::autograd::CppNode<brim::nn::(anonymous namespace)::FusedLinear>" is "FusedLinear".
 std::string node_name(std::string_view name) {
-  if (name.starts_with(kEngine)) return "autograd engine";
+  if (name.starts_with(kEngineCall)) return "autograd engine";
   if (!name.ends_with('>')) return std::string(name);
   name.remove_suffix(1);
   const size_t scope = name.rfind("::");

@@ -19,9 +19,9 @@ namespace brim::train {
 namespace {
 
 constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
-constexpr int64_t kWarmUpSteps = 3;          // the first ones allocate, and measure fused forms
+constexpr int64_t kUnprofiledSteps = 3;      // the first ones allocate, and measure fused forms
 
-TakenStep take(TrainingStep& step) {
+TakenStep take_step(TrainingStep& step) {
   const auto taken = step.take();
   if (!taken) throw Error(Exit::kStopped, "stopped while steps were profiled");
   while (step.values().pop(/*wait=*/false)) {
@@ -29,7 +29,7 @@ TakenStep take(TrainingStep& step) {
   return *taken;
 }
 
-std::vector<telemetry::FormChoice> choices() {
+std::vector<telemetry::FormChoice> form_choices() {
   std::vector<telemetry::FormChoice> result;
   for (const auto& [name, times] : nn::measured_forms()) {
     result.push_back({name, times.fused_s, times.plain_s, times.prefers_fused()});
@@ -63,8 +63,9 @@ telemetry::Peaks measure_peaks(const telemetry::StepProfile& profile, c10::Devic
 
 }  // namespace
 
-telemetry::StepProfile profile_job(const JobConfig& job, c10::Device device, device::Memory& memory,
+telemetry::StepProfile profile_job(JobConfig job, c10::Device device, device::Memory& memory,
                                    int64_t steps) {
+  job.train.cuda_graph = false;  // what a graph replays calls no operator
   telemetry::StepProfile profile{.recipe = job.run.name,
                                  .device = device.str(),
                                  .fused = !job.precision.fused   ? "auto"
@@ -77,7 +78,7 @@ telemetry::StepProfile profile_job(const JobConfig& job, c10::Device device, dev
     TrainingComponents components = build_components(job, device, distributed::Group::alone());
     profile.precision = precision_name(components.precision);
     TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
-    for (int64_t i = 0; i < kWarmUpSteps; ++i) take(step);
+    for (int64_t i = 0; i < kUnprofiledSteps; ++i) take_step(step);
     memory.synchronize();
 
     std::optional<DeviceTimes> device_times;
@@ -86,18 +87,20 @@ telemetry::StepProfile profile_job(const JobConfig& job, c10::Device device, dev
     step.timeline().take();
     const double start_s = now_s();
     for (int64_t i = 0; i < steps; ++i) {
-      const TakenStep taken = take(step);
+      const TakenStep taken = take_step(step);
       for (size_t phase = 0; phase < kPhaseCount; ++phase) {
         profile.phase_s[phase] += taken.record.phase_s[phase] / static_cast<double>(steps);
       }
     }
+    // A rounding below 0, where time was moved from one phase to another.
+    for (double& seconds : profile.phase_s) seconds = std::max(0.0, seconds);
     memory.synchronize();
     profile.wall_s = (now_s() - start_s) / static_cast<double>(steps);
     if (device_times) profiler.take_device_times(device_times->take());
     profile.operators = profiler.mean_of(steps);
     profile.profiler_s = profiler.own_s(steps);
   }
-  profile.forms = choices();
+  profile.forms = form_choices();
   memory.release_cached();
   profile.peaks = measure_peaks(profile, device);
   return profile;
