@@ -54,6 +54,7 @@ inline constexpr Levels kUnfusedShare = {0.05, 0.10, 0.20};
 inline constexpr Levels kLostInGroupsShare = {0.05, 0.15, 0.35};  // beyond the roofline's
 inline constexpr Levels kDenseEmbeddingShare = {0.05, 0.10, 0.20};
 inline constexpr Levels kWideLossShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kRandomNumbersShare = {0.05, 0.10, 0.20};
 inline constexpr Levels kTransformShare = {0.05, 0.15, 0.35};
 
 /// Fewer steps than this are a warm-up, of which nothing is said.

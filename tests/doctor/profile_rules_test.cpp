@@ -118,7 +118,7 @@ std::vector<Case> cases() {
        }),
        0.049, 0.06, 0.2, 0.4, "fp32 under bf16 take 40 % of the step, most in h.0.mlp",
        "in h.0.mlp: let aten::add take bf16, as after x.to(at::kBFloat16)",
-       [](StepProfile& p) { p.precision = "fp32"; }},
+       [](StepProfile& p) { p.operators[0].name = "aten::bernoulli_"; }},
       {"casts", check_conversions, add([](double share) {
          return calls("aten::copy_", "h.0.mlp", share, {{"fp32", {64, 64}}, {"bf16", {64, 64}}});
        }),
@@ -177,6 +177,11 @@ std::vector<Case> cases() {
        0.049, 0.06, 0.15, 0.25, "the loss in fp32 over 50257 classes takes 25 % of the step",
        "nn::fused_cross_entropy() of logits in bf16",
        [](StepProfile& p) { p.operators[0].inputs[0].dtype = "bf16"; }},
+      {"random numbers", check_random_numbers, add([](double share) {
+         return calls("aten::bernoulli_", "attn", share, {{"fp32", {32, 4, 128, 128}}});
+       }),
+       0.049, 0.06, 0.15, 0.25, "takes 25 % of the step, most in attn", "model.dropout = 0",
+       [](StepProfile& p) { p.operators[0].phase = Phase::kTransform; }},
       {"transform", check_transform_on_cpu,
        [](StepProfile& p, double share) {
          p.phase_s[static_cast<size_t>(Phase::kTransform)] = share;

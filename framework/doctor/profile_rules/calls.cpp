@@ -59,6 +59,10 @@ bool is_wide_in_autocast(const StepProfile& profile, const OperatorCalls& calls)
          std::ranges::none_of(calls.inputs, is_lowered);
 }
 
+bool draws_random_numbers(const OperatorCalls& calls) {
+  return is_named(calls, {"aten::bernoulli", "aten::uniform_", "aten::normal_", "aten::rand"});
+}
+
 bool is_named(const OperatorCalls& calls, std::initializer_list<std::string_view> words) {
   return std::ranges::any_of(
       words, [&](std::string_view word) { return calls.name.find(word) != std::string::npos; });

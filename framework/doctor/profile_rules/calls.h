@@ -42,6 +42,8 @@ bool is_wide_in_autocast(const StepProfile& profile, const OperatorCalls& calls)
 /// "bf16" or "fp16".
 bool is_low(std::string_view dtype);
 bool is_floating(std::string_view dtype);
+/// bernoulli_() and its like.
+bool draws_random_numbers(const OperatorCalls& calls);
 /// Whether one of the words is in the operator's name.
 bool is_named(const OperatorCalls& calls, std::initializer_list<std::string_view> words);
 

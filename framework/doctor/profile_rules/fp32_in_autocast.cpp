@@ -13,7 +13,8 @@ RuleResult check_fp32_in_autocast(const StepProfile& profile) {
   const CallGroup group = group_of(profile, [&](const OperatorCalls& calls) {
     const bool is_widened = calls.flops > 0 && low_products.calls == 0;
     return is_in_pass(calls) && calls.module != "loss" && calls.bytes > 0 && !is_widened &&
-           calls.name != "aten::copy_" && is_wide_in_autocast(profile, calls);
+           !draws_random_numbers(calls) && calls.name != "aten::copy_" &&
+           is_wide_in_autocast(profile, calls);
   });
   const auto severity = reached(group.share, kFp32Share);
   if (!severity) return silent();

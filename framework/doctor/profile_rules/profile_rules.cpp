@@ -7,7 +7,7 @@
 namespace brim::doctor {
 
 std::span<const ProfileRule> all_profile_rules() {
-  static constexpr std::array<ProfileRule, 11> kRules = {{
+  static constexpr std::array<ProfileRule, 12> kRules = {{
       {"alignment", check_alignment},
       {"tiny_products", check_tiny_products},
       {"fp32_in_autocast", check_fp32_in_autocast},
@@ -18,6 +18,7 @@ std::span<const ProfileRule> all_profile_rules() {
       {"grouped_convolutions", check_grouped_convolutions},
       {"dense_embedding_gradients", check_dense_embedding},
       {"wide_loss", check_wide_loss},
+      {"random_numbers", check_random_numbers},
       {"transform_on_cpu", check_transform_on_cpu},
   }};
   return kRules;

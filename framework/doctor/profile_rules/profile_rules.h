@@ -28,6 +28,7 @@ RuleResult check_dense_embedding(const StepProfile& profile);
 RuleResult check_fp32_in_autocast(const StepProfile& profile);
 RuleResult check_grouped_convolutions(const StepProfile& profile);
 RuleResult check_layout_copies(const StepProfile& profile);
+RuleResult check_random_numbers(const StepProfile& profile);
 RuleResult check_tiny_products(const StepProfile& profile);
 RuleResult check_transform_on_cpu(const StepProfile& profile);
 RuleResult check_unfused(const StepProfile& profile);
