@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/train/components.h"
@@ -22,7 +23,7 @@ constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
 constexpr int64_t kUnprofiledSteps = 3;      // the first ones allocate, and measure fused forms
 
 TakenStep take_step(TrainingStep& step) {
-  const auto taken = step.take();
+  const auto taken = stop_requested() ? std::nullopt : step.take();
   if (!taken) throw Error(Exit::kStopped, "stopped while steps were profiled");
   while (step.values().pop(/*wait=*/false)) {
   }
