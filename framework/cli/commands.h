@@ -13,6 +13,7 @@ Command export_command();
 Command bench_command();
 Command compare_command();
 Command doctor_command();
+Command profile_command();
 Command report_command();
 Command devices_command();
 Command recipe_check_command();

@@ -19,6 +19,9 @@
 #include "framework/cli/doctor_fix.h"
 #include "framework/cli/doctor_prove.h"
 #include "framework/doctor/diagnosis.h"
+#include "framework/doctor/profile_rules/profile_rules.h"
+#include "framework/experiment/profile/profile_file.h"
+#include "framework/experiment/profile/profile_text.h"
 #include "framework/experiment/run_data.h"
 #include "framework/telemetry/memory_account.h"
 
@@ -26,6 +29,7 @@ namespace brim::cli {
 namespace {
 
 constexpr double kWatchEveryS = 2.0;
+constexpr size_t kProfileRows = 5;
 constexpr auto kNap = std::chrono::milliseconds(50);
 
 std::string memory_table(const experiment::RunData& run) {
@@ -33,15 +37,34 @@ std::string memory_table(const experiment::RunData& run) {
   return memory ? printable_lines(memory->table()) : "";
 }
 
-/// The diagnosis, with the proof and the fix where it is JSON.
-std::string report_on(const experiment::RunData& run, bool as_json,
-                      const doctor::Proof* proof = nullptr, const doctor::Fix* fix = nullptr) {
+/// What trainer profile has found of the run's steps; "" where it was not asked.
+std::string profile_text(const std::optional<telemetry::StepProfile>& profile) {
+  if (!profile) return "";
+  const std::string findings = doctor::describe(doctor::findings_of(*profile));
+  return printable_lines("\n" + experiment::describe(*profile, kProfileRows) +
+                         (findings.empty() ? "" : "\n" + findings));
+}
+
+/// What is said beside the diagnosis, as far as it was asked for.
+struct Beside {
+  std::optional<doctor::Proof> proof = {};
+  std::optional<doctor::Fix> fix = {};
+  std::optional<telemetry::StepProfile> profile = {};
+};
+
+/// The diagnosis; as JSON with what stands beside it.
+std::string report_on(const experiment::RunData& run, bool as_json, const Beside& beside = {}) {
   const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(run));
   if (as_json) {
     nlohmann::json json = doctor::to_json(diagnosis);
     json["run"] = run.folder.string();
-    if (proof != nullptr) json["proof"] = doctor::to_json(*proof);
-    if (fix != nullptr) json["fix"] = doctor::to_json(*fix);
+    if (beside.proof) json["proof"] = doctor::to_json(*beside.proof);
+    if (beside.fix) json["fix"] = doctor::to_json(*beside.fix);
+    if (beside.profile) {
+      json["profile"] = {{"steps", beside.profile->steps},
+                         {"wall_s", beside.profile->wall_s},
+                         {"findings", doctor::to_json(doctor::findings_of(*beside.profile))}};
+    }
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   return printable_lines(doctor::describe(diagnosis));
@@ -93,16 +116,17 @@ int doctor_run(const cxxopts::ParseResult& parsed) {
   for (const std::string& remark : run.remarks()) {
     log::warning("{}: {}", run.folder.string(), remark);
   }
-  std::optional<doctor::Proof> proof;
-  if (proves) proof = prove_run(run, parsed.count("trust-library") != 0);
-  std::optional<doctor::Fix> fix;
+  Beside beside;
+  if (proves) beside.proof = prove_run(run, parsed.count("trust-library") != 0);
+  beside.profile = experiment::find_profile(run.folder);
   if (as_json) {
-    if (fixes) fix = fix_run(run, parsed);
-    fmt::print("{}", report_on(run, as_json, proof ? &*proof : nullptr, fix ? &*fix : nullptr));
+    if (fixes) beside.fix = fix_run(run, parsed);
+    fmt::print("{}", report_on(run, as_json, beside));
     return 0;
   }
   fmt::print("{}{}", report_on(run, as_json), memory_table(run));
-  if (proof) fmt::print("proof    {}\n", printable(proof->sentence()));
+  if (beside.proof) fmt::print("proof    {}\n", printable(beside.proof->sentence()));
+  fmt::print("{}", profile_text(beside.profile));
   if (!fixes) return 0;
   std::fflush(stdout);
   fmt::print("{}", printable_lines(fix_run(run, parsed).describe()));

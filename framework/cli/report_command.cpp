@@ -14,11 +14,21 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/doctor/diagnosis.h"
+#include "framework/doctor/profile_rules/profile_rules.h"
+#include "framework/experiment/profile/profile_file.h"
 #include "framework/experiment/report/report.h"
 
 namespace brim::cli {
 
 namespace {
+
+/// What its profile points to, after the run's own findings.
+void add_findings(experiment::ReportRun& run) {
+  if (!run.findings) run.findings.emplace();
+  for (const auto& named : doctor::findings_of(*run.profile)) {
+    run.findings->push_back(named.sentence());
+  }
+}
 
 int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("runs") == 0) {
@@ -34,6 +44,8 @@ int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) 
     if (!diagnosis.is_too_short) {
       runs.back().findings = diagnosis.verdict(diagnosis.findings.size());
     }
+    runs.back().profile = experiment::find_profile(folder);
+    if (runs.back().profile) add_findings(runs.back());
   }
   const std::filesystem::path output =
       parsed.count("output") != 0 ? std::filesystem::path(parsed["output"].as<std::string>())

@@ -19,6 +19,31 @@ bool is_worse(const NamedFinding& a, const NamedFinding& b) {
 
 }  // namespace
 
+void sort_worst_first(std::vector<NamedFinding>& findings) {
+  std::ranges::stable_sort(findings, is_worse);
+}
+
+std::string describe(const std::vector<NamedFinding>& findings) {
+  std::string text;
+  for (const NamedFinding& named : findings) {
+    text +=
+        fmt::format("{:<8} {} [{}]\n         change: {}\n", severity_name(named.finding.severity),
+                    named.finding.message, named.rule, named.finding.change);
+  }
+  return text;
+}
+
+nlohmann::json to_json(const std::vector<NamedFinding>& findings) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const NamedFinding& named : findings) {
+    json.push_back({{"rule", named.rule},
+                    {"severity", severity_name(named.finding.severity)},
+                    {"message", named.finding.message},
+                    {"change", named.finding.change}});
+  }
+  return json;
+}
+
 std::string NamedFinding::sentence() const {
   return fmt::format("{}; change: {}", finding.message, finding.change);
 }
@@ -44,7 +69,7 @@ Diagnosis diagnose(const RunFacts& facts) {
     if (!outcome.missing.empty()) diagnosis.unjudged.push_back({name, std::move(outcome.missing)});
     if (outcome.finding) diagnosis.findings.push_back({name, std::move(*outcome.finding)});
   }
-  std::ranges::stable_sort(diagnosis.findings, is_worse);
+  sort_worst_first(diagnosis.findings);
   return diagnosis;
 }
 
@@ -56,12 +81,7 @@ std::string describe(const Diagnosis& diagnosis) {
     return fmt::format("{} in {}: too short to judge by, which takes {:.0f} s\n", steps,
                        format_duration(*diagnosis.seconds), kShortestRunS);
   }
-  std::string text;
-  for (const NamedFinding& named : diagnosis.findings) {
-    text +=
-        fmt::format("{:<8} {} [{}]\n         change: {}\n", severity_name(named.finding.severity),
-                    named.finding.message, named.rule, named.finding.change);
-  }
+  std::string text = describe(diagnosis.findings);
   if (diagnosis.findings.empty()) {
     text = fmt::format("nothing stands out after {}\n", format_plural(diagnosis.steps, "step"));
   }
@@ -79,14 +99,8 @@ std::string describe(const Diagnosis& diagnosis) {
 nlohmann::json to_json(const Diagnosis& diagnosis) {
   nlohmann::json json = {{"steps", diagnosis.steps},
                          {"too_short", diagnosis.is_too_short},
-                         {"findings", nlohmann::json::array()},
+                         {"findings", to_json(diagnosis.findings)},
                          {"not_recorded", nlohmann::json::object()}};
-  for (const NamedFinding& named : diagnosis.findings) {
-    json["findings"].push_back({{"rule", named.rule},
-                                {"severity", severity_name(named.finding.severity)},
-                                {"message", named.finding.message},
-                                {"change", named.finding.change}});
-  }
   for (const Unjudged& unjudged : diagnosis.unjudged) {
     json["not_recorded"][unjudged.rule] = unjudged.missing;
   }

@@ -17,6 +17,13 @@ struct NamedFinding {
   std::string sentence() const;
 };
 
+/// By severity, then by value.
+void sort_worst_first(std::vector<NamedFinding>& findings);
+/// Two lines for each.
+std::string describe(const std::vector<NamedFinding>& findings);
+/// [{"rule", "severity", "message", "change"}].
+nlohmann::json to_json(const std::vector<NamedFinding>& findings);
+
 struct Unjudged {
   std::string rule;
   std::string missing;

@@ -53,6 +53,19 @@ inline constexpr Levels kLoadPerCore = {1.5, 2.5, 4};
 inline constexpr Levels kIoStalled = {10, 25, 50};  // per cent
 inline constexpr double kIoStalledWait = 0.02;      // share of data wait from which a disk matters
 
+// Of a profile's rules: shares of a step's wall time.
+inline constexpr Levels kMisalignedShare = {0.05, 0.15, 0.35};
+inline constexpr Levels kTinyProductsShare = {0.05, 0.15, 0.35};
+inline constexpr Levels kFp32Share = {0.05, 0.15, 0.35};
+inline constexpr Levels kConversionsShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kLayoutCopiesShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kUnfusedShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kLostInGroupsShare = {0.05, 0.15, 0.35};  // beyond the roofline's
+inline constexpr Levels kDenseEmbeddingShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kWideLossShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kRandomNumbersShare = {0.05, 0.10, 0.20};
+inline constexpr Levels kTransformShare = {0.05, 0.15, 0.35};
+
 /// Fewer steps than this, or less time, are a warm-up, of which nothing is said.
 inline constexpr long kFewestSteps = 20;
 inline constexpr double kShortestRunS = 30;

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace brim::nn {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
-using Count = int64_t (*)(Inputs);
+using Count = ProductFlops;
 
 int64_t product(at::IntArrayRef sizes) {
   int64_t result = 1;
@@ -62,7 +63,31 @@ int64_t count_attention(Inputs inputs) {
   return 2 * scores * (query[3] + value[3]);
 }
 
-/// Operators that run products and call no other one of these.
+/// What is asked for of (input, weight, bias).
+int64_t wanted(const c10::IValue& mask, size_t most) {
+  const std::vector<bool> gradients = mask.toBoolList().vec();
+  int64_t count = 0;
+  for (size_t i = 0; i < std::min(gradients.size(), most); ++i) count += gradients[i] ? 1 : 0;
+  return count;
+}
+
+/// convolution_backward(gradient [N, O, …], input, weight, bias_sizes, stride, padding, dilation,
+/// transposed, output_padding, groups, output_mask): a product for each gradient of a factor.
+int64_t count_convolution_backward(Inputs inputs) {
+  const bool is_transposed = inputs[7].toBool();
+  const at::IntArrayRef places = sizes(inputs, is_transposed ? 1 : 0);
+  return 2 * wanted(inputs[10], 2) * places[0] * product(places.slice(2)) *
+         product(sizes(inputs, 2));
+}
+
+/// The scores again, and the gradients of both products' factors; (gradient, query, key, value, …).
+int64_t count_attention_backward(Inputs inputs) {
+  const at::IntArrayRef query = sizes(inputs, 1), key = sizes(inputs, 2), value = sizes(inputs, 3);
+  const int64_t scores = query[0] * query[1] * query[2] * key[2];
+  return 2 * scores * (3 * query[3] + 2 * value[3]);
+}
+
+/// Operators that run products forward and call no other one of these.
 const std::map<std::string_view, Count>& counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::mm", count_mm<0>},
@@ -74,6 +99,17 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::_scaled_dot_product_flash_attention", count_attention},
       {"aten::_scaled_dot_product_efficient_attention", count_attention},
       {"aten::_scaled_dot_product_cudnn_attention", count_attention},
+  };
+  return all;
+}
+
+const std::map<std::string_view, Count>& backward_counts() {
+  static const std::map<std::string_view, Count> all = {
+      {"aten::convolution_backward", count_convolution_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},
+      {"aten::_scaled_dot_product_flash_attention_backward", count_attention_backward},
+      {"aten::_scaled_dot_product_efficient_attention_backward", count_attention_backward},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", count_attention_backward},
   };
   return all;
 }
@@ -90,6 +126,13 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
 }
 
 }  // namespace
+
+ProductFlops product_flops(std::string_view name) {
+  for (const auto* all : {&counts(), &backward_counts()}) {
+    if (const auto found = all->find(name); found != all->end()) return found->second;
+  }
+  return nullptr;
+}
 
 class FlopCounter::Installed {
  public:

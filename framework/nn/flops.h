@@ -1,12 +1,24 @@
 // Floating-point operations of matrix products, counted as they run.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace brim::nn {
+
+/// Operations of one call with these inputs: two for each multiply-add.
+using ProductFlops = int64_t (*)(c10::ArrayRef<const c10::IValue> inputs);
+
+/// Of an operator that multiplies matrices, forward or backward, such as "aten::mm"; null of any
+/// other. Backward passes count as PyTorch's FlopCounterMode has them: attention computes its
+/// scores again.
+ProductFlops product_flops(std::string_view name);
 
 /// While it lives, counts what this thread's convolutions, matrix products and attention take: two
 /// operations for each multiply-add, everything else nothing, as PyTorch's FlopCounterMode counts.

@@ -44,6 +44,25 @@ def bench():
     yield json.dumps({**file, "variants": [variant]}).encode()
 
 
+def step_profile():
+    phases = dict.fromkeys(["data_wait", "copy", "transform", "forward", "backward", "communication", "optimizer",
+                            "checkpoint", "evaluation", "other"], 0.01)
+    calls = {"module": "fc", "phase": "forward", "calls": 2, "self_s": 0.1, "flops": 1e9, "bytes": 1e6}
+    operators = [
+        {**calls, "operator": "aten::addmm", "inputs": [["bf16", [9]], ["bf16", [8, 9]], ["bf16", [9, 9]]]},
+        {**calls, "operator": "aten::convolution", "inputs": [["bf16", [8, 9, 4, 4]], ["bf16", [9, 1, 3, 3]]]},
+        {**calls, "operator": "aten::copy_", "inputs": [["fp32", [8]], ["bf16", [8]]]},
+        {**calls, "operator": "aten::embedding", "inputs": [["fp32", [97, 8]], ["int64", [2, 2]]]},
+        {**calls, "operator": "aten::embedding_dense_backward", "phase": "backward", "inputs": []},
+        {**calls, "operator": "aten::_log_softmax", "module": "loss", "inputs": [["fp32", [8, 97]]]}]
+    for device in "cpu", "cuda:0":
+        yield json.dumps({
+            "recipe": "a", "device": device, "precision": "bf16", "fused": "auto", "steps": 2, "micro_batch": 8,
+            "global_batch": 8, "wall_s": 1, "phases_s": phases, "profiler_s": phases, "operators": operators,
+            "peaks": {"flops_per_s": {"bf16": 1e12, "fp32": 1e11}, "bytes_per_s": 1e10, "call_s": 1e-6},
+            "forms": [{"operation": "layer norm", "fused_s": 1, "plain_s": 2, "is_fused": True}]}).encode()
+
+
 def recipe():
     root = pathlib.Path(__file__).resolve().parents[2]
     for path in sorted(root.glob("recipes/*.toml")):
@@ -136,7 +155,7 @@ def weight_index():
 
 def main():
     for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
-                 tokens, vocabulary, encode, http_request, weight_index):
+                 tokens, vocabulary, encode, http_request, weight_index, step_profile):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

@@ -87,6 +87,14 @@ tr.differs td { background: var(--mark); }
 .findings { margin: 18px 0 0; padding: 12px 16px; border-left: 4px solid var(--warn); }
 .findings.fine { border-left-color: var(--good); }
 .findings ul { margin: 4px 0 0; padding-left: 18px; }
+.stack { display: grid; gap: 14px; margin-top: 14px; }
+.caption { display: flex; align-items: baseline; }
+.treemap { position: relative; aspect-ratio: 2.4; margin-top: 10px; border-radius: 6px; overflow: hidden; background: var(--grid); }
+.cell { position: absolute; overflow: hidden; font-size: 11px; line-height: 1.3; border: 1px solid var(--card);
+  background: color-mix(in srgb, var(--c) 32%, var(--card)); }
+.cell span { display: block; padding: 3px 5px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.plot > .tall { height: 340px; cursor: default; }
+svg .dot { stroke: var(--c); stroke-linecap: round; opacity: .6; }
 pre { margin: 0; font: 12px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin-top: 10px; }
 summary { cursor: pointer; font-weight: 500; padding: 6px 0; }
@@ -98,6 +106,8 @@ footer { margin-top: 40px; font-size: 12px; color: var(--soft); }
   .chart, .card { padding: 12px; }
   .plot { grid-template-columns: 44px minmax(0, 1fr); }
   .plot > .area { height: 180px; }
+  .plot > .tall { height: 260px; }
+  .treemap { aspect-ratio: 1; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .tile b { font-size: 19px; }
 }

@@ -6,6 +6,7 @@
 
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/page.h"
+#include "framework/experiment/report/profile_page.h"
 #include "framework/experiment/report/report_parts.h"
 
 namespace brim::experiment {
@@ -37,6 +38,12 @@ std::string remarks(const Shown& shown) {
     }
   }
   return items;
+}
+
+/// Of one run: the pages of several would be told apart by nothing.
+std::string profile_of(const Shown& shown) {
+  const auto& profile = shown.runs[0].profile;
+  return shown.is_one() && profile ? profile_section(*profile) : "";
 }
 
 }  // namespace
@@ -79,6 +86,7 @@ std::string make_report(const std::vector<ReportRun>& runs, const std::string& m
   page += section("Speed and memory", charts(speed_charts(shown)));
   page += section("Where the time went", time_section(shown));
   page += section("Classes", classes_section(shown));
+  page += section("Profile of single steps", profile_of(shown));
   page += section("Recipe", recipe_section(shown));
   page += section("Environment", environment_section(shown));
   page += fmt::format(

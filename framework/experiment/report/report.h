@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/experiment/run_data.h"
+#include "framework/telemetry/step_profile.h"
 
 namespace brim::experiment {
 
@@ -14,6 +15,7 @@ struct ReportRun {
   RunData data;
   /// What a diagnosis found, a sentence each; nullopt: none was made.
   std::optional<std::vector<std::string>> findings = {};
+  std::optional<telemetry::StepProfile> profile = {};
 };
 
 /// The page; at least one run. `made_at` is shown at its end.

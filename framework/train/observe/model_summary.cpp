@@ -17,17 +17,15 @@
 #include "framework/nn/without_storage.h"
 #include "framework/train/components.h"
 #include "framework/train/inputs.h"
+#include "framework/train/observe/measured_peaks.h"
 #include "framework/train/observe/module_memory.h"
 #include "framework/train/tuning/probe_job.h"
 
 namespace brim::train {
 namespace {
 
-constexpr int64_t kSamples = 2;                   // one is too few for a batch norm of one pixel
-constexpr int64_t kSide = 2048, kGpuSide = 8192;  // of the measured product's factors
-constexpr double kMeasured_s = 1.0;
+constexpr int64_t kSamples = 2;      // one is too few for a batch norm of one pixel
 constexpr int64_t kShown = 1 << 20;  // of what a pass keeps once
-constexpr int kFewestProducts = 3;
 
 /// The first of its samples.
 data::DeviceBatch first_of(const data::DeviceBatch& batch, int64_t samples) {
@@ -51,40 +49,12 @@ std::map<std::string, int64_t> kept_bytes(const TrainingComponents& components,
   return kept;
 }
 
-/// What products of x in that type are computed in.
-at::ScalarType computed_in(c10::Device device, at::ScalarType type) {
-  const bool is_upcast = nn::upcasts_matmul(at::empty({0}, device), type);
-  return is_upcast ? at::kFloat : type;
-}
-
-/// Two operations for each multiply-add of the product, by the seconds of the fastest.
-double measured_flops(c10::Device device, int64_t side, at::ScalarType type) {
-  const at::NoGradGuard no_grad;
-  const auto options = at::device(device).dtype(at::kFloat);
-  const at::Tensor a = at::randn({side, side}, options).to(type);
-  const at::Tensor b = at::randn({side, side}, options).to(type);
-  const auto finish = [&] {
-    if (device.is_cuda()) device::cuda().backend->synchronize(device.index());
-  };
-  finish();
-  double best_s = 0;
-  const double start_s = now_s();
-  for (int i = 0; i < kFewestProducts || now_s() - start_s < kMeasured_s; ++i) {
-    const double before_s = now_s();
-    at::mm(a, b);
-    finish();
-    const double taken_s = now_s() - before_s;
-    if (i == 0) continue;
-    best_s = best_s > 0 ? std::min(best_s, taken_s) : taken_s;
-  }
-  const auto factor = static_cast<double>(side);
-  return 2.0 * factor * factor * factor / best_s;
-}
-
-at::ScalarType type_of(const std::string& format) {
-  if (format == "bf16") return at::kBFloat16;
-  if (format == "fp16") return at::kHalf;
-  return format == "fp64" ? at::kDouble : at::kFloat;
+/// Whether products in that format are computed in fp32.
+bool computes_in_fp32(c10::Device device, const std::string& format) {
+  const at::ScalarType type = format == "bf16"   ? at::kBFloat16
+                              : format == "fp16" ? at::kHalf
+                                                 : at::kFloat;
+  return type != at::kFloat && nn::upcasts_matmul(at::empty({0}, device), type);
 }
 
 }  // namespace
@@ -156,13 +126,10 @@ Peak peak_of(const std::string& gpu, const std::string& format) {
   if (known > 0) return {known, "data sheet of " + gpu};
   if (!gpu.empty() && device::cuda().backend == nullptr) return {};
   const c10::Device device = gpu.empty() ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
-  const int64_t side = gpu.empty() ? kSide : kGpuSide;
-  amp::apply_tf32({.tf32 = format == "tf32"});
-  const at::ScalarType type = computed_in(device, type_of(format));
-  const bool is_upcast = type != type_of(format);
-  return {measured_flops(device, side, type),
-          fmt::format("measured: products of {0}×{0} matrices in {1}{2}", side, format,
-                      is_upcast ? ", which this CPU computes in fp32" : "")};
+  const bool is_upcast = computes_in_fp32(device, format);
+  return {measured_product_flops(device, is_upcast ? "fp32" : format),
+          fmt::format("measured: products of {0}×{0} matrices in {1}{2}", measured_side(device),
+                      format, is_upcast ? ", which this CPU computes in fp32" : "")};
 }
 
 }  // namespace brim::train

@@ -4,13 +4,13 @@
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+
+#include "framework/train/observe/parameter_modules.h"
 
 namespace brim::train {
 
@@ -19,31 +19,20 @@ using telemetry::ModuleBytes;
 namespace {
 
 constexpr auto kPlace = c10::DebugInfoKind::PROFILER_STATE;
-constexpr int kFarthest = 4;  // a cast of a transposed view of a parameter is three away
 
 }  // namespace
 
 class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
  public:
-  Observer(const torch::nn::Module& model, c10::Device device) : device_(device) {
-    names_.emplace_back("input");
-    for (const auto& item : model.named_modules(/*name_prefix=*/std::string())) {
-      const auto parameters = item.value()->parameters(/*recurse=*/false);
-      if (parameters.empty()) continue;
-      for (const at::Tensor& parameter : parameters) {
-        module_of_[parameter.unsafeGetTensorImpl()] = names_.size();
-      }
-      names_.push_back(item.key().empty() ? "model" : item.key());
-    }
-    live_.resize(names_.size());
-  }
+  Observer(const torch::nn::Module& model, c10::Device device)
+      : device_(device), modules_(model), live_(modules_.names().size()) {}
 
   /// An operator that reads `tensor` is about to run.
   void reads(const at::Tensor& tensor) {
-    const auto found = module_of_.find(parameter_behind(tensor));
-    if (found == module_of_.end()) return;
+    const auto module = modules_.module_of(tensor);
+    if (!module) return;
     const std::lock_guard lock(mutex_);
-    current_ = found->second;
+    current_ = *module;
   }
 
   void reportMemoryUsage(void* block, int64_t bytes, size_t /*total_allocated*/,
@@ -72,23 +61,11 @@ class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
   std::vector<ModuleBytes> by_size(const std::vector<int64_t>& bytes) const {
     std::vector<ModuleBytes> result;
     for (size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] > 0) result.push_back({names_[i], bytes[i]});
+      if (bytes[i] > 0) result.push_back({modules_.names()[i], bytes[i]});
     }
     std::sort(result.begin(), result.end(),
               [](const ModuleBytes& a, const ModuleBytes& b) { return a.bytes > b.bytes; });
     return result;
-  }
-
-  /// The parameter that `tensor` is, or is a view or a cast of.
-  static const c10::TensorImpl* parameter_behind(const at::Tensor& tensor) {
-    const torch::autograd::Node* node = tensor.grad_fn().get();
-    for (int i = 0; node != nullptr && i < kFarthest; ++i) {
-      if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
-        return leaf->variable.unsafeGetTensorImpl();
-      }
-      node = node->num_outputs() == 1 ? node->next_edge(0).function.get() : nullptr;
-    }
-    return tensor.unsafeGetTensorImpl();
   }
 
   void add(void* block, int64_t bytes) {
@@ -109,8 +86,7 @@ class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
   }
 
   c10::Device device_;
-  std::vector<std::string> names_;
-  std::unordered_map<const c10::TensorImpl*, size_t> module_of_;  // by parameter
+  ParameterModules modules_;
 
   mutable std::mutex mutex_;  // backward on a GPU has a thread of its own
   size_t current_ = 0;

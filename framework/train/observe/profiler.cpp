@@ -5,24 +5,21 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <exception>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <system_error>
-#include <unordered_set>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/train/observe/kineto.h"
 
 namespace brim::train {
 namespace {
 
 namespace kineto = torch::autograd::profiler;
-using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::cudaStubs;
 
 constexpr int64_t kMaxProfiledSteps = 1000;
@@ -33,18 +30,6 @@ std::optional<int64_t> number(std::string_view text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || value < 1) return std::nullopt;
   return value;
-}
-
-std::set<ActivityType> activities(c10::Device device) {
-  std::set<ActivityType> result = {ActivityType::CPU};
-  if (device.is_cuda()) result.insert(ActivityType::CUDA);
-  return result;
-}
-
-torch::profiler::impl::ProfilerConfig what_to_record() {
-  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
-                                               /*report_input_shapes=*/true,
-                                               /*profile_memory=*/true);
 }
 
 }  // namespace
@@ -133,12 +118,7 @@ void Profiler::begins(Phase phase) {
 void Profiler::start() {
   phase_.reset();  // it began outside
   memory_->start_history();
-  // Built for CUDA, Kineto asks for GPUs even where none is wanted, and prints that it found none.
-  if (device_.is_cpu()) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
-  kineto::prepareProfiler(what_to_record(), activities(device_));
-  kineto::enableProfiler(
-      what_to_record(), activities(device_),
-      {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE, at::RecordScope::BACKWARD_FUNCTION});
+  start_kineto(device_, /*is_trace=*/true);
   is_recording_ = true;
 }
 
@@ -151,8 +131,7 @@ void Profiler::write() {
 
 void Profiler::write_trace() {
   is_recording_ = false;
-  if (device_.is_cuda()) cudaStubs()->synchronize();  // what the steps have queued belongs to them
-  const std::unique_ptr<kineto::ProfilerResult> result = kineto::disableProfiler();
+  const std::unique_ptr<kineto::ProfilerResult> result = end_kineto(device_);
   const std::filesystem::path unfinished = file_.string() + ".tmp";
   std::error_code error;
   make_folder(file_.parent_path());

@@ -1,0 +1,22 @@
+// What the device gives at most, measured: the limits that a profile's operators are held against.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace brim::train {
+
+/// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or
+/// "fp64", two for each multiply-add: the fastest of those that fit into a second.
+double measured_product_flops(c10::Device device, const std::string& format);
+/// How long the sides of those matrices are.
+int64_t measured_side(c10::Device device);
+
+/// Bytes a second that a large copy reads and writes.
+double measured_copy_bytes(c10::Device device);
+
+/// Seconds that an operator takes of a host where there is nothing to compute.
+double measured_call_s(c10::Device device);
+
+}  // namespace brim::train

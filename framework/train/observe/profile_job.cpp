@@ -1,0 +1,110 @@
+#include "framework/train/observe/profile_job.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/nn/measured_forms.h"
+#include "framework/train/components.h"
+#include "framework/train/observe/device_times.h"
+#include "framework/train/observe/measured_peaks.h"
+#include "framework/train/observe/operator_profiler.h"
+#include "framework/train/step/training_step.h"
+
+namespace brim::train {
+namespace {
+
+constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
+constexpr int64_t kUnprofiledSteps = 3;      // the first ones allocate, and measure fused forms
+
+TakenStep take_step(TrainingStep& step) {
+  const auto taken = stop_requested() ? std::nullopt : step.take();
+  if (!taken) throw Error(Exit::kStopped, "stopped while steps were profiled");
+  while (step.values().pop(/*wait=*/false)) {
+  }
+  return *taken;
+}
+
+std::vector<telemetry::FormChoice> form_choices() {
+  std::vector<telemetry::FormChoice> result;
+  for (const auto& [name, times] : nn::measured_forms()) {
+    result.push_back({name, times.fused_s, times.plain_s, times.prefers_fused()});
+  }
+  return result;
+}
+
+/// Of every format that products were computed in.
+telemetry::Peaks measure_peaks(const telemetry::StepProfile& profile, c10::Device device) {
+  static const std::set<std::string> kFormats = {"bf16", "fp16", "fp32", "fp64"};
+  telemetry::Peaks peaks;
+  peaks.call_s = measured_call_s(device);
+  // Under a small cap on memory there is no large copy, and no limit is known.
+  device::fits([&] { peaks.bytes_per_s = measured_copy_bytes(device); });
+  for (const telemetry::OperatorCalls& calls : profile.operators) {
+    if (calls.flops == 0 || calls.inputs.empty()) continue;
+    const std::string& format = calls.inputs.back().dtype;  // the weight's
+    if (!kFormats.contains(format) || peaks.flops_per_s.contains(format)) continue;
+    const bool is_tf32 = format == "fp32" && profile.precision == "tf32";
+    peaks.flops_per_s[format] = measured_product_flops(device, is_tf32 ? "tf32" : format);
+  }
+  // Beside other work a product may be slower than the steps' own.
+  for (const telemetry::OperatorCalls& calls : profile.operators) {
+    if (calls.inputs.empty() || !(calls.self_s > kShortestProduct_s * calls.calls)) continue;
+    const auto peak = peaks.flops_per_s.find(calls.inputs.back().dtype);
+    if (peak == peaks.flops_per_s.end()) continue;
+    peak->second = std::max(peak->second, calls.flops / calls.self_s);
+  }
+  return peaks;
+}
+
+}  // namespace
+
+telemetry::StepProfile profile_job(JobConfig job, c10::Device device, device::Memory& memory,
+                                   int64_t steps) {
+  job.train.cuda_graph = false;  // what a graph replays calls no operator
+  telemetry::StepProfile profile{.recipe = job.run.name,
+                                 .device = device.str(),
+                                 .fused = !job.precision.fused   ? "auto"
+                                          : *job.precision.fused ? "true"
+                                                                 : "false",
+                                 .steps = steps,
+                                 .micro_batch = job.batch.micro_or_all(),
+                                 .global_batch = *job.batch.global};
+  {
+    TrainingComponents components = build_components(job, device, distributed::Group::alone());
+    profile.precision = precision_name(components.precision);
+    TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
+    for (int64_t i = 0; i < kUnprofiledSteps; ++i) take_step(step);
+    memory.synchronize();
+
+    std::optional<DeviceTimes> device_times;
+    if (device.is_cuda()) device_times.emplace(device);
+    OperatorProfiler profiler(*components.model, step.timeline(), device.is_cuda());
+    step.timeline().take();
+    const double start_s = now_s();
+    for (int64_t i = 0; i < steps; ++i) {
+      const TakenStep taken = take_step(step);
+      for (size_t phase = 0; phase < kPhaseCount; ++phase) {
+        profile.phase_s[phase] += taken.record.phase_s[phase] / static_cast<double>(steps);
+      }
+    }
+    // A rounding below 0, where time was moved from one phase to another.
+    for (double& seconds : profile.phase_s) seconds = std::max(0.0, seconds);
+    memory.synchronize();
+    profile.wall_s = (now_s() - start_s) / static_cast<double>(steps);
+    if (device_times) profiler.take_device_times(device_times->take());
+    profile.operators = profiler.mean_of(steps);
+    profile.profiler_s = profiler.own_s(steps);
+  }
+  profile.forms = form_choices();
+  memory.release_cached();
+  profile.peaks = measure_peaks(profile, device);
+  return profile;
+}
+
+}  // namespace brim::train
