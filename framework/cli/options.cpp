@@ -165,7 +165,14 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
     layers.sets.push_back("device.select=" +
                           recipe::toml_string(options["devices"].as<std::string>()));
   }
-  return recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
+  recipe::Value document =
+      recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
+  const auto& entries = std::get<recipe::Table>(document.data).entries;
+  if (const auto sweep = entries.find("sweep"); sweep != entries.end()) {
+    throw Error(Exit::kRecipe, "{}: [sweep] makes many runs of a recipe: use trainer sweep",
+                sweep->second.key_location.text());
+  }
+  return document;
 }
 
 std::string required_option(const cxxopts::ParseResult& options, const std::string& command,

@@ -38,8 +38,8 @@ def on_terminal(*args, **more):
     return text.decode()
 
 
-def test_there_are_21_commands():
-    assert len(COMMANDS) == 21, COMMANDS
+def test_there_are_27_commands():
+    assert len(COMMANDS) == 27, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
