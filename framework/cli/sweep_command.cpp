@@ -126,9 +126,10 @@ Command sweep_command() {
             add_json_option(options);
           },
       .positional = {"recipe"},
-      .examples = {{"trainer sweep digits --vary optimizer.learning_rate=1e-3..1e-1:log --trials "
-                    "16 --output sweeps/lr",
-                    "sixteen learning rates"},
+      .examples = {{"trainer sweep digits --vary optimizer.learning_rate=1e-3..1e-1:log",
+                    "32 learning rates, into sweeps/digits"},
+                   {"trainer sweep digits --vary batch.global=32,64 --output sweeps/batch",
+                    "a grid of two"},
                    {"trainer sweep --resume sweeps/lr", "continues it after a stop or a crash"}},
       .run = sweep_recipe};
 }

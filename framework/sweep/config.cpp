@@ -12,7 +12,7 @@ namespace {
 /// The section as a document of its own.
 struct Root final : recipe::Config {
   SweepConfig sweep;
-  void fields(recipe::Fields& f) override { f.section("sweep", sweep, "a sweep of this recipe"); }
+  void fields(recipe::Fields& f) override { f.section("sweep", sweep, "what the trials vary"); }
 };
 
 }  // namespace
