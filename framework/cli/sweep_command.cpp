@@ -36,8 +36,8 @@ constexpr const char* kTableFile = "trials.csv";
 constexpr const char* kPageFile = "sweep.html";
 
 /// Runs what is left, and leaves the table and the page in the folder.
-int run_trials(Store& store, bool trusts_library, bool wants_json) {
-  const Exit status = sweep::Runner(store, trusts_library).run();
+int run_trials(Store& store, sweep::Devices& devices, bool trusts_library, bool wants_json) {
+  const Exit status = sweep::Runner(store, devices, trusts_library).run();
   const std::vector<Trial> trials = store.trials();
   write_file(store.folder() / kTableFile, sweep::csv(store.plan(), trials));
   write_file(store.folder() / kPageFile, sweep::make_page(store, trials, timestamp()));
@@ -63,13 +63,15 @@ int resume(const cxxopts::ParseResult& options) {
   for (const Trial& trial : store.trials()) {
     if (sweep::is_unfinished(trial)) check_trial(trial, folder, trusts_library);
   }
-  return run_trials(store, trusts_library, options.count("json") != 0);
+  sweep::Devices devices(store.plan());
+  return run_trials(store, devices, trusts_library, options.count("json") != 0);
 }
 
 int sweep_recipe(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   require_no_launcher("sweep");
   if (options.count("resume") != 0) return resume(options);
   PlannedSweep planned = plan_sweep(options);
+  sweep::Devices devices(planned.plan);
   const fs::path folder = options.count("output") != 0
                               ? fs::path(options["output"].as<std::string>())
                               : fs::path("sweeps") / planned.plan.name;
@@ -79,7 +81,7 @@ int sweep_recipe(const cxxopts::ParseResult& options, std::span<char* const> /*a
             planned.plan.name, folder.string());
   Store store(folder);
   // The recipe is the user's own, or one that they trust.
-  return run_trials(store, /*trusts_library=*/true, options.count("json") != 0);
+  return run_trials(store, devices, /*trusts_library=*/true, options.count("json") != 0);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ void SweepConfig::fields(recipe::Fields& f) {
            "how settings are chosen; auto: a grid where every key has a list and trials is auto, "
            "else random");
   search = word + 1 == kWords.size() ? std::nullopt : std::optional(static_cast<Search>(word));
-  f.auto_or("trials", trials, "how many trials; auto: all combinations of a grid",
+  f.auto_or("trials", trials, "how many trials; auto: all combinations of a grid, else 32",
             between(1, 10000));
   f.value("seed", seed, "of the search", at_least(0));
   f.value("asha", asha, "stop trials early that are not among the best, by ASHA");

@@ -38,11 +38,11 @@ void wait_for_lock(const fs::path& run) {
 
 }  // namespace
 
-Runner::Runner(Store& store, bool trusts_library)
+Runner::Runner(Store& store, Devices& devices, bool trusts_library)
     : store_(store),
       plan_(store.plan()),
       trusts_library_(trusts_library),
-      devices_(plan_),
+      devices_(devices),
       trials_(store.trials()) {
   for (Trial& trial : trials_) {
     if (trial.state != State::kRunning) continue;

@@ -18,8 +18,7 @@ namespace brim::sweep {
 class Runner {
  public:
   /// The caller holds the sweep's lock. `trusts_library`: the recipes' libraries may be loaded.
-  /// Throws as Devices does.
-  Runner(Store& store, bool trusts_library);
+  Runner(Store& store, Devices& devices, bool trusts_library);
 
   /// kDone, or kStopped where a stop was asked for: trials under way have then saved their state.
   /// Throws Error(kResource) where the store can't be written, and what the first trial failed with
@@ -50,7 +49,7 @@ class Runner {
   Store& store_;
   const Plan& plan_;
   bool trusts_library_;
-  Devices devices_;
+  Devices& devices_;
   std::vector<Trial> trials_;
   std::vector<Running> running_;
   Request request_ = Request::kRun;

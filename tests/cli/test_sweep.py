@@ -1,16 +1,20 @@
 """trainer sweep, on real trials of a few steps: what is searched, what survives kills, what is shown."""
 import csv
+import fcntl
 import io
 import json
 import os
 import pathlib
 import signal
 import sqlite3
+import subprocess
 import time
 
 import pytest
 
-from trainer import DIGITS, assert_same_tensors, evaluations, latest_checkpoint, sets, start, trainer
+from gpus import Gpus
+from trainer import (DIGITS, TRAINER, assert_same_tensors, environment, evaluations, latest_checkpoint, sets,
+                     start, trainer)
 
 SMALL = ["--recipe", DIGITS, *sets(model__hidden=16, model__depth=1, run__deterministic=True,
                                    telemetry__tensorboard=False)]
@@ -333,3 +337,52 @@ def test_a_library_of_a_strangers_sweep_is_not_loaded(random_sweep, tmp_path):
     database.close()
     refused = trainer("sweep", "--resume", folder)
     assert refused.returncode == 2 and "--trust-library" in refused.stderr, refused.stderr
+
+
+@pytest.fixture
+def on_gpus(tmp_path):
+    """Starts a sweep of two learning rates on three made-up GPUs, whose trials then run on the CPU."""
+    gpus = Gpus(tmp_path, 3)
+    more = gpus.environment(BRIM_GPU_LOCK_FOLDER=str(tmp_path / "locks"))
+
+    def begin(*args):
+        return subprocess.Popen(
+            [TRAINER, "sweep", *map(str, SMALL), *sets(train__steps=2, device__fallback="cpu"), "--vary",
+             "optimizer.learning_rate=0.01,0.02", "--output", tmp_path / "s", *args],
+            env={**environment(), **more}, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def used():
+        records = [json.loads((run / "run.json").read_text()) for run in sorted((tmp_path / "s/trials").iterdir())]
+        return [record["environment"]["CUDA_VISIBLE_DEVICES"] for record in records]
+    return gpus, begin, used
+
+
+def test_a_gpu_that_others_have_is_waited_for(on_gpus, tmp_path):
+    gpus, begin, used = on_gpus
+    gpus.set(g0_busy=99, g1_busy=99)
+    (tmp_path / "locks").mkdir()
+    with open(tmp_path / "locks" / "GPU-2aaa-bbb", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = begin()
+        try:
+            line = ""
+            while "waiting: " not in line:
+                line = process.stderr.readline()
+            assert "at work 99 % of the time" in line and "GPU 2 (NVIDIA Fake): taken by another run" in line
+            fcntl.flock(held, fcntl.LOCK_UN)
+            said = process.communicate(timeout=LIMIT_S)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+    assert used() == ["GPU-2aaa-bbb"] * 2
+
+
+def test_gpus_are_kept_free_for_others(on_gpus, tmp_path):
+    gpus, begin, used = on_gpus
+    process = begin("--keep-free", "2", "--devices-per-trial", "2")
+    assert "expected 4 GPUs, found 3" in process.communicate(timeout=LIMIT_S)[1]
+    assert process.returncode == 5 and not (tmp_path / "s").exists()
+    gpus.set(g0_busy=5)  # idle, though less so than the others
+    process = begin("--keep-free", "2")
+    assert process.communicate(timeout=LIMIT_S) and process.returncode == 0
+    assert used() == ["GPU-1aaa-bbb"] * 2  # one after the other
