@@ -223,10 +223,13 @@ PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
   if (plan.search == sweep::Search::kGrid && config.trials) {
     throw UsageError("--trials does not go with --search grid, which takes every combination");
   }
-  const std::vector<Settings> all =
+  std::vector<Settings> all =
       plan.search == sweep::Search::kGrid
           ? sweep::grid(space)
           : settings_of(plan, space, config.trials.value_or(kUsualTrials), {});
+  if (plan.search == sweep::Search::kGrid && !plan.rungs.empty()) {
+    all = sweep::shuffled(all, plan.seed);
+  }
   for (const Settings& settings : all) {
     planned.trials.push_back(trial_of(source, plan, settings, data->size()));
   }

@@ -43,6 +43,8 @@ class ChildProcess {
   std::optional<ChildEnd> try_wait();
   /// Asks it to stop, once however often this is called.
   void stop();
+  /// Whether stop() was called while it ran.
+  bool is_told() const { return is_told_; }
   /// Readable when it has ended; -1 where the kernel has no such descriptors.
   int descriptor() const { return process_.get(); }
 

@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
+#include "framework/sweep/trial.h"
 
 namespace brim::sweep {
 namespace {
@@ -62,10 +63,11 @@ Plan plan_of(const std::string& text, const std::string& where) {
     json.at("keep_free").get_to(plan.keep_free);
     json.at("idle_free_memory").get_to(plan.idle_free_memory);
     json.at("idle_utilisation").get_to(plan.idle_utilisation);
-    const bool is_sound = plan.reduction >= 2 && plan.per_device >= 1 && plan.per_device <= 1024 &&
-                          plan.devices_per_trial >= 1 && plan.devices_per_trial <= 1024 &&
-                          plan.threads >= 0 && plan.keep_free >= 0 &&
-                          std::ranges::is_sorted(plan.rungs);
+    const bool is_sound =
+        plan.reduction >= 2 && plan.per_device >= 1 && plan.per_device <= 1024 &&
+        plan.devices_per_trial >= 1 && plan.devices_per_trial <= 1024 && plan.threads >= 0 &&
+        plan.keep_free >= 0 && std::ranges::is_sorted(plan.rungs) &&
+        (plan.rungs.empty() || (plan.rungs[0] > 0 && plan.rungs.back() <= kMaxCount));
     if (!is_sound) throw Error(Exit::kData, "{}: its numbers make no plan of a sweep", where);
     return plan;
   } catch (const nlohmann::json::exception& error) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <csignal>
 #include <system_error>
 #include <utility>
 
@@ -141,19 +142,20 @@ void Runner::collect() {
     Trial& trial = trials_[running.trial];
     trial.seconds += now_s() - running.start_s;
     devices_.give_back(running.placement);
+    const bool was_told = running.process->is_told();
     running_.erase(running_.begin() + static_cast<int64_t>(i));
-    take_end(trial, *end);
+    take_end(trial, *end, was_told);
     store_.update(trial);
     has_changed = true;
   }
   if (has_changed) show();
 }
 
-void Runner::take_end(Trial& trial, const experiment::ChildEnd& end) {
+void Runner::take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told) {
   if (end.status == static_cast<int>(Exit::kDone)) {
     take_result(trial);
-  } else if (end.status == static_cast<int>(Exit::kStopped) &&
-             (stop_requested() || request_ != Request::kRun)) {
+  } else if (was_told && (end.status == static_cast<int>(Exit::kStopped) ||
+                          end.status == 128 + SIGTERM)) {  // before it could catch the signal
     trial.state = State::kStopped;
   } else {
     const Error error = experiment::error_of(end, fmt::format("trial {}", trial.id));

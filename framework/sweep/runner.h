@@ -37,7 +37,7 @@ class Runner {
   void start_trials();
   void start(size_t index, Placement placement);
   void collect();
-  void take_end(Trial& trial, const experiment::ChildEnd& end);
+  void take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told);
   void take_result(Trial& trial);
   void take_failure(Trial& trial, const Error& error, bool may_pass);
   void wait_a_while();

@@ -63,4 +63,12 @@ std::vector<Settings> grid(std::span<const Parameter> space) {
   return all;
 }
 
+std::vector<Settings> shuffled(const std::vector<Settings>& all, int64_t seed) {
+  const auto count = static_cast<int64_t>(all.size());
+  const KeyedPermutation order(static_cast<uint64_t>(seed), 0, count);
+  std::vector<Settings> result;
+  for (int64_t i = 0; i < count; ++i) result.push_back(all[static_cast<size_t>(order(i))]);
+  return result;
+}
+
 }  // namespace brim::sweep

@@ -31,4 +31,7 @@ std::vector<Settings> draw(std::span<const Parameter> space, const Points& point
 /// kMaxTrials.
 std::vector<Settings> grid(std::span<const Parameter> space);
 
+/// In a random order: trials that get better from one to the next would all be promoted by ASHA.
+std::vector<Settings> shuffled(const std::vector<Settings>& all, int64_t seed);
+
 }  // namespace brim::sweep

@@ -173,6 +173,10 @@ std::vector<Trial> Store::trials_after(int64_t id) {
                 .failures = rows.integer(7),
                 .reason = rows.text(8),
                 .seconds = rows.real(9)};
+    const bool is_sound = trial.steps >= 0 && trial.steps_per_epoch >= 0 &&
+                          trial.steps_per_epoch <= kMaxCount && trial.failures >= 0;
+    if (!is_sound)
+      throw Error(Exit::kData, "{}: trial {}: its numbers make no trial", where, trial.id);
     trial.settings = settings_of(rows.text(1), where);
     places[trial.id] = trials.size();
     trials.push_back(std::move(trial));

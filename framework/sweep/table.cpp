@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 
 namespace brim::sweep {
@@ -35,11 +36,19 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string in_csv(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+std::string in_csv(std::string_view cell) {
+  const std::string text = printable_lines(cell);
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
   return quoted + "\"";
+}
+
+/// Of several errors, a line each.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) line += c == '\n' ? "; " : std::string(1, c);
+  return printable(line);
 }
 
 int64_t count(std::span<const Trial> trials, State state) {
@@ -90,8 +99,8 @@ std::string table(const Plan& plan, std::span<const Trial> trials) {
     Row row = {std::to_string(trial.id), std::string(word_of(trial.state)),
                last == nullptr ? "-" : format_number(last->metric),
                last == nullptr ? "-" : std::to_string(last->step), format_duration(trial.seconds)};
-    for (const std::string& key : keys) row.push_back(value_at(trial, key));
-    row.push_back(trial.reason);
+    for (const std::string& key : keys) row.push_back(printable(value_at(trial, key)));
+    row.push_back(in_one_line(trial.reason));
     rows.push_back(std::move(row));
   }
   return aligned(rows) + summary(plan, trials) + "\n";

@@ -10,6 +10,9 @@
 
 namespace brim::sweep {
 
+/// Of steps and epochs: a product of two still is a number of 64 bits.
+inline constexpr int64_t kMaxCount = int64_t{1} << 31;
+
 enum class State {
   kWaiting,    // not begun
   kRunning,    // a process trains it
