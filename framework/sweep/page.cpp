@@ -43,7 +43,8 @@ std::string curves(const Store& store, std::span<const Trial> trials,
       if (series == nullptr) continue;
       chart.lines.push_back({.label = fmt::format("trial {}", trial.id),
                              .colour = fmt::format("r{}", chart.lines.size() % 8),
-                             .points = experiment::points_of(*series, kMaxPoints)});
+                             .points = experiment::points_of(*series, kMaxPoints),
+                             .has_dots = true});
     } catch (const Error&) {  // its folder was removed since
       continue;
     }
@@ -57,8 +58,8 @@ std::string table_of(const Plan& plan, std::span<const Trial> trials,
                      const std::vector<size_t>& order) {
   const std::vector<std::string> keys = keys_of(trials);
   std::string html = fmt::format(
-      R"(<div class="card scroll"><table><thead><tr><th class="n">trial</th><th>state</th>)"
-      R"(<th class="n">{}</th><th class="n">step</th>)",
+      R"(<div class="card scroll"><table><thead><tr><th>trial</th><th>state</th>)"
+      R"(<th>{}</th><th>step</th>)",
       escape_html(plan.metric));
   for (const std::string& key : keys) html += fmt::format("<th>{}</th>", escape_html(key));
   html += "<th>reason</th></tr></thead><tbody>";
@@ -66,7 +67,7 @@ std::string table_of(const Plan& plan, std::span<const Trial> trials,
     const Trial& trial = trials[place];
     const RungResult* last = trial.last();
     html += fmt::format(
-        R"(<tr><td class="n">{}</td><td>{}</td><td class="n">{}</td><td class="n">{}</td>)",
+        R"(<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>)",
         trial.id, word_of(trial.state), last == nullptr ? "–" : format_number(last->metric),
         last == nullptr ? "–" : format_count(last->step));
     for (const std::string& key : keys) {
@@ -84,10 +85,12 @@ std::string best_recipe(const Store& store, const Trial& best) {
     text = read_file(path, Exit::kData, telemetry::kLongestRunFile);
   } catch (const Error&) {  // the run's folder was removed: what it was begun with
   }
+  std::string settings;
+  for (const std::string& setting : best.settings) settings += setting + "\n";
   return fmt::format(
-      R"(<section><h2>The best recipe</h2><div class="card"><p>Trial {}, {}:</p><pre>{}</pre></div>)"
-      "</section>",
-      best.id, escape_html(path.string()), escape_html(text));
+      R"(<section><h2>The best recipe</h2><div class="card"><p>Trial {}:</p><pre>{}</pre>)"
+      "<details><summary>{}</summary><pre>{}</pre></details></div></section>",
+      best.id, escape_html(settings), escape_html(path.string()), escape_html(text));
 }
 
 }  // namespace

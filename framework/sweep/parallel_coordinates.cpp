@@ -23,8 +23,9 @@ using experiment::Tick;
 constexpr double kHeight = 320;
 constexpr double kTop = 40;  // of the axes, below their names
 constexpr double kBottom = 300;
-constexpr double kWidth = 200;  // from one axis to the next
 constexpr double kLeft = 90;
+constexpr double kWhole = 1120;   // where the axes are few
+constexpr double kNearest = 180;  // from one axis to the next
 constexpr double kLogFrom = 50;   // times from the lowest value to the highest
 constexpr size_t kMaxWords = 24;  // marks of an axis without numbers
 constexpr size_t kLongestMark = 24;
@@ -97,7 +98,9 @@ std::string parallel_coordinates(const Plan& plan, std::span<const Trial> trials
   for (const Trial* trial : shown) metrics.push_back(trial->last()->metric);
   axes.push_back(numeric(plan.metric, metrics));
 
-  const double width = 2 * kLeft + kWidth * static_cast<double>(axes.size() - 1);
+  const auto gaps = static_cast<double>(axes.size() - 1);
+  const double apart = std::max(kNearest, (kWhole - 2 * kLeft) / gaps);
+  const double width = 2 * kLeft + apart * gaps;
   std::string svg =
       fmt::format(R"(<svg class="trials" viewBox="0 0 {} {}" width="{}" height="{}" role="img">)",
                   width, kHeight, width, kHeight);
@@ -105,7 +108,7 @@ std::string parallel_coordinates(const Plan& plan, std::span<const Trial> trials
     std::string points;
     for (size_t axis = 0; axis < axes.size(); ++axis) {
       points += fmt::format("{}{:.1f},{:.1f}", axis == 0 ? "" : " ",
-                            kLeft + kWidth * static_cast<double>(axis), y_of(axes[axis].places[i]));
+                            kLeft + apart * static_cast<double>(axis), y_of(axes[axis].places[i]));
     }
     const double share = axes.back().places[i];
     const double hue = 240 * (plan.is_lower_better ? share : 1 - share);  // red is good
@@ -116,7 +119,7 @@ std::string parallel_coordinates(const Plan& plan, std::span<const Trial> trials
         experiment::readable_number(shown[i]->last()->metric));
   }
   for (size_t axis = 0; axis < axes.size(); ++axis) {
-    const double x = kLeft + kWidth * static_cast<double>(axis);
+    const double x = kLeft + apart * static_cast<double>(axis);
     svg += fmt::format(R"(<text x="{}" y="18" text-anchor="middle" class="name">{}</text>)"
                        R"(<line x1="{}" y1="{}" x2="{}" y2="{}" class="axis"/>)",
                        x, escape_html(axes[axis].name), x, kTop, x, kBottom);
