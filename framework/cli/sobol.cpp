@@ -48,14 +48,14 @@ sweep::Points sobol_points(int64_t seed, size_t keys) {
                 keys);
   }
   const auto dimension = static_cast<int64_t>(keys);
-  auto [state, now] = scrambled(seed, dimension);
-  return [state, now, dimension, number = int64_t{0}]() mutable {
+  return [numbers = scrambled(seed, dimension), dimension, count = int64_t{0}]() mutable {
+    auto& [state, now] = numbers;
     std::vector<double> point(static_cast<size_t>(dimension));
     for (int64_t i = 0; i < dimension; ++i) {  // the point that the state stands at
       point[static_cast<size_t>(i)] = static_cast<double>(now.accessor<int64_t, 1>()[i]) /
                                       static_cast<double>(int64_t{1} << kBits);
     }
-    now = std::get<1>(at::_sobol_engine_draw(now, 1, state, dimension, number++, at::kDouble));
+    now = std::get<1>(at::_sobol_engine_draw(now, 1, state, dimension, count++, at::kDouble));
     return point;
   };
 }
