@@ -75,8 +75,7 @@ int sweep_recipe(const cxxopts::ParseResult& options, std::span<char* const> /*a
   const fs::path folder = options.count("output") != 0
                               ? fs::path(options["output"].as<std::string>())
                               : fs::path("sweeps") / planned.plan.name;
-  const auto lock = Store::create(folder, planned.plan, planned.trials);
-  write_file(folder / "recipe.toml", recipe::print(planned.job));
+  const auto lock = Store::create(folder, planned.plan, recipe::print(planned.job), planned.trials);
   log::info("{} of {} in {}", format_plural(static_cast<int64_t>(planned.trials.size()), "trial"),
             planned.plan.name, folder.string());
   Store store(folder);

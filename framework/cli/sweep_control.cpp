@@ -87,8 +87,8 @@ int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
         "your own");
   }
   Store store(folder);
-  const std::vector<Trial> added = plan_more(store.plan(), folder / "recipe.toml", store.trials(),
-                                             count, settings, options.count("trust-library") != 0);
+  const std::vector<Trial> added = plan_more(store.plan(), store.recipe(), store.trials(), count,
+                                             settings, options.count("trust-library") != 0);
   store.add(added);
   const bool is_running = lock_if_idle(folder) == nullptr;
   log::info(

@@ -57,19 +57,18 @@ std::string curves(const Store& store, std::span<const Trial> trials,
 std::string table_of(const Plan& plan, std::span<const Trial> trials,
                      const std::vector<size_t>& order) {
   const std::vector<std::string> keys = keys_of(trials);
-  std::string html = fmt::format(
-      R"(<div class="card scroll"><table><thead><tr><th>trial</th><th>state</th>)"
-      R"(<th>{}</th><th>step</th>)",
-      escape_html(plan.metric));
+  std::string html =
+      fmt::format(R"(<div class="card scroll"><table><thead><tr><th>trial</th><th>state</th>)"
+                  R"(<th>{}</th><th>step</th>)",
+                  escape_html(plan.metric));
   for (const std::string& key : keys) html += fmt::format("<th>{}</th>", escape_html(key));
   html += "<th>reason</th></tr></thead><tbody>";
   for (const size_t place : order) {
     const Trial& trial = trials[place];
     const RungResult* last = trial.last();
-    html += fmt::format(
-        R"(<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>)",
-        trial.id, word_of(trial.state), last == nullptr ? "–" : format_number(last->metric),
-        last == nullptr ? "–" : format_count(last->step));
+    html += fmt::format(R"(<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>)", trial.id,
+                        word_of(trial.state), last == nullptr ? "–" : format_number(last->metric),
+                        last == nullptr ? "–" : format_count(last->step));
     for (const std::string& key : keys) {
       html += fmt::format("<td>{}</td>", escape_html(value_at(trial, key)));
     }

@@ -49,7 +49,7 @@ std::vector<Settings> grid(std::span<const Parameter> space) {
   for (const Parameter& parameter : space) {
     if (!parameter.is_range()) continue;
     throw Error(Exit::kRecipe,
-                "--vary {}: a grid takes lists: give the number of values behind the range, as in "
+                "vary {}: a grid takes lists: give the number of values behind the range, as in "
                 "1e-3..1e-1:log:5, or --search random",
                 parameter.key);
   }

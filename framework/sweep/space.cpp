@@ -20,8 +20,7 @@ constexpr double kLargestInteger = 1e15;  // a double holds each one exactly
 template <class... Args>
 [[noreturn]] void refuse(const std::string& text, fmt::format_string<Args...> format,
                          Args&&... args) {
-  throw Error(Exit::kRecipe, "--vary {}: {}", text,
-              fmt::format(format, std::forward<Args>(args)...));
+  throw Error(Exit::kRecipe, "vary {}: {}", text, fmt::format(format, std::forward<Args>(args)...));
 }
 
 template <class Number>
@@ -136,7 +135,7 @@ Parameter parse_parameter(const std::string& text, const recipe::Value& recipe) 
   const size_t sign = text.find('=');
   if (sign == std::string::npos || sign == 0 || sign + 1 == text.size()) {
     throw Error(Exit::kRecipe,
-                "--vary '{}': expected a key and its values, as in model.name=resnet18,resnet34 or "
+                "vary '{}': expected a key and its values, as in model.name=resnet18,resnet34 or "
                 "optimizer.learning_rate=1e-3..1e-1:log",
                 text);
   }

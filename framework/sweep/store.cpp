@@ -20,6 +20,7 @@ constexpr const char* kFile = "sweep.db";
 constexpr const char* kNewFile = "sweep.db.new";
 constexpr const char* kNewJournal = "sweep.db.new-journal";
 constexpr const char* kLock = "lock";
+constexpr const char* kRecipe = "recipe.toml";
 constexpr std::array<std::string_view, 3> kRequestWords = {"run", "pause", "cancel"};
 constexpr const char* kTables = R"sql(
 PRAGMA application_id = 0x4252494d;
@@ -98,9 +99,13 @@ void require_free(const fs::path& folder) {
   }
   if (!fs::exists(folder, error)) return;
   bool is_free = fs::is_directory(folder, error);
-  constexpr std::array<std::string_view, 3> kOwn = {kNewFile, kNewJournal, kLock};
+  // What a sweep leaves that is killed while it makes its folder.
+  const bool is_begun = fs::exists(folder / kNewFile, error);
+  const std::vector<std::string_view> own =
+      is_begun ? std::vector<std::string_view>{kLock, kNewFile, kNewJournal, kRecipe}
+               : std::vector<std::string_view>{kLock};
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    is_free = is_free && std::ranges::find(kOwn, entry.path().filename().string()) != kOwn.end();
+    is_free = is_free && std::ranges::find(own, entry.path().filename().string()) != own.end();
   }
   if (is_free && !error) return;
   throw Error(Exit::kRecipe, "--output {}: expected a new or an empty folder, found {}",
@@ -117,6 +122,7 @@ std::unique_ptr<FileLock> Store::lock(const fs::path& folder) {
 }
 
 std::unique_ptr<FileLock> Store::create(const fs::path& folder, const Plan& plan,
+                                        const std::string& recipe,
                                         const std::vector<Trial>& trials) {
   require_free(folder);
   make_folder(folder);
@@ -137,6 +143,7 @@ std::unique_ptr<FileLock> Store::create(const fs::path& folder, const Plan& plan
     for (const Trial& trial : trials) insert(database, trial);
     transaction.commit();
   }
+  write_file(folder / kRecipe, recipe);
   fs::rename(made, folder / kFile, error);  // it is there as a whole or not at all
   if (error) throw Error(Exit::kResource, "{}: {}", (folder / kFile).string(), error.message());
   sync_folder(folder);
@@ -147,6 +154,8 @@ Store::Store(const fs::path& folder)
     : folder_(folder),
       database_(file_in(folder), Database::Mode::kExisting),
       plan_(plan_of(value_of(database_, "plan", folder), (folder / kFile).string())) {}
+
+fs::path Store::recipe() const { return folder_ / kRecipe; }
 
 fs::path Store::run_folder(const Trial& trial) const {
   return folder_ / "trials" / fmt::format("{:04}", trial.id);

@@ -19,10 +19,13 @@ enum class Request { kRun, kPause, kCancel };
 
 class Store {
  public:
-  /// Makes the folder and its database, and locks it. Throws Error(kRecipe) where the folder holds
+  /// Makes the folder with its database and recipe.toml, and locks it. Throws Error(kRecipe) where the folder holds
   /// a sweep, or anything else.
   static std::unique_ptr<FileLock> create(const std::filesystem::path& folder, const Plan& plan,
+                                          const std::string& recipe,
                                           const std::vector<Trial>& trials);
+  /// recipe.toml in the sweep's folder: what the trials have in common, for more of them.
+  std::filesystem::path recipe() const;
   /// The lock of the process that runs the sweep. Throws Error(kResource) where another holds it.
   static std::unique_ptr<FileLock> lock(const std::filesystem::path& folder);
 

@@ -219,6 +219,8 @@ def test_folders_that_are_no_sweeps_are_refused(tmp_path):
         for command in (["status", folder], ["--resume", folder]):
             done = trainer("sweep", *command, cwd=tmp_path)
             assert done.returncode == 3 and folder in done.stderr, done.stderr
+    refused = trainer("sweep", *SMALL, *RATES, "--output", tmp_path / "other")
+    assert refused.returncode == 2 and "holds a sweep already" in refused.stderr
     refused = trainer("sweep", *SMALL, *RATES, "--output", tmp_path)
     assert refused.returncode == 2 and "expected a new or an empty folder" in refused.stderr
 
@@ -270,6 +272,10 @@ def test_a_file_may_hold_the_search_and_options_override_it(tmp_path):
     refused = trainer("sweep", "wrong.toml", cwd=tmp_path)
     assert refused.returncode == 2 and "wrong.toml:3:1: unknown key 'trails'" in refused.stderr
     assert "did you mean 'trials'" in refused.stderr
+    assert trainer("recipe", "check", "search.toml", cwd=tmp_path).stdout == "search.toml: valid\n"
+    (tmp_path / "wrong.toml").write_text(f'extends = "{DIGITS}"\n[sweep]\nvary = ["model.hidden=9..3"]\n')
+    checked = trainer("recipe", "check", "wrong.toml", cwd=tmp_path)
+    assert checked.returncode == 2 and "expected the lower end first" in checked.stderr
     trained = trainer("train", "search.toml", "--dry-run", cwd=tmp_path)
     assert trained.returncode == 2 and "trainer sweep" in trained.stderr
 
