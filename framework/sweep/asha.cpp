@@ -1,6 +1,7 @@
 #include "framework/sweep/asha.h"
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 namespace brim::sweep {
@@ -37,6 +38,23 @@ std::optional<size_t> first_in(std::span<const Trial> trials, State state) {
   return static_cast<size_t>(found - trials.begin());
 }
 
+/// With few trials none would be among the best of a high rung: where all others have paused or
+/// failed and none is done, the best of the highest rung.
+std::optional<size_t> best_paused(const Plan& plan, std::span<const Trial> trials) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    if (trials[i].state == State::kRunning || trials[i].state == State::kDone) return std::nullopt;
+    if (trials[i].state != State::kPaused) continue;
+    if (!best) best = i;
+    const auto& [own, other] = std::tie(trials[i].results, trials[*best].results);
+    const bool is_higher = own.size() > other.size();
+    const bool is_better =
+        own.size() == other.size() && plan.is_better(own.back().metric, other.back().metric);
+    if (is_higher || is_better) best = i;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::optional<size_t> next_trial(const Plan& plan, std::span<const Trial> trials) {
@@ -44,7 +62,8 @@ std::optional<size_t> next_trial(const Plan& plan, std::span<const Trial> trials
   for (size_t rung = plan.rungs.size(); rung-- > 0;) {
     if (const auto promoted = promotion(plan, trials, rung)) return promoted;
   }
-  return first_in(trials, State::kWaiting);
+  if (const auto waiting = first_in(trials, State::kWaiting)) return waiting;
+  return best_paused(plan, trials);
 }
 
 int64_t next_end(const Plan& plan, const Trial& trial) {

@@ -15,7 +15,8 @@
 namespace brim::sweep {
 
 /// Its place among the trials; nullopt where nothing can run until another trial has ended. Trials
-/// to be continued come first, then promotions from the highest rung down, then new ones.
+/// to be continued come first, then promotions from the highest rung down, then new ones; at last
+/// the best one, where none has come to its end.
 std::optional<size_t> next_trial(const Plan& plan, std::span<const Trial> trials);
 
 /// The step at which the part of `trial` that runs next ends.

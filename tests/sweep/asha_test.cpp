@@ -50,8 +50,18 @@ TEST(Asha, TheBestOfARungIsPromotedBeforeNewOnesBegin) {
 TEST(Asha, OneAloneIsNotPromoted) {
   std::vector<Trial> trials = {trial(State::kPaused, {1}), trial(State::kWaiting)};
   EXPECT_EQ(next_trial(plan({1}), trials), 1);
-  trials.pop_back();
+  trials[1].state = State::kRunning;
   EXPECT_EQ(next_trial(plan({1}), trials), std::nullopt);
+}
+
+TEST(Asha, AtLastTheBestIsTrainedToItsEnd) {
+  std::vector<Trial> trials = {trial(State::kPaused, {9}), trial(State::kPaused, {5, 6}),
+                               trial(State::kPaused, {4, 7}), trial(State::kFailed)};
+  Plan rungs = plan({1, 2});
+  rungs.reduction = 5;  // four trials are too few
+  EXPECT_EQ(next_trial(rungs, trials), 2);
+  trials[2].state = State::kDone;
+  EXPECT_EQ(next_trial(rungs, trials), std::nullopt);
 }
 
 TEST(Asha, ATrialIsPromotedOnce) {
