@@ -36,6 +36,28 @@ std::vector<std::string_view> split(std::string_view list) {
   return pieces;
 }
 
+std::vector<std::string> split_values(std::string_view list) {
+  std::vector<std::string> pieces(1);
+  char quote = '\0';
+  int depth = 0;
+  for (const char c : list) {
+    if (quote != '\0') {
+      if (c == quote) quote = '\0';
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth <= 0) {
+      pieces.emplace_back();
+      continue;
+    }
+    pieces.back() += c;
+  }
+  return pieces;
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
   if (word.size() > kMaxWord) return "";
   size_t best = (word.size() + 2) / 3 + 1;  // a third of the letters may be wrong

@@ -63,6 +63,13 @@ void for_each_command(Visit visit) {
   }
 }
 
+/// Whether "sweep" is a command by itself, as well as the first word of others.
+bool is_command(std::string_view word) {
+  bool is_found = false;
+  for_each_command([&](const Command& command) { is_found |= command.name == word; });
+  return is_found;
+}
+
 /// The first words of all commands, and for those of two words the second ones.
 std::vector<std::pair<std::string, std::string>> words_of_commands() {
   std::vector<std::pair<std::string, std::string>> words;
@@ -116,15 +123,16 @@ Kind kind_of(const OptionText& option) {
 
 // --- bash and zsh -------------------------------------------------------------------------------
 
+constexpr std::string_view kPairs = "@PAIRS@";  // where the commands of two words go
 constexpr std::string_view kOffersBegin = R"sh(  offers= files= current=
   if [[ $# -eq 1 && $1 != -* ]]; then
     current=$1 offers=$names
     return
   fi
   local command=$1 before= count=$#
-  case $1 in
-    -*) command=train ;;
-    data|recipe) command="$1 ${2-}" ;;
+  [[ $1 != -* ]] || command=train
+  case "$1 ${2-}" in
+    @PAIRS@) command="$1 $2" ;;
   esac
   while (( $# > 1 )); do
     before=$1
@@ -201,9 +209,24 @@ std::string offers_function() {
   text += fmt::format("  local names='{}'\n  local recipes='{}' configs='{}'\n", words.names,
                       words.recipes, words.configs);
   text += fmt::format("  local keys='{}'\n  local values='{}'\n", words.keys, words.values);
-  text += kOffersBegin;
+  std::string pairs;
+  for_each_command([&](const Command& command) {
+    if (command.name.find(' ') == std::string_view::npos) return;
+    pairs += fmt::format("{}'{}'", pairs.empty() ? "" : "|", command.name);
+  });
+  std::string begin(kOffersBegin);
+  begin.replace(begin.find(kPairs), kPairs.size(), pairs);
+  text += begin;
   for (const auto& [word, actions] : words_of_commands()) {
-    if (!actions.empty()) text += fmt::format("      {}) offers='{}' ;;\n", word, actions);
+    if (actions.empty()) continue;
+    if (is_command(word)) {
+      text += fmt::format(
+          "      {}) if [[ $command == help ]]; then offers='{}'\n"
+          "      elif [[ $current != -* ]]; then offers=\"{} $recipes\" files='*.toml'; fi ;;\n",
+          word, actions, actions);
+    } else {
+      text += fmt::format("      {}) offers='{}' ;;\n", word, actions);
+    }
   }
   text += kOffersMiddle;
 
@@ -323,6 +346,11 @@ std::string fish_script() {
   for_each_command([&](const Command& command) {
     const size_t space = command.name.find(' ');
     const bool is_pair = space != std::string_view::npos;
+    std::string is_this = fmt::format("__trainer_is {}", command.name);
+    for (const auto& [word, actions] : words_of_commands()) {
+      if (word != command.name || actions.empty()) continue;
+      is_this += fmt::format("; and not contains -- (commandline -opc)[3] {}", actions);
+    }
     text +=
         fmt::format("complete -c trainer -n '__trainer_at{}' -f -a {} -d {}\n",
                     is_pair ? " " + std::string(command.name.substr(0, space)) : "",
@@ -331,16 +359,17 @@ std::string fish_script() {
     for (const auto* list : {&options.named, &options.positional}) {
       for (const OptionText& option : *list) {
         const std::string offer = option.takes_value ? " -r" + fish_offer(option, words) : "";
-        text += fmt::format("complete -c trainer -n '__trainer_is {}' -l {}{} -d {}\n",
-                            command.name, option.name, offer, in_fish_quotes(option.what));
+        text += fmt::format("complete -c trainer -n '{}' -l {}{} -d {}\n", is_this, option.name,
+                            offer, in_fish_quotes(option.what));
       }
     }
     for (const OptionText& option : options.positional) {
       const std::string offer = fish_offer(option, words);
       if (!offer.empty()) {
-        const std::string_view place = kind_of(option) == Kind::kName ? "at" : "is";
         text +=
-            fmt::format("complete -c trainer -n '__trainer_{} {}'{}\n", place, command.name, offer);
+            kind_of(option) == Kind::kName
+                ? fmt::format("complete -c trainer -n '__trainer_at {}'{}\n", command.name, offer)
+                : fmt::format("complete -c trainer -n '{}'{}\n", is_this, offer);
       }
     }
   });

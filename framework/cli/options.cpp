@@ -147,7 +147,7 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
   }
 }
 
-recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe) {
+recipe::Value load_layers(const cxxopts::ParseResult& options, const std::string& recipe) {
   const bool is_named = options.count("recipe") != 0;
   if (!is_named && recipe.empty()) {
     throw UsageError("no recipe given; try: trainer train digits");
@@ -166,6 +166,16 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
                           recipe::toml_string(options["devices"].as<std::string>()));
   }
   return recipe::load(is_named ? options["recipe"].as<std::string>() : recipe, layers);
+}
+
+recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe) {
+  recipe::Value document = load_layers(options, recipe);
+  const auto& entries = std::get<recipe::Table>(document.data).entries;
+  if (const auto sweep = entries.find("sweep"); sweep != entries.end()) {
+    throw Error(Exit::kRecipe, "{}: [sweep] makes many runs of a recipe: use trainer sweep",
+                sweep->second.key_location.text());
+  }
+  return document;
 }
 
 std::string required_option(const cxxopts::ParseResult& options, const std::string& command,

@@ -31,8 +31,10 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
                                    const std::vector<std::string>& positional,
                                    std::span<char* const> argv);
 
-/// The document of the job that the options name, of the run's `recipe` where they name none.
-/// Throws UsageError without either.
+/// The layers that the options name, of the run's `recipe` where they name none: a recipe, or the
+/// file of a sweep. Throws UsageError without either.
+recipe::Value load_layers(const cxxopts::ParseResult& options, const std::string& recipe = "");
+/// The same for one job: throws Error(kRecipe) for the file of a sweep.
 recipe::Value load_document(const cxxopts::ParseResult& options, const std::string& recipe = "");
 
 /// An option that `trainer <command>` must be given.

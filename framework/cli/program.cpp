@@ -96,6 +96,9 @@ Called find_called(const std::vector<std::string_view>& words) {
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> kGroups = {
       {"Train", {train_command(), tune_command()}},
+      {"Many trials",
+       {sweep_command(), sweep_status_command(), sweep_pause_command(), sweep_resume_command(),
+        sweep_cancel_command(), sweep_add_command()}},
       {"Use a trained model", {eval_command(), predict_command(), export_command()}},
       {"See where time and memory go",
        {doctor_command(), profile_command(), report_command(), bench_command(), compare_command(),
@@ -111,17 +114,19 @@ const std::vector<CommandGroup>& command_groups() {
 }
 
 const Command* find_command(std::span<const std::string_view> words) {
+  const Command* of_one_word = nullptr;
   for (const CommandGroup& group : command_groups()) {
     for (const Command& command : group.commands) {
       const size_t space = command.name.find(' ');
       const bool is_pair = space != std::string_view::npos;
       if (words.empty() || command.name.substr(0, space) != words[0]) continue;
-      if (!is_pair || (words.size() > 1 && command.name.substr(space + 1) == words[1])) {
+      if (!is_pair) of_one_word = &command;
+      if (is_pair && words.size() > 1 && command.name.substr(space + 1) == words[1]) {
         return &command;
       }
     }
   }
-  return nullptr;
+  return of_one_word;
 }
 
 void register_components() { register_all_components(); }

@@ -16,6 +16,8 @@
 #include "framework/cli/options.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
+#include "framework/sweep/config.h"
+#include "framework/sweep/space.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/model_summary.h"
 
@@ -45,7 +47,10 @@ nlohmann::json to_json(const recipe::Value& value) {
 int check(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const bool as_json = options.count("json") != 0;
   try {
-    const train::JobConfig job = train::read_job(load_document(options));
+    recipe::Value document = load_layers(options);
+    const sweep::SweepConfig sweep = sweep::take_sweep(document);
+    train::JobConfig job = train::read_job(document);
+    sweep::parse_space(sweep.vary, recipe::parse(recipe::print(job), "the recipe"));
     const std::string no_fall = train::no_plateau(job, /*has_eval_data=*/true);
     if (!no_fall.empty()) log::warning("{}", no_fall);
   } catch (const Error& error) {
@@ -100,11 +105,21 @@ int show(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   return 0;
 }
 
+/// What a file may hold: a recipe, and what trainer sweep takes beside it.
+struct RecipeFile final : recipe::Config {
+  train::JobConfig job;
+  sweep::SweepConfig sweep;
+  void fields(recipe::Fields& f) override {
+    job.fields(f);
+    f.section("sweep", sweep, "of a file for trainer sweep: what its trials vary");
+  }
+};
+
 int print_schema(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const bool has_library = options.count("recipe") != 0 &&
                            recipe::load_library(load_document(options), "model", "library");
-  train::JobConfig job;
-  fmt::print("{}\n", recipe::json_schema(job, has_library ? "" : "model.library"));
+  RecipeFile file;
+  fmt::print("{}\n", recipe::json_schema(file, has_library ? "" : "model.library"));
   return 0;
 }
 
@@ -112,8 +127,8 @@ int print_reference(const cxxopts::ParseResult& options, std::span<char* const> 
   if (options.count("recipe") != 0) {
     recipe::load_library(load_document(options), "model", "library");
   }
-  train::JobConfig job;
-  fmt::print("{}", recipe::reference_page(job));
+  RecipeFile file;
+  fmt::print("{}", recipe::reference_page(file));
   return 0;
 }
 

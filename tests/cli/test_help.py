@@ -38,8 +38,8 @@ def on_terminal(*args, **more):
     return text.decode()
 
 
-def test_there_are_22_commands():
-    assert len(COMMANDS) == 22, COMMANDS
+def test_there_are_28_commands():
+    assert len(COMMANDS) == 28, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,7 +1,6 @@
 // One run of this program as a fresh child process.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/experiment/child_process.h"
 
 namespace brim::experiment {
 
@@ -27,13 +27,6 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
   std::optional<FileLock> lock_;  // by which others see that the folder is in use
-};
-
-struct ChildEnd {
-  int status = 0;                        // of exit, or 128 + the signal that ended it
-  double cpu_s = 0.0;                    // with its own children
-  int64_t resident_peak_bytes = 0;       // of the largest process among them
-  std::vector<std::string> errors = {};  // its lines "error[word]: …", at most ten
 };
 
 /// Runs this program with `arguments`; what it writes goes to the file `log`. Calls `meanwhile`

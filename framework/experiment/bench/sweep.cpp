@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 
 namespace brim::experiment {
 namespace {
@@ -23,29 +24,6 @@ constexpr std::array<OwnKey, 6> kOwnKeys = {{
     {"eval.enabled", "a bench measures training steps"},
     {"checkpoint.enabled", "a bench measures training steps"},
 }};
-
-/// The pieces between commas that stand in no quotes and no brackets.
-std::vector<std::string> split(std::string_view list) {
-  std::vector<std::string> pieces(1);
-  char quote = '\0';
-  int depth = 0;
-  for (const char c : list) {
-    if (quote != '\0') {
-      if (c == quote) quote = '\0';
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',' && depth <= 0) {
-      pieces.emplace_back();
-      continue;
-    }
-    pieces.back() += c;
-  }
-  return pieces;
-}
 
 void check_keys(const std::vector<Sweep>& sweeps) {
   for (size_t i = 0; i < sweeps.size(); ++i) {
@@ -77,7 +55,7 @@ Sweep parse_sweep(const std::string& text) {
     throw Error(Exit::kRecipe, "--sweep {}=: the list of values is empty; give some, as in {}=8,16",
                 sweep.key, sweep.key);
   }
-  for (std::string& value : split(std::string_view(text).substr(sign + 1))) {
+  for (std::string& value : split_values(std::string_view(text).substr(sign + 1))) {
     if (value.find_first_not_of(' ') == std::string::npos) {
       throw Error(Exit::kRecipe, "--sweep {}: value {} of the list is empty", text,
                   sweep.values.size() + 1);

@@ -1,0 +1,125 @@
+#include "framework/sweep/page.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/units.h"
+#include "framework/experiment/report/chart.h"
+#include "framework/experiment/report/html.h"
+#include "framework/experiment/report/page.h"
+#include "framework/experiment/run_data.h"
+#include "framework/sweep/parallel_coordinates.h"
+#include "framework/sweep/table.h"
+#include "framework/telemetry/run_record.h"
+
+namespace brim::sweep {
+namespace {
+
+using experiment::escape_html;
+
+constexpr size_t kMaxPoints = 60;   // of a curve
+constexpr size_t kMaxCurves = 200;  // of the best trials
+constexpr size_t kMaxLabels = 16;   // what a legend holds
+constexpr const char* kStyle = R"css(
+svg.trials text { font: 11px system-ui, sans-serif; fill: var(--soft); }
+svg.trials text.name { fill: var(--text); font-size: 12px; }
+svg.trials .axis { stroke: var(--edge); stroke-width: 1.5; }
+svg.trials polyline:hover { stroke-width: 4; stroke-opacity: 1; }
+.many .legend { display: none; }
+)css";
+
+std::string curves(const Store& store, std::span<const Trial> trials,
+                   const std::vector<size_t>& order) {
+  experiment::Chart chart{.title = store.plan().metric};
+  for (const size_t place : order) {
+    const Trial& trial = trials[place];
+    if (trial.last() == nullptr || chart.lines.size() == kMaxCurves) break;
+    try {
+      const experiment::RunData run = experiment::read_run(store.run_folder(trial));
+      const experiment::Series* series = run.metric("eval_" + store.plan().metric);
+      if (series == nullptr) continue;
+      chart.lines.push_back({.label = fmt::format("trial {}", trial.id),
+                             .colour = fmt::format("r{}", chart.lines.size() % 8),
+                             .points = experiment::points_of(*series, kMaxPoints),
+                             .has_dots = true});
+    } catch (const Error&) {  // its folder was removed since
+      continue;
+    }
+  }
+  const bool is_many = chart.lines.size() > kMaxLabels;
+  return fmt::format(R"(<div class="{}">{}</div>)", is_many ? "many" : "few",
+                     experiment::draw(chart));
+}
+
+std::string table_of(const Plan& plan, std::span<const Trial> trials,
+                     const std::vector<size_t>& order) {
+  const std::vector<std::string> keys = keys_of(trials);
+  std::string html =
+      fmt::format(R"(<div class="card scroll"><table><thead><tr><th>trial</th><th>state</th>)"
+                  R"(<th>{}</th><th>step</th>)",
+                  escape_html(plan.metric));
+  for (const std::string& key : keys) html += fmt::format("<th>{}</th>", escape_html(key));
+  html += "<th>reason</th></tr></thead><tbody>";
+  for (const size_t place : order) {
+    const Trial& trial = trials[place];
+    const RungResult* last = trial.last();
+    html += fmt::format(R"(<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>)", trial.id,
+                        word_of(trial.state), last == nullptr ? "–" : format_number(last->metric),
+                        last == nullptr ? "–" : format_count(last->step));
+    for (const std::string& key : keys) {
+      html += fmt::format("<td>{}</td>", escape_html(value_at(trial, key)));
+    }
+    html += fmt::format("<td>{}</td></tr>", escape_html(trial.reason));
+  }
+  return html + "</tbody></table></div>";
+}
+
+std::string best_recipe(const Store& store, const Trial& best) {
+  const auto path = store.run_folder(best) / "recipe.toml";
+  std::string text = best.recipe;
+  try {
+    text = read_file(path, Exit::kData, telemetry::kLongestRunFile);
+  } catch (const Error&) {  // the run's folder was removed: what it was begun with
+  }
+  std::string settings;
+  for (const std::string& setting : best.settings) settings += setting + "\n";
+  return fmt::format(
+      R"(<section><h2>The best recipe</h2><div class="card"><p>Trial {}:</p><pre>{}</pre>)"
+      "<details><summary>{}</summary><pre>{}</pre></details></div></section>",
+      best.id, escape_html(settings), escape_html(path.string()), escape_html(text));
+}
+
+}  // namespace
+
+std::string make_page(const Store& store, std::span<const Trial> trials,
+                      const std::string& made_at) {
+  const Plan& plan = store.plan();
+  const std::vector<size_t> order = ranking(plan, trials);
+  const std::string title = escape_html("Sweep of " + plan.name);
+  std::string page = fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'; script-src 'unsafe-inline'\">"
+      "<title>{}</title>\n<style>{}{}</style></head>\n<body><main>\n<header><p class=\"soft\">Brim "
+      "sweep</p><h1>{}</h1><p>{}</p></header>\n",
+      title, experiment::page_style(), kStyle, title, escape_html(summary(plan, trials)));
+  if (!order.empty() && trials[order[0]].last() != nullptr) {
+    page += fmt::format(
+        R"(<section><h2>Settings and results</h2><div class="card scroll">{}</div></section>)"
+        "<section><h2>Over the steps</h2>{}</section>",
+        parallel_coordinates(plan, trials), curves(store, trials, order));
+    page += best_recipe(store, trials[order[0]]);
+  }
+  page += "<section><h2>Trials</h2>" + table_of(plan, trials, order) + "</section>";
+  page += fmt::format(
+      "<footer>Made {} by trainer sweep.</footer>\n</main><div id=\"tip\"></div>\n"
+      "<script>{}</script></body></html>\n",
+      escape_html(made_at), experiment::page_script());
+  return page;
+}
+
+}  // namespace brim::sweep

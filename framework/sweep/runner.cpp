@@ -1,0 +1,234 @@
+#include "framework/sweep/runner.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/stop.h"
+#include "framework/base/units.h"
+#include "framework/experiment/bench/child.h"
+#include "framework/experiment/run_data.h"
+#include "framework/sweep/asha.h"
+#include "framework/sweep/table.h"
+
+namespace brim::sweep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kLookEvery_ms = 500;
+constexpr int64_t kMaxFailures = 2;  // a failure is tried once more
+constexpr double kLockPatience_s = 20.0;
+
+/// A trial whose sweep was killed dies with it, but not at the same moment.
+void wait_for_lock(const fs::path& run) {
+  const double end_s = now_s() + kLockPatience_s;
+  for (;;) {
+    try {
+      const FileLock lock(run / "lock",
+                          fmt::format("{}: another process trains in this folder", run.string()));
+      return;
+    } catch (const Error&) {
+      if (now_s() > end_s || !sleep_unless_stopped(kStopPoll)) throw;
+    }
+  }
+}
+
+}  // namespace
+
+Runner::Runner(Store& store, Devices& devices, bool trusts_library)
+    : store_(store),
+      plan_(store.plan()),
+      trusts_library_(trusts_library),
+      devices_(devices),
+      trials_(store.trials()) {
+  for (Trial& trial : trials_) {
+    if (trial.state != State::kRunning) continue;
+    trial.state = State::kStopped;  // its sweep was killed, and it too
+    store_.update(trial);
+  }
+  store_.set_request(Request::kRun);
+}
+
+Exit Runner::run() {
+  show();
+  for (;;) {
+    take_requests();
+    const bool may_start = !stop_requested() && request_ == Request::kRun;
+    if (may_start) start_trials();
+    if (!may_start) stop_all();
+    if (running_.empty()) {
+      if (stop_requested()) break;
+      if (request_ == Request::kCancel) cancel_rest();
+      if (request_ != Request::kPause && !next_trial(plan_, trials_)) break;
+    }
+    wait_a_while();
+    collect();
+  }
+  log::live("");
+  return finish();
+}
+
+void Runner::take_requests() {
+  const Request before = std::exchange(request_, store_.request());
+  if (request_ == Request::kPause && before != request_) {
+    log::info(
+        "paused: trials under way save their state and stop; trainer sweep resume {} "
+        "continues",
+        store_.folder().string());
+  }
+  if (request_ == Request::kRun && before == Request::kPause) log::info("continuing");
+  const int64_t known = trials_.empty() ? 0 : trials_.back().id;
+  for (Trial& trial : store_.trials_after(known)) trials_.push_back(std::move(trial));
+}
+
+void Runner::start_trials() {
+  while (const auto next = next_trial(plan_, trials_)) {
+    auto placement = devices_.take();
+    if (!placement) {
+      if (running_.empty() && !is_waiting_) log::info("waiting: {}", devices_.why_none());
+      is_waiting_ = running_.empty();
+      return;
+    }
+    is_waiting_ = false;
+    start(*next, std::move(*placement));
+  }
+}
+
+void Runner::start(size_t index, Placement placement) {
+  Trial& trial = trials_[index];
+  const fs::path run = store_.run_folder(trial);
+  const int64_t end = next_end(plan_, trial);
+  std::vector<std::string> arguments = {
+      "train", (run / "recipe.toml").string(), "--output", run.string(), "--resume", "auto"};
+  if (trusts_library_) arguments.emplace_back("--trust-library");
+  arguments.insert(arguments.end(), placement.arguments.begin(), placement.arguments.end());
+  if (end < trial.steps) {  // the first part of the whole run: the schedule is the whole run's
+    arguments.insert(arguments.end(), {"--set", fmt::format("train.steps={}", end), "--set",
+                                       fmt::format("schedule.steps={}", trial.schedule_steps)});
+  }
+  try {
+    make_folder(run);
+    if (trial.state == State::kStopped) wait_for_lock(run);
+    write_file(run / "recipe.toml", trial.recipe);
+  } catch (const Error&) {
+    devices_.give_back(placement);
+    throw;
+  }
+  trial.state = State::kRunning;
+  store_.update(trial);
+  running_.push_back({.trial = index,
+                      .placement = placement,
+                      .start_s = now_s(),
+                      .process = std::make_unique<experiment::ChildProcess>(
+                          experiment::ChildOptions{.arguments = std::move(arguments),
+                                                   .log = run / "trainer.log",
+                                                   .environment = placement.environment,
+                                                   .has_own_group = true})});
+}
+
+void Runner::collect() {
+  bool has_changed = false;
+  for (size_t i = 0; i < running_.size();) {
+    Running& running = running_[i];
+    const auto end = running.process->try_wait();
+    if (!end) {
+      ++i;
+      continue;
+    }
+    Trial& trial = trials_[running.trial];
+    trial.seconds += now_s() - running.start_s;
+    devices_.give_back(running.placement);
+    const bool was_told = running.process->is_told();
+    running_.erase(running_.begin() + static_cast<int64_t>(i));
+    take_end(trial, *end, was_told);
+    store_.update(trial);
+    has_changed = true;
+  }
+  if (has_changed) show();
+}
+
+void Runner::take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told) {
+  if (end.status == static_cast<int>(Exit::kDone)) {
+    take_result(trial);
+  } else if (was_told && (end.status == static_cast<int>(Exit::kStopped) ||
+                          end.status == 128 + SIGTERM)) {  // before it could catch the signal
+    trial.state = State::kStopped;
+  } else {
+    const Error error = experiment::error_of(end, fmt::format("trial {}", trial.id));
+    // The same recipe stays wrong, and the same state gives the same NaN.
+    take_failure(trial, error, error.status() != Exit::kRecipe && error.status() != Exit::kNumeric);
+  }
+}
+
+void Runner::take_result(Trial& trial) {
+  try {
+    const experiment::RunData run = experiment::read_run(store_.run_folder(trial));
+    const experiment::Series* metric = run.metric("eval_" + plan_.metric);
+    if (metric == nullptr || metric->empty()) {
+      throw Error(Exit::kData, "trial {}: its run has recorded no {}", trial.id, plan_.metric);
+    }
+    const bool is_whole =
+        trial.results.size() >= plan_.rungs.size() || next_end(plan_, trial) >= trial.steps;
+    trial.results.push_back({.step = run.last_step(),
+                             .metric = plan_.is_lower_better ? metric->low() : metric->high()});
+    trial.state = is_whole ? State::kDone : State::kPaused;
+    trial.failures = 0;
+    trial.reason.clear();
+  } catch (const Error& error) {
+    take_failure(trial, error, /*may_pass=*/false);
+  }
+}
+
+void Runner::take_failure(Trial& trial, const Error& error, bool may_pass) {
+  ++trial.failures;
+  trial.reason = error.what();
+  const bool is_last = !may_pass || trial.failures >= kMaxFailures;
+  trial.state = is_last ? State::kFailed : State::kStopped;
+  log::warning("{}; {}", trial.reason, is_last ? "given up" : "trying once more");
+  if (!first_failure_) first_failure_ = error;
+}
+
+void Runner::wait_a_while() {
+  std::vector<pollfd> waited;
+  for (const Running& running : running_) {
+    waited.push_back({.fd = running.process->descriptor(), .events = POLLIN, .revents = 0});
+  }
+  ::poll(waited.data(), waited.size(), kLookEvery_ms);
+}
+
+void Runner::stop_all() {
+  for (Running& running : running_) running.process->stop();
+}
+
+void Runner::cancel_rest() {
+  for (Trial& trial : trials_) {
+    if (!is_unfinished(trial)) continue;
+    trial.state = State::kCancelled;
+    store_.update(trial);
+  }
+}
+
+void Runner::show() const {
+  const std::string line = summary(plan_, trials_);
+  if (log::is_terminal()) log::live(line);
+}
+
+Exit Runner::finish() const {
+  const std::string folder = store_.folder().string();
+  log::info("{}", summary(plan_, trials_));
+  if (next_trial(plan_, trials_)) {
+    log::info("stopped, state saved; continue with: trainer sweep --resume {}", folder);
+    return Exit::kStopped;
+  }
+  const bool has_result =
+      std::ranges::any_of(trials_, [](const Trial& trial) { return trial.last() != nullptr; });
+  if (!has_result && first_failure_) throw *first_failure_;
+  log::info("everything is in {}; trainer sweep status {} shows it", folder, folder);
+  return Exit::kDone;
+}
+
+}  // namespace brim::sweep
