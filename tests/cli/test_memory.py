@@ -27,6 +27,7 @@ eval_samples = 8
 global = 7500
 [precision]
 mode = "fp32"
+fused = true
 [optimizer]
 name = "{optimizer}"
 [train]

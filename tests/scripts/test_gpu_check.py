@@ -41,6 +41,14 @@ def is_alive(process):
     return status.exists() and status.read_text().split()[2] != "Z"
 
 
+def wait_for_end(process):
+    """It has been killed; on a busy machine it takes a moment to go."""
+    end_s = time.monotonic() + 60
+    while is_alive(process):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
 def test_real_programs_pass_on_a_cpu(tmp_path):
     rows, done = check(SCRIPT, tmp_path, "--device", "cpu", "--only", "doctor,resume,precisions,one_rank,profile")
     assert done.returncode == 0 and len(rows) == 5, done.stdout + done.stderr
@@ -72,7 +80,7 @@ def test_what_hangs_is_ended_with_what_it_started(package, tmp_path):
     assert done.returncode == 1
     assert rows == {"test_cuda": ["FAILED", "not finished after 1 s"],
                     "test_train_gpu": ["FAILED", "not begun after 0.02 minutes"]}
-    assert not is_alive(int((tmp_path / "child").read_text()))
+    wait_for_end(int((tmp_path / "child").read_text()))
 
 
 def test_a_signal_ends_it_and_what_runs(package, tmp_path):
@@ -86,7 +94,7 @@ def test_a_signal_ends_it_and_what_runs(package, tmp_path):
         assert process.wait(60) == 128 + signal.SIGTERM
         assert "Traceback" not in process.stderr.read()
     assert "| doctor | passed |" in (tmp_path / "results" / "summary.md").read_text()
-    assert not is_alive(int((tmp_path / "child").read_text()))
+    wait_for_end(int((tmp_path / "child").read_text()))
 
 
 def test_losses_that_are_not_finite_are_told(package, tmp_path):
