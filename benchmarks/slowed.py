@@ -138,7 +138,7 @@ def train_long(recipe, run, *words):
 
 
 def speed(recipe, folder, *words):
-    """Samples a second, after about two seconds, of about five more."""
+    """Samples a second of about five seconds, after about two others."""
     first = train(recipe, folder / "pilot", 40, *words)
     steps = steps_of(first, 7)
     lines = train(recipe, folder / "speed", steps, *words)
@@ -158,10 +158,10 @@ def measure(name, rounds):
         if not fixed.exists():
             fixed = folder / "run" / "recipe.toml"
         speeds = {side: [] for side in ("slow", "fixed", "good")}
-        for _ in range(rounds):
-            speeds["slow"].append(speed(recipe, folder, *sets(slow)))
-            speeds["fixed"].append(speed(fixed, folder))
-            speeds["good"].append(speed(recipe, folder, *sets(good)))
+        words = {"slow": (recipe, *sets(slow)), "fixed": (fixed,), "good": (recipe, *sets(good))}
+        for i in range(rounds):  # each round begins with another
+            for side in [*words][i % 3:] + [*words][:i % 3]:
+                speeds[side].append(speed(words[side][0], folder, *words[side][1:]))
     row = {side: statistics.median(values) for side, values in speeds.items()}
     row["found"] = ", ".join(finding["rule"] for finding in report["findings"])
     row["kept"] = ", ".join(report["fix"]["kept"])
