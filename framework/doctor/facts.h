@@ -36,8 +36,11 @@ struct RunFacts {
 
   // Of the time line.
   std::optional<std::array<PhaseFacts, kPhaseCount>> phases = {};
+  /// Of the wall time, what decoding beside the steps takes from them: they share the cores. 0 on a
+  /// GPU.
+  double decode_share = 0.0;
   std::optional<Spread> step_s = {};
-  /// Samples a second that the step would take if it never waited for data, and that it gets.
+  /// Samples a second that the step would take if data cost nothing, and that it gets.
   /// Evaluations and checkpoints are not counted.
   std::optional<double> wanted_per_s = {}, given_per_s = {};
 
@@ -82,6 +85,8 @@ struct RunFacts {
   double share(Phase phase) const {
     return phases ? (*phases)[static_cast<size_t>(phase)].share : 0;
   }
+  /// Of the wall time, what data costs: waits for it, and decoding on the step's own cores.
+  double data_share() const { return share(Phase::kDataWait) + decode_share; }
   /// forward, backward and optimizer together.
   double compute_share() const;
 };

@@ -100,6 +100,7 @@ void Recorder::count(const StepRecord& record) {
   window_.samples += record.samples;
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
   window_.overlapped.decode_s += record.overlapped.decode_s;
+  window_.overlapped.decode_cpu_s += record.overlapped.decode_cpu_s;
   window_.overlapped.copy_s += record.overlapped.copy_s;
   window_.host_syncs += record.host_syncs;
   if (record.step % every_steps_ == 0) {
@@ -140,6 +141,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
     phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
   }
   const nlohmann::json overlapped = {{"decode", window.overlapped.decode_s / steps},
+                                     {"decode_cpu", window.overlapped.decode_cpu_s / steps},
                                      {"copy", window.overlapped.copy_s / steps}};
   nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
                          {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
