@@ -74,6 +74,7 @@ struct RunFacts {
   std::optional<double> slowest_rank_ratio = {};  // its own time to the median of the others
   std::optional<double> slowest_to_rank_0 = {};   // the same to rank 0's, whose phases these are
   std::optional<int64_t> slowest_rank = {};
+  std::string slowest_place = {};  // where that runs, "cuda:1 on gpu03"; "": not recorded
   std::optional<double> largest_share_ratio = {};  // samples of the rank with most to the mean
 
   // Of the machine.

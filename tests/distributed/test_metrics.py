@@ -39,7 +39,7 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     assert len(lines) == STEPS - 2
     assert all(line["slowest"] == 1 for line in lines[1:]), lines
     findings, not_recorded = doctor(folder)
-    assert "rank 1 takes" in findings["straggler"]["message"]
+    assert re.search(r"rank 1 \(cpu on \S+\) takes", findings["straggler"]["message"])
     assert findings["straggler"]["severity"] in ("warning", "severe")
     assert "uneven_shards" not in findings and "uneven_shards" not in not_recorded
     first, second = per_rank(folder)
@@ -63,7 +63,7 @@ def test_a_stragglers_ratio_is_what_was_staged(run, tmp_path, world, slow, ratio
         assert result.status == 0, result.stderr
     findings, _ = doctor(folder)
     message = findings["straggler"]["message"]
-    found = re.search(r"rank (\d) takes ([\d.]+) times the other ranks' time", message)
+    found = re.search(r"rank (\d) \(cpu on \S+\) takes ([\d.]+) times the other ranks' time", message)
     assert int(found[1]) == slow, message
     assert float(found[2]) == pytest.approx(ratio, rel=0.05), message
     assert "communication_exposed" not in findings, findings

@@ -105,7 +105,8 @@ double Loader::threads_cpu_s() const {
     clockid_t clock = 0;
     timespec used{};
     const auto handle = const_cast<std::jthread&>(worker).native_handle();
-    if (::pthread_getcpuclockid(handle, &clock) != 0 || ::clock_gettime(clock, &used) != 0) continue;
+    if (::pthread_getcpuclockid(handle, &clock) != 0 || ::clock_gettime(clock, &used) != 0)
+      continue;
     sum += static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
   }
   return sum;

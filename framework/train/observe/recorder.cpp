@@ -212,6 +212,11 @@ void Recorder::micro_batch(int64_t step, int64_t size) {
   telemetry::add_to_record(record_, "micro_batches", std::move(changes));
 }
 
+void Recorder::places(std::vector<std::string> by_rank) {
+  places_ = std::move(by_rank);
+  telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, {}));
+}
+
 void Recorder::works(const std::vector<telemetry::RankWork>& works) {
   telemetry::add_works(window_.works, works);
   telemetry::add_works(all_works_, works);
@@ -223,7 +228,7 @@ void Recorder::finish() {
   telemetry::add_to_record(record_, "forms", forms_record());
   if (!classes_.empty()) telemetry::add_to_record(record_, "classes", std::move(classes_));
   if (!all_works_.empty()) {
-    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
+    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, all_works_));
   }
 }
 
