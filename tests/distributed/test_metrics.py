@@ -54,7 +54,7 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
 def test_a_stragglers_ratio_is_what_was_staged(run, tmp_path, world, slow, ratio):  # noqa: F811
     """Every rank sleeps in its forward pass, far longer than it computes."""
     folder = tmp_path / "run"
-    values = {"train__steps": 24, "checkpoint__every_steps": 0, "telemetry__every_steps": 4, "eval__enabled": "false"}
+    values = {"train__steps": 16, "checkpoint__every_steps": 0, "telemetry__every_steps": 4, "eval__enabled": "false"}
     command = [TRAINER, *job(folder, **values)]
     commands = [with_fault(command, f"where=forward,kind=slow,ms={round((ratio if rank == slow else 1) * 100)}")
                 for rank in range(world)]
