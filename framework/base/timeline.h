@@ -27,7 +27,8 @@ std::string_view phase_name(Phase phase);
 
 /// Work on data that no step waited for, in seconds.
 struct OverlappedWork {
-  double decode_s = 0;  // of the loader's threads together (Loader::take_overlapped_s)
+  double decode_s = 0;      // of the loader's threads together
+  double decode_cpu_s = 0;  // of that, on a core
   // of the device, which transforms too (CopyStream::take_overlapped_s); 0 on the CPU
   double copy_s = 0;
 };

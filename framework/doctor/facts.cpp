@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/experiment/run_data.h"
 #include "framework/recipe/document.h"
 
@@ -38,6 +39,15 @@ std::optional<Spread> spread_of(const RunData& run, std::string_view metric) {
   return Spread{series->mean(), quantiles.at(0.05), quantiles.at(0.5), quantiles.at(0.95)};
 }
 
+/// A second of decoding on one of a rank's n cores makes a step that uses all of them 1/n s longer.
+double read_decode_share(const RunData& run, const RunFacts& facts, double wall_s) {
+  const Series* decode = run.metric("overlapped_s/decode_cpu");
+  if (decode == nullptr || !facts.cores || facts.is_cuda.value_or(true)) return 0;
+  const auto ranks = static_cast<double>(std::max<int64_t>(1, facts.ranks.value_or(1)));
+  const double cores = std::max(1.0, static_cast<double>(*facts.cores) / ranks);
+  return std::clamp(settled_sum(*decode) / wall_s / cores, 0.0, 1 - facts.share(Phase::kDataWait));
+}
+
 void read_phases(const RunData& run, RunFacts& facts) {
   std::array<PhaseFacts, kPhaseCount> phases{};
   double all = 0;
@@ -54,6 +64,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
   if (!is_recorded || all <= 0) return;
   for (PhaseFacts& phase : phases) phase.share /= all;
   facts.phases = phases;
+  facts.decode_share = read_decode_share(run, facts, all);
 
   const auto speed = spread_of(run, "samples_per_s");
   if (!facts.step_s || !speed) return;
@@ -64,7 +75,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
       settled_sum(*steps) / static_cast<double>(std::max<int64_t>(1, steps->count() - 1));
   const double training_s =
       step_s * (1 - facts.share(Phase::kEvaluation) - facts.share(Phase::kCheckpoint));
-  const double fed_s = training_s - step_s * facts.share(Phase::kDataWait);
+  const double fed_s = training_s - step_s * facts.data_share();
   if (training_s <= 0 || fed_s <= 0) return;
   facts.given_per_s = samples / training_s;
   facts.wanted_per_s = samples / fed_s;
@@ -188,6 +199,19 @@ void read_machine(const RunData& run, RunFacts& facts) {
   }
 }
 
+/// Of a run that has ended, which has said it exactly.
+void read_slowest(const json& ranks, RunFacts& facts) {
+  double max_s = -1;
+  for (const json& rank : ranks) {
+    const json* busy_s = value_in(rank, {"busy_s"});
+    const auto number = read_value<int64_t>(rank, {"rank"});
+    if (!number || busy_s == nullptr || !busy_s->is_number()) continue;
+    if (busy_s->get<double>() <= max_s) continue;
+    max_s = busy_s->get<double>();
+    facts.slowest_rank = number;
+  }
+}
+
 void read_ranks(const RunData& run, RunFacts& facts) {
   facts.slowest_rank_ratio = mean_of(run, "ranks/slowest_ratio");
   facts.slowest_to_rank_0 = mean_of(run, "ranks/slowest_to_rank_0");
@@ -195,17 +219,12 @@ void read_ranks(const RunData& run, RunFacts& facts) {
   if (const auto slowest = spread_of(run, "ranks/slowest")) {
     facts.slowest_rank = static_cast<int64_t>(slowest->p50 + 0.5);
   }
-  // A run that has ended has said it exactly.
   const json* ranks = value_in(run.record, {"per_rank"});
   if (ranks == nullptr || !ranks->is_array()) return;
-  double max_s = -1;
+  read_slowest(*ranks, facts);
   for (const json& rank : *ranks) {
-    const json* busy_s = value_in(rank, {"busy_s"});
-    const auto number = read_value<int64_t>(rank, {"rank"});
-    if (!number || busy_s == nullptr || !busy_s->is_number()) continue;
-    if (busy_s->get<double>() <= max_s) continue;
-    max_s = busy_s->get<double>();
-    facts.slowest_rank = number;
+    if (read_value<int64_t>(rank, {"rank"}) != facts.slowest_rank) continue;
+    facts.slowest_place = printable(read_value<std::string>(rank, {"place"}).value_or(""));
   }
 }
 

@@ -36,8 +36,11 @@ struct RunFacts {
 
   // Of the time line.
   std::optional<std::array<PhaseFacts, kPhaseCount>> phases = {};
+  /// Of the wall time, what decoding beside the steps takes from them: they share the cores. 0 on a
+  /// GPU.
+  double decode_share = 0.0;
   std::optional<Spread> step_s = {};
-  /// Samples a second that the step would take if it never waited for data, and that it gets.
+  /// Samples a second that the step would take if data cost nothing, and that it gets.
   /// Evaluations and checkpoints are not counted.
   std::optional<double> wanted_per_s = {}, given_per_s = {};
 
@@ -71,6 +74,7 @@ struct RunFacts {
   std::optional<double> slowest_rank_ratio = {};  // its own time to the median of the others
   std::optional<double> slowest_to_rank_0 = {};   // the same to rank 0's, whose phases these are
   std::optional<int64_t> slowest_rank = {};
+  std::string slowest_place = {};  // where that runs, "cuda:1 on gpu03"; "": not recorded
   std::optional<double> largest_share_ratio = {};  // samples of the rank with most to the mean
 
   // Of the machine.
@@ -82,6 +86,8 @@ struct RunFacts {
   double share(Phase phase) const {
     return phases ? (*phases)[static_cast<size_t>(phase)].share : 0;
   }
+  /// Of the wall time, what data costs: waits for it, and decoding on the step's own cores.
+  double data_share() const { return share(Phase::kDataWait) + decode_share; }
   /// forward, backward and optimizer together.
   double compute_share() const;
 };

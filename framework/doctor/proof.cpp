@@ -33,8 +33,8 @@ std::string Proof::sentence() const {
   }
   const char* who = ranks > 1 ? "data and the other ranks cost" : "data costs";
   if (*lost > kGapOfNoise) {
-    return fmt::format("{} you {:.0f} %: {} (it waited for data {:.0f} % of the time)", who,
-                       100 * *lost, text, 100 * waited_share);
+    return fmt::format("{} you {:.0f} %: {} (by its own record data cost it {:.0f} %)", who,
+                       100 * *lost, text, 100 * recorded_share);
   }
   if (*lost < -kGapOfNoise) {
     return fmt::format(
@@ -51,6 +51,7 @@ Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
   proof.ceiling_per_s = ceiling_per_s * static_cast<double>(proof.ranks);
   proof.got_per_s = facts.given_per_s;
   proof.waited_share = facts.share(Phase::kDataWait);
+  proof.recorded_share = facts.data_share();
   proof.steps = steps;
   return proof;
 }
@@ -63,6 +64,7 @@ nlohmann::json to_json(const Proof& proof) {
           {"run_per_s", or_null(proof.got_per_s)},
           {"gap", or_null(proof.gap())},
           {"waited_for_data", proof.waited_share},
+          {"recorded", proof.recorded_share},
           {"ranks", proof.ranks},
           {"steps", proof.steps},
           {"message", proof.sentence()}};

@@ -16,6 +16,7 @@ struct Proof {
   double ceiling_per_s = 0;            // samples, over as many ranks as the run had
   std::optional<double> got_per_s;     // absent: not recorded
   double waited_share = 0;             // of the run's time, for data
+  double recorded_share = 0;           // of it, what data cost by the run's own record
   int64_t ranks = 1;                   // of the run; the ceiling is one rank's, times these
   int64_t steps = 0;                   // that the ceiling was measured by
   std::vector<std::string> otherness;  // how the run's machine was another one; then no gap is told
@@ -29,7 +30,7 @@ struct Proof {
 /// `ceiling_per_s` is one rank's.
 Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps);
 
-/// {"ceiling_per_s", "run_per_s", "gap", "waited_for_data", "ranks", "steps", "message"}.
+/// {"ceiling_per_s", "run_per_s", "gap", "waited_for_data", "recorded", "ranks", "steps", "message"}.
 nlohmann::json to_json(const Proof& proof);
 
 }  // namespace brim::doctor

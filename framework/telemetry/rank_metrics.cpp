@@ -46,11 +46,13 @@ nlohmann::json rank_metrics(const std::vector<RankWork>& works) {
   return metrics;
 }
 
-nlohmann::json rank_record(const std::vector<RankWork>& works) {
+nlohmann::json rank_record(const std::vector<std::string>& places,
+                           const std::vector<RankWork>& works) {
   nlohmann::json list = nlohmann::json::array();
-  for (size_t rank = 0; rank < works.size(); ++rank) {
-    list.push_back(
-        {{"rank", rank}, {"busy_s", works[rank].busy_s}, {"samples", works[rank].samples}});
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    list.push_back({{"rank", rank}, {"place", places[rank]}});
+    if (rank >= works.size()) continue;
+    list.back().update({{"busy_s", works[rank].busy_s}, {"samples", works[rank].samples}});
   }
   return list;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 namespace brim::telemetry {
@@ -22,7 +23,9 @@ void add_works(std::vector<RankWork>& sums, const std::vector<RankWork>& works);
 /// a ratio to nothing is left out.
 nlohmann::json rank_metrics(const std::vector<RankWork>& works);
 
-/// run.json's "per_rank": [{"rank", "busy_s", "samples"}].
-nlohmann::json rank_record(const std::vector<RankWork>& works);
+/// run.json's "per_rank": [{"rank", "place", "busy_s", "samples"}]; the last two where there is any
+/// work. `places` are "cuda:1 on gpu03", by rank.
+nlohmann::json rank_record(const std::vector<std::string>& places,
+                           const std::vector<RankWork>& works);
 
 }  // namespace brim::telemetry

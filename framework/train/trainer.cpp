@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "framework/base/host.h"
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
@@ -29,10 +30,13 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
   if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded)) {
     sample_text_.emplace(job);
   }
+  const std::string place = fmt::format("{} on {}", components_.device.str(), host_name());
+  std::vector<std::string> places = group_.all_gather(place, "where the ranks run");
   if (!group_.is_main()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
   recorder_.emplace(job_, folder_, components_.device, step_.timeline(), progress_.step,
                     components_.total_steps, components_.steps_per_epoch);
+  if (!group_.is_single_rank()) recorder_->places(std::move(places));
   step_.observe(*recorder_);
   if (components_.input.kind() == nn::InputKind::kTokens)
     recorder_->count_tokens(components_.input.length);

@@ -1,8 +1,10 @@
 """What a run on several ranks records of each of them, and what the doctor makes of it."""
 import json
 import pathlib
+import re
 import sys
 
+import pytest
 from runs import TRAINER, job, run, with_fault  # noqa: F401
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
@@ -37,7 +39,7 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     assert len(lines) == STEPS - 2
     assert all(line["slowest"] == 1 for line in lines[1:]), lines
     findings, not_recorded = doctor(folder)
-    assert "rank 1 takes" in findings["straggler"]["message"]
+    assert re.search(r"rank 1 \(cpu on \S+\) takes", findings["straggler"]["message"])
     assert findings["straggler"]["severity"] in ("warning", "severe")
     assert "uneven_shards" not in findings and "uneven_shards" not in not_recorded
     first, second = per_rank(folder)
@@ -45,6 +47,26 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     assert second["busy_s"] > first["busy_s"] and second["busy_s"] > 0.8 * (STEPS - 2)
     verdict = json.loads((folder / "run.json").read_text())["verdict"]  # after half a minute
     assert verdict[0]["rule"] == "straggler", verdict
+
+
+@pytest.mark.parametrize("world, slow", [(2, 1), (4, 0)])
+@pytest.mark.parametrize("ratio", [1.2, 1.5, 2, 4])
+def test_a_stragglers_ratio_is_what_was_staged(run, tmp_path, world, slow, ratio):  # noqa: F811
+    """Every rank sleeps in its forward pass, far longer than it computes."""
+    folder = tmp_path / "run"
+    values = {"train__steps": 16, "checkpoint__every_steps": 0, "telemetry__every_steps": 4, "eval__enabled": "false"}
+    command = [TRAINER, *job(folder, **values)]
+    commands = [with_fault(command, f"where=forward,kind=slow,ms={round((ratio if rank == slow else 1) * 100)}")
+                for rank in range(world)]
+    for rank in run.start_ranks(world, commands):
+        result = run.finish(rank)
+        assert result.status == 0, result.stderr
+    findings, _ = doctor(folder)
+    message = findings["straggler"]["message"]
+    found = re.search(r"rank (\d) \(cpu on \S+\) takes ([\d.]+) times the other ranks' time", message)
+    assert int(found[1]) == slow, message
+    assert float(found[2]) == pytest.approx(ratio, rel=0.05), message
+    assert "communication_exposed" not in findings, findings
 
 
 def test_uneven_shards_are_named(run, tmp_path):  # noqa: F811

@@ -27,7 +27,8 @@ TEST(Proof, TheGapIsWhatDataCosts) {
   EXPECT_NEAR(*proof.gap(), 0.31, 0.001);
   EXPECT_THAT(proof.sentence(), StartsWith("data costs you 31 %: "));
   EXPECT_THAT(proof.sentence(), HasSubstr("1,540 samples/s"));
-  EXPECT_THAT(proof.sentence(), HasSubstr("the run got 1,063 (it waited for data 28 % of"));
+  EXPECT_THAT(proof.sentence(),
+              HasSubstr("the run got 1,063 (by its own record data cost it 28 %)"));
   const nlohmann::json json = to_json(proof);
   EXPECT_EQ(json["steps"], 40);
   EXPECT_EQ(json["run_per_s"], 1063.0);

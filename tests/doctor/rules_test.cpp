@@ -314,6 +314,21 @@ TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   EXPECT_THAT(check_full_memory(facts).finding->change, ::testing::Not(HasSubstr("batch.")));
 }
 
+TEST(Rules, DecodingThatTakesTheStepsCoresAsksForLessOfIt) {
+  RunFacts facts = healthy();
+  facts.is_cuda = false;
+  give(facts, Phase::kDataWait, 0.2);
+  facts.decode_share = 0.36;
+  facts.given_per_s = 44;
+  facts.wanted_per_s = 100;
+  const RuleResult seen = check_loader(facts);
+  ASSERT_TRUE(seen.finding);
+  EXPECT_EQ(seen.finding->severity, Severity::kSevere);
+  EXPECT_THAT(seen.finding->message, HasSubstr("data-bound: 56 % of step time (20 % waits, 36 % "
+                                               "decoding on the step's own cores)"));
+  EXPECT_EQ(seen.finding->change, "data.cache = \"decoded\" or data.fast_decode = true");
+}
+
 TEST(Rules, AdviceFollowsTheRecipe) {
   RunFacts facts = healthy();
   facts.swapped_bytes = 4e9;

@@ -39,8 +39,12 @@ TEST(RankFigures, WorksAreSummedByRank) {
   EXPECT_TRUE(sums.empty());
   add_works(sums, {{1, 2}, {3, 4}});
   add_works(sums, {{10, 20}, {30, 40}});
-  EXPECT_EQ(rank_record(sums), (json{{{"rank", 0}, {"busy_s", 11.0}, {"samples", 22}},
-                                     {{"rank", 1}, {"busy_s", 33.0}, {"samples", 44}}}));
+  const std::vector<std::string> places = {"cuda:0 on a", "cuda:0 on b"};
+  EXPECT_EQ(rank_record(places, sums),
+            (json{{{"rank", 0}, {"place", "cuda:0 on a"}, {"busy_s", 11.0}, {"samples", 22}},
+                  {{"rank", 1}, {"place", "cuda:0 on b"}, {"busy_s", 33.0}, {"samples", 44}}}));
+  EXPECT_EQ(rank_record(places, {}), (json{{{"rank", 0}, {"place", "cuda:0 on a"}},
+                                           {{"rank", 1}, {"place", "cuda:0 on b"}}}));
 }
 
 }  // namespace

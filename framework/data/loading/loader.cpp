@@ -1,6 +1,9 @@
 #include "framework/data/loading/loader.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <ctime>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -62,6 +65,7 @@ const Batch* Loader::next() {
     work_.notify_all();
   }
   account();
+  account_cpu();
   waiting_ = true;
   const double start_s = accounted_s_;
   while (opened_ == returned_ ? !plan_ended_ : slot(returned_).unread > 0) {
@@ -76,6 +80,7 @@ const Batch* Loader::next() {
     }
   }
   account();
+  account_cpu();
   waiting_ = false;
   adapt(accounted_s_ - start_s);
   for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
@@ -89,14 +94,36 @@ const Batch* Loader::next() {
 /// To be called before reading_ or waiting_ change. mutex_ is held.
 void Loader::account() {
   const double now = now_s();
-  if (!waiting_) overlapped_s_ += static_cast<double>(reading_) * (now - accounted_s_);
+  if (!waiting_) overlapped_.decode_s += static_cast<double>(reading_) * (now - accounted_s_);
   accounted_s_ = now;
 }
 
-double Loader::take_overlapped_s() {
+/// Of all threads since they began.
+double Loader::threads_cpu_s() const {
+  double sum = 0;
+  for (const std::jthread& worker : workers_) {
+    clockid_t clock = 0;
+    timespec used{};
+    const auto handle = const_cast<std::jthread&>(worker).native_handle();
+    if (::pthread_getcpuclockid(handle, &clock) != 0 || ::clock_gettime(clock, &used) != 0)
+      continue;
+    sum += static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+  }
+  return sum;
+}
+
+/// To be called before waiting_ changes: a call of the kernel for each thread. mutex_ is held.
+void Loader::account_cpu() {
+  const double now = threads_cpu_s();
+  if (!waiting_) overlapped_.decode_cpu_s += now - accounted_cpu_s_;
+  accounted_cpu_s_ = now;
+}
+
+OverlappedWork Loader::take_overlapped() {
   const std::lock_guard lock(mutex_);
   account();
-  return std::exchange(overlapped_s_, 0);
+  account_cpu();
+  return std::exchange(overlapped_, {});
 }
 
 /// Sets the number of threads for the coming stretch of time.

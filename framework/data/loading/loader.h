@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/timeline.h"
 #include "framework/data/dataset.h"
 #include "framework/data/loading/worker_count.h"
 #include "framework/data/order/plan.h"
@@ -48,9 +49,8 @@ class Loader {
   /// where a stop is asked for before the batch is ready.
   const Batch* next();
 
-  /// Seconds, summed over the threads, that they spent on samples while no one was in next(); since
-  /// the last call.
-  double take_overlapped_s();
+  /// What the threads spent on samples while no one was in next(), since the last call.
+  OverlappedWork take_overlapped();
 
   /// Different samples that could not be read and were replaced or dropped; each was logged once.
   int64_t skipped() const;
@@ -85,7 +85,9 @@ class Loader {
   std::optional<Failure> skip(int64_t sample, const Failure& failure);
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
+  double threads_cpu_s() const;
   void account();
+  void account_cpu();
 
   const Dataset& dataset_;
   const LoaderOptions options_;
@@ -109,8 +111,9 @@ class Loader {
   double pace_start_s_ = 0;
   int64_t reading_ = 0;   // threads at work on samples
   bool waiting_ = false;  // a thread is in next()
-  double overlapped_s_ = 0;
-  double accounted_s_ = 0;  // the moment up to which overlapped_s_ is right
+  OverlappedWork overlapped_;
+  double accounted_s_ = 0;      // the moment up to which its decode_s is right
+  double accounted_cpu_s_ = 0;  // threads_cpu_s() at the moment up to which its decode_cpu_s is
   std::set<int64_t> skipped_;
   std::vector<std::string> unreported_;  // of skipped_
 

@@ -70,7 +70,9 @@ void DevicePrefetcher::prefetch() {
 }
 
 OverlappedWork DevicePrefetcher::take_overlapped() {
-  return {loader_.take_overlapped_s(), copies_ ? copies_->take_overlapped_s() : 0};
+  OverlappedWork work = loader_.take_overlapped();
+  if (copies_) work.copy_s = copies_->take_overlapped_s();
+  return work;
 }
 
 std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {

@@ -1,4 +1,4 @@
-// The device waits for data: the loader makes fewer samples than a step would take.
+// The loader makes fewer samples than a step would take, or takes the step's cores to make them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +12,7 @@ namespace brim::doctor {
 namespace {
 
 constexpr int64_t kUsualPrefetch = 2;
+constexpr double kShownShare = 0.01;  // of decoding on the step's own cores
 
 struct LoaderAdvice {
   std::vector<std::string> words;
@@ -22,7 +23,9 @@ struct LoaderAdvice {
 /// the run had.
 std::optional<int64_t> enough_workers(const RunFacts& facts) {
   const double ratio = *facts.wanted_per_s / std::max(*facts.given_per_s, 1e-9);
-  const bool has_idle_cores = !facts.load_per_core || !reached(*facts.load_per_core, kLoadPerCore);
+  const bool has_idle_cores =
+      facts.decode_share <= facts.share(Phase::kDataWait) &&
+      (!facts.load_per_core || !reached(*facts.load_per_core, kLoadPerCore));
   if (!facts.workers || !facts.cores || !has_idle_cores) return std::nullopt;
   const int64_t now = std::max<int64_t>(*facts.workers, 1);
   const auto needed =
@@ -60,21 +63,27 @@ LoaderAdvice loader_advice(const RunFacts& facts) {
   return advice;
 }
 
+std::string shares_of(const RunFacts& facts) {
+  if (facts.decode_share < kShownShare) return "";
+  return fmt::format(" ({:.0f} % waits, {:.0f} % decoding on the step's own cores)",
+                     100 * facts.share(Phase::kDataWait), 100 * facts.decode_share);
+}
+
 }  // namespace
 
 RuleResult check_loader(const RunFacts& facts) {
   if (!facts.phases || !facts.wanted_per_s || !facts.given_per_s) {
     return not_recorded("the phases of a step");
   }
-  const double share = facts.share(Phase::kDataWait);
+  const double share = facts.data_share();
   const auto severity = reached(share, kDataWaitShare);
   if (!severity) return silent();
   LoaderAdvice what = loader_advice(facts);
   return found(
       *severity, share,
-      fmt::format("data-bound: {:.0f} % of step time; the loader delivers {} images/s, the "
+      fmt::format("data-bound: {:.0f} % of step time{}; the loader delivers {} images/s, the "
                   "device could take {}",
-                  100 * share, format_count(std::llround(*facts.given_per_s)),
+                  100 * share, shares_of(facts), format_count(std::llround(*facts.given_per_s)),
                   format_count(std::llround(*facts.wanted_per_s))),
       fmt::format("{}", fmt::join(what.words, " or ")), std::move(what.proposals));
 }

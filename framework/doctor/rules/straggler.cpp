@@ -27,8 +27,9 @@ RuleResult check_straggler(const RunFacts& facts) {
   if (!facts.slowest_rank_ratio) return not_recorded("the ranks' own times");
   const auto severity = reached(*facts.slowest_rank_ratio, kSlowestRank);
   if (!severity) return silent();
-  const std::string who =
+  std::string who =
       facts.slowest_rank ? fmt::format("rank {}", *facts.slowest_rank) : std::string("one rank");
+  if (!facts.slowest_place.empty()) who += fmt::format(" ({})", facts.slowest_place);
   return straggler(
       *severity,
       fmt::format(

@@ -100,6 +100,7 @@ void Recorder::count(const StepRecord& record) {
   window_.samples += record.samples;
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
   window_.overlapped.decode_s += record.overlapped.decode_s;
+  window_.overlapped.decode_cpu_s += record.overlapped.decode_cpu_s;
   window_.overlapped.copy_s += record.overlapped.copy_s;
   window_.host_syncs += record.host_syncs;
   if (record.step % every_steps_ == 0) {
@@ -140,6 +141,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
     phases[std::string(phase_name(static_cast<Phase>(phase)))] = window.phase_s[phase] / steps;
   }
   const nlohmann::json overlapped = {{"decode", window.overlapped.decode_s / steps},
+                                     {"decode_cpu", window.overlapped.decode_cpu_s / steps},
                                      {"copy", window.overlapped.copy_s / steps}};
   nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
                          {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
@@ -210,6 +212,11 @@ void Recorder::micro_batch(int64_t step, int64_t size) {
   telemetry::add_to_record(record_, "micro_batches", std::move(changes));
 }
 
+void Recorder::places(std::vector<std::string> by_rank) {
+  places_ = std::move(by_rank);
+  telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, {}));
+}
+
 void Recorder::works(const std::vector<telemetry::RankWork>& works) {
   telemetry::add_works(window_.works, works);
   telemetry::add_works(all_works_, works);
@@ -221,7 +228,7 @@ void Recorder::finish() {
   telemetry::add_to_record(record_, "forms", forms_record());
   if (!classes_.empty()) telemetry::add_to_record(record_, "classes", std::move(classes_));
   if (!all_works_.empty()) {
-    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(all_works_));
+    telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, all_works_));
   }
 }
 

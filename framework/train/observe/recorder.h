@@ -56,6 +56,8 @@ class Recorder final : public StepObserver {
   /// For run.json, as micro_batch().
   void memory(const telemetry::MemoryAccount& account) override;
   void micro_batch(int64_t step, int64_t size) override;
+  /// Of two ranks or more: where they run, "cuda:1 on gpu03".
+  void places(std::vector<std::string> by_rank);
   /// What each rank did of a step, by rank, one or two steps later; empty for a single rank.
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
@@ -100,6 +102,7 @@ class Recorder final : public StepObserver {
   std::deque<telemetry::ProgressState> unshown_;  // of steps whose loss is on its way
   Window window_;
   std::deque<PendingLine> pending_;
+  std::vector<std::string> places_;  // by rank
   std::vector<telemetry::RankWork> all_works_;
   nlohmann::json classes_ = nlohmann::json::array();
   std::vector<std::pair<int64_t, int64_t>> micro_batches_;  // step and size, where it changed

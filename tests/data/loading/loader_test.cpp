@@ -323,10 +323,14 @@ TEST(LoaderTest, SaysHowLongItsThreadsWorkedWhileNobodyWaited) {
   const CountingDataset dataset(1000);
   Loader ahead(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 2});
   while (dataset.reads < 3 * 4) std::this_thread::yield();
-  EXPECT_GT(ahead.take_overlapped_s(), 0);
+  const OverlappedWork work = ahead.take_overlapped();
+  EXPECT_GT(work.decode_s, 0);
+  EXPECT_GT(work.decode_cpu_s, 0);
+  EXPECT_EQ(work.copy_s, 0);
   Loader at_once(dataset, {.global_batch = 4, .micro_batch = 4});
   for (int i = 0; i < 3; ++i) ASSERT_NE(at_once.next(), nullptr);
-  EXPECT_EQ(at_once.take_overlapped_s(), 0);
+  EXPECT_EQ(at_once.take_overlapped().decode_s, 0);
+  EXPECT_EQ(at_once.take_overlapped().decode_cpu_s, 0);
 }
 
 /// Whoever reads first waits for another reader, and both for a moment more.
@@ -352,8 +356,27 @@ TEST(LoaderTest, WorkThatSomebodyWaitsForIsNotHidden) {
   Loader loader(dataset, {.global_batch = 2, .micro_batch = 2, .workers = 1, .epochs = 1});
   ASSERT_NE(loader.next(), nullptr);
   const double returned_s = now_s();
-  const double overlapped_s = loader.take_overlapped_s();
+  const double overlapped_s = loader.take_overlapped().decode_s;
   EXPECT_LE(overlapped_s, dataset.in_next_s - start_s + now_s() - returned_s);
+}
+
+/// Reads by waiting for something, such as a disk.
+class SleepingDataset : public CountingDataset {
+ public:
+  using CountingDataset::CountingDataset;
+  int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return CountingDataset::read(index, random, bytes);
+  }
+};
+
+TEST(LoaderTest, ASleepingThreadTakesNoCore) {
+  const SleepingDataset dataset(1000);
+  Loader ahead(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 2});
+  while (dataset.reads < 3 * 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const OverlappedWork work = ahead.take_overlapped();
+  EXPECT_GT(work.decode_s, 0.2);  // twelve samples
+  EXPECT_LT(work.decode_cpu_s, 0.5 * work.decode_s);
 }
 
 TEST(LoaderTest, StopsWhileWorkersWaitForRoom) {
