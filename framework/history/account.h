@@ -32,10 +32,10 @@ std::vector<Group> group(std::span<const PastRun> runs, GroupBy by);
 struct Loss {
   Cause cause = Cause::kOther;
   double hours = 0;
-  double share = 0;        // of all hours
-  std::string worst_run;   // the name of the run that lost most by it
-  double worst_hours = 0;  // of that run
-  std::string change;      // what its diagnosis says to change about it; "" where it says nothing
+  double share = 0;            // of all hours
+  std::string worst_run = {};  // the name of the run that lost most by it
+  double worst_hours = 0;      // of that run
+  std::string change = {};  // what its diagnosis says to change about it; "" where it says nothing
 };
 
 /// The three causes that took most, largest first; those that took nothing are left out.

@@ -1,3 +1,5 @@
+#include "framework/experiment/report/page.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -5,7 +7,6 @@
 
 #include "framework/base/units.h"
 #include "framework/experiment/report/html.h"
-#include "framework/experiment/report/page.h"
 #include "framework/history/table.h"
 
 namespace brim::history {
@@ -36,8 +37,8 @@ std::string bar(const Hours& hours) {
     const double share = hours.total() > 0 ? hours.by_cause[i] / hours.total() : 0;
     if (share <= 0) continue;
     const std::string text = fmt::format("{} {:.1f} %", kCauseNames[i], 100 * share);
-    html +=
-        fmt::format(R"(<i class="{}" style="flex:{:.4f}" title="{}"></i>)", kColours[i], share, text);
+    html += fmt::format(R"(<i class="{}" style="flex:{:.4f}" title="{}"></i>)", kColours[i], share,
+                        text);
     words += (words.empty() ? "" : ", ") + text;
   }
   return fmt::format(R"(<div class="bar" role="img" aria-label="{}">{}</div>)", words, html);

@@ -25,8 +25,7 @@ enum class Cause {
 };
 inline constexpr size_t kCauseCount = 7;
 inline constexpr std::array<std::string_view, kCauseCount> kCauseNames = {
-    "compute",    "data",  "communication",  "checkpoint",
-    "evaluation", "other", "idle while held"};
+    "compute", "data", "communication", "checkpoint", "evaluation", "other", "idle while held"};
 
 /// Hours of one device by Cause: those of several ranks together.
 struct Hours {
@@ -39,14 +38,14 @@ struct Hours {
 
 struct PastRun {
   std::filesystem::path folder;
-  std::string name;            // its folder below the one that was searched
-  std::string started;         // of its first part, as run.json has it
-  int64_t started_unix_s = 0;  // 0: not recorded
+  std::string name;                       // its folder below the one that was searched
+  std::string started;                    // of its first part, as run.json has it
+  int64_t started_unix_s = 0;             // 0: not recorded
   std::string user, host, model, device;  // "": not recorded
   int64_t ranks = 1;
   int64_t steps = 0;
-  std::string metric_name = {};  // "top1", "loss"; "": no evaluation
-  double metric = 0;             // the best of its evaluations
+  std::string metric_name = {};              // "top1", "loss"; "": no evaluation
+  double metric = 0;                         // the best of its evaluations
   std::optional<double> samples_per_s = {};  // median
   std::optional<double> busy_percent = {};   // of the GPU, mean
   std::optional<double> energy_kwh = {};     // of the GPUs: rank 0's power for each

@@ -49,8 +49,8 @@ std::string aligned(const std::vector<Row>& rows) {
 }
 
 std::string runs_table(std::span<const PastRun> runs) {
-  std::vector<Row> rows = {{"run", "started", "user", "host", "model", "steps", "best",
-                            "samples/s", "busy", "hours", "kWh", "verdict"}};
+  std::vector<Row> rows = {{"run", "started", "user", "host", "model", "steps", "best", "samples/s",
+                            "busy", "hours", "kWh", "verdict"}};
   for (const PastRun& run : runs) {
     rows.push_back(
         {run.name, or_none(run.started.substr(0, 16)), or_none(run.user), or_none(run.host),
@@ -114,10 +114,9 @@ json run_json(const PastRun& run) {
 }  // namespace
 
 std::string describe(const Loss& loss) {
-  std::string text =
-      fmt::format("{}: {} h ({:.0f} %), most in {} ({} h)",
-                  kCauseNames[static_cast<size_t>(loss.cause)], format_number(loss.hours),
-                  100 * loss.share, loss.worst_run, format_number(loss.worst_hours));
+  std::string text = fmt::format(
+      "{}: {} h ({:.0f} %), most in {} ({} h)", kCauseNames[static_cast<size_t>(loss.cause)],
+      format_number(loss.hours), 100 * loss.share, loss.worst_run, format_number(loss.worst_hours));
   if (!loss.change.empty()) text += ": " + loss.change;
   return text;
 }
