@@ -18,9 +18,14 @@ using experiment::escape_html;
 constexpr std::array<std::string_view, kCauseCount> kColours = {"p3", "p0", "p5", "p7",
                                                                 "p8", "p9", "p1"};
 constexpr const char* kStyle = R"css(
-.bars { display: grid; grid-template-columns: max-content minmax(0, 1fr) max-content; gap: 8px 14px; align-items: center; }
+.bars { display: grid; grid-template-columns: fit-content(220px) minmax(0, 1fr) max-content; gap: 8px 14px; align-items: center; }
 .bars .bar { min-width: 0; }
+.findings li { overflow-wrap: anywhere; }
 .bars span { font-variant-numeric: tabular-nums; font-size: 13px; overflow-wrap: anywhere; }
+@media (max-width: 760px) {
+  .bars { grid-template-columns: minmax(0, 1fr); gap: 4px; }
+  .bars span + .bar + span { color: var(--soft); margin-bottom: 8px; }
+}
 )css";
 
 std::string legend() {
