@@ -22,6 +22,7 @@ Command doctor_command();
 Command profile_command();
 Command report_command();
 Command devices_command();
+Command history_command();
 Command recipe_check_command();
 Command recipe_show_command();
 Command recipe_schema_command();

@@ -102,7 +102,7 @@ const std::vector<CommandGroup>& command_groups() {
       {"Use a trained model", {eval_command(), predict_command(), export_command()}},
       {"See where time and memory go",
        {doctor_command(), profile_command(), report_command(), bench_command(), compare_command(),
-        devices_command()}},
+        devices_command(), history_command()}},
       {"Recipes",
        {recipe_check_command(), recipe_show_command(), recipe_schema_command(),
         recipe_reference_command()}},

@@ -139,6 +139,7 @@ void read_recipe(const std::string& text, RunFacts& facts) {
       const auto* value = recipe_value<std::string>(document, path);
       return value == nullptr ? std::string() : *value;
     };
+    facts.model = word({"model", "name"});
     facts.cache = word({"data", "cache"});
     facts.data_kind = word({"data", "kind"});
     facts.balance = word({"distributed", "balance"});

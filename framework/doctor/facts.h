@@ -53,6 +53,7 @@ struct RunFacts {
   std::optional<bool> has_matrix_units = {};  // tensor cores, AMX: fast below fp32
 
   // Of the job.
+  std::string model = {};      // model.name
   std::string precision = {};  // "fp32", "bf16", …; "": not recorded
   std::optional<bool> has_convolutions = {}, is_channels_last = {};
   std::optional<int64_t> micro_batch = {}, global_batch = {}, ranks = {}, cores = {};

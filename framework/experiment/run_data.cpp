@@ -113,6 +113,7 @@ void RunReader::read_record() {
 void RunReader::open() {
   data_.metrics.clear();
   data_.lines = data_.damaged_lines = data_.left_out_metrics = data_.torn_bytes = 0;
+  data_.held_s = age_s_ = 0;
   expected_.clear();
   unfinished_.clear();
   is_too_long_ = false;
@@ -181,6 +182,7 @@ void RunReader::take_line(std::string_view line) {
   for (size_t i = 0; i < line_.size(); ++i) {
     if (i == static_cast<size_t>(step - line_.begin())) continue;
     const LineMetric& metric = line_[i];
+    if (metric.section.empty() && metric.key == "process_age_s") take_age(metric.value);
     // Most lines have the metrics of the one before, in the same order.
     if (i >= expected_.size()) expected_.resize(i + 1);
     Expected& expected = expected_[i];
@@ -194,6 +196,13 @@ void RunReader::take_line(std::string_view line) {
       ++data_.left_out_metrics;
     }
   }
+}
+
+/// A process's age rises from line to line, and begins again with the next part of a run.
+void RunReader::take_age(double age_s) {
+  if (!(age_s >= 0)) return;
+  data_.held_s += age_s < age_s_ ? age_s : age_s - age_s_;
+  age_s_ = age_s;
 }
 
 /// Null where there are too many already.

@@ -24,6 +24,8 @@ struct RunData {
   std::string recipe;     // recipe.toml as it stands; "" where there is none
   /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
   std::map<std::string, Series, std::less<>> metrics;
+  /// Seconds from the start of the run's processes to their last lines: of all its parts together.
+  double held_s = 0.0;
   int64_t lines = 0;  // with a step
   int64_t damaged_lines = 0;
   int64_t left_out_metrics = 0;  // over the number that is kept
@@ -59,12 +61,14 @@ class RunReader {
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
+  void take_age(double age_s);
   Series* find(const LineMetric& metric);
 
   RunData data_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t file_number_ = 0;  // its inode
   int64_t read_bytes_ = 0;
+  double age_s_ = 0.0;      // of the process that wrote the last line
   std::string unfinished_;  // the bytes after the last line's end
   bool is_too_long_ = false;
   std::vector<LineMetric> line_;

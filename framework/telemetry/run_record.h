@@ -33,7 +33,7 @@ struct RunRecord {
 };
 
 /// All of run.json: machine_record() as "machine", "versions", "command", "working_folder",
-/// "started", "environment" (the variables that steer threads, devices and ranks, where set),
+/// "started", "user", "environment" (the variables that steer threads, devices and ranks, where set),
 /// "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
 

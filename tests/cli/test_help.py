@@ -38,8 +38,8 @@ def on_terminal(*args, **more):
     return text.decode()
 
 
-def test_there_are_28_commands():
-    assert len(COMMANDS) == 28, COMMANDS
+def test_there_are_29_commands():
+    assert len(COMMANDS) == 29, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,175 @@
+#include "framework/history/past_run.h"
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/log.h"
+#include "framework/base/printable.h"
+#include "framework/base/stop.h"
+#include "framework/experiment/run_data.h"
+
+namespace brim::history {
+namespace fs = std::filesystem;
+namespace {
+
+using experiment::RunData;
+using experiment::Series;
+
+constexpr double kHourS = 3600;
+constexpr int kDeepest = 16;  // of folders below the one that is searched
+
+Cause cause_of(Phase phase) {
+  switch (phase) {
+    case Phase::kDataWait:
+    case Phase::kCopy:
+      return Cause::kData;
+    case Phase::kForward:
+    case Phase::kBackward:
+    case Phase::kOptimizer:
+    case Phase::kTransform:
+      return Cause::kCompute;
+    case Phase::kCommunication:
+      return Cause::kCommunication;
+    case Phase::kCheckpoint:
+      return Cause::kCheckpoint;
+    case Phase::kEvaluation:
+      return Cause::kEvaluation;
+    case Phase::kOther:
+      break;
+  }
+  return Cause::kOther;
+}
+
+double mean_of(const RunData& run, std::string_view metric) {
+  const Series* series = run.metric(metric);
+  return series == nullptr ? 0 : series->mean();
+}
+
+/// Each line of metrics stands for about as many steps.
+Hours hours_of(const RunData& run, const doctor::RunFacts& facts, int64_t ranks) {
+  Hours hours;
+  const double device_hours = static_cast<double>(ranks) / kHourS;
+  const double steps = static_cast<double>(run.last_step()) * device_hours;
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    const auto name = phase_name(static_cast<Phase>(phase));
+    hours.by_cause[static_cast<size_t>(cause_of(static_cast<Phase>(phase)))] +=
+        std::max(0.0, mean_of(run, "phases_s/" + std::string(name)) * steps);
+  }
+  const double decoding = std::min(facts.decode_share * hours.total(), hours.of(Cause::kCompute));
+  hours.by_cause[static_cast<size_t>(Cause::kCompute)] -= decoding;
+  hours.by_cause[static_cast<size_t>(Cause::kData)] += decoding;
+  hours.by_cause[static_cast<size_t>(Cause::kIdle)] =
+      std::max(0.0, run.held_s * device_hours - hours.total());
+  return hours;
+}
+
+std::string text_at(const nlohmann::json& record, const char* key) {
+  return record.is_object() && record.contains(key) && record[key].is_string()
+             ? printable(record[key].get<std::string>())
+             : std::string();
+}
+
+/// "2026-11-25T09:35:20+01:00" as seconds since 1970; 0 where it is something else.
+int64_t unix_s(const std::string& time) {
+  std::tm parts{};
+  if (::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S%z", &parts) == nullptr) return 0;
+  const int64_t offset_s = parts.tm_gmtoff;
+  return static_cast<int64_t>(::timegm(&parts)) - offset_s;
+}
+
+/// The record of the run's first part.
+const nlohmann::json& first_part(const nlohmann::json& record) {
+  const auto earlier = record.find("earlier");
+  const bool is_resumed = earlier != record.end() && earlier->is_array() && !earlier->empty() &&
+                          earlier->front().is_object();
+  return is_resumed ? earlier->front() : record;
+}
+
+void read_metric(const RunData& run, PastRun& past) {
+  if (const Series* top1 = run.metric("eval_top1")) {
+    past.metric_name = "top1";
+    past.metric = top1->high();
+  } else if (const Series* loss = run.metric("eval_loss")) {
+    past.metric_name = "loss";
+    past.metric = loss->low();
+  }
+}
+
+}  // namespace
+
+double Hours::total() const { return std::accumulate(by_cause.begin(), by_cause.end(), 0.0); }
+
+Hours& Hours::operator+=(const Hours& other) {
+  for (size_t i = 0; i < kCauseCount; ++i) by_cause[i] += other.by_cause[i];
+  return *this;
+}
+
+PastRun read_past_run(const fs::path& folder, std::string name) {
+  const RunData run = experiment::read_run(folder);
+  const doctor::RunFacts facts = doctor::facts_of(run);
+  const nlohmann::json& machine = run.record.value("machine", nlohmann::json());
+  PastRun past{.folder = folder,
+               .name = std::move(name),
+               .started = text_at(first_part(run.record), "started"),
+               .user = text_at(run.record, "user"),
+               .host = text_at(machine, "host"),
+               .model = printable(facts.model),
+               .device = text_at(run.record, "device"),
+               .ranks = std::max<int64_t>(1, facts.ranks.value_or(1)),
+               .steps = run.last_step()};
+  past.started_unix_s = unix_s(past.started);
+  read_metric(run, past);
+  if (const Series* speed = run.metric("samples_per_s")) {
+    past.samples_per_s = speed->quantiles().at(0.5);
+  }
+  if (facts.busy_percent) past.busy_percent = facts.busy_percent->mean;
+  past.hours = hours_of(run, facts, past.ranks);
+  if (const Series* power = run.metric("device/power_w")) {
+    past.energy_kwh = power->mean() * past.hours.total() / 1000;
+  }
+  past.findings = doctor::diagnose(facts).findings;
+  return past;
+}
+
+std::vector<PastRun> find_runs(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw Error(Exit::kData, "{}: expected a folder with runs in it or below it, found {}",
+                folder.string(), fs::exists(folder, error) ? "a file" : "nothing there");
+  }
+  std::vector<PastRun> runs;
+  const auto read = [&](const fs::path& at) {
+    if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
+    const fs::path below = at.lexically_relative(folder);
+    const std::string name = below == "." ? folder.string() : below.string();
+    try {
+      runs.push_back(read_past_run(at, printable(name)));
+    } catch (const Error& failure) {
+      log::warning("left out: {}", failure.what());
+    }
+  };
+  const auto is_run = [&](const fs::path& at) { return fs::exists(at / "run.json", error); };
+  if (is_run(folder)) {
+    read(folder);
+    return runs;
+  }
+  fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied,
+                                        error);
+  for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
+    std::error_code unreadable;
+    if (!walk->is_directory(unreadable) || walk->is_symlink(unreadable)) continue;
+    if (walk.depth() >= kDeepest) walk.disable_recursion_pending();
+    if (!is_run(walk->path())) continue;
+    walk.disable_recursion_pending();
+    read(walk->path());
+  }
+  std::ranges::stable_sort(runs, std::greater<>{}, &PastRun::started_unix_s);
+  return runs;
+}
+
+}  // namespace brim::history

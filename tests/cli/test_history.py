@@ -1,0 +1,183 @@
+"""trainer history: the runs below a folder, their device hours by cause, and who had them."""
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import socket
+import time
+
+import pytest
+
+from trainer import DIGITS, metrics, sets, start, trainer
+
+CAUSES = {"compute", "data", "communication", "checkpoint", "evaluation", "other", "idle while held"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two real runs, one of two ranks, and one in a folder of its own below."""
+    folder = tmp_path_factory.mktemp("history") / "runs"
+    for name, values in {"one": {}, "two": {"device__select": '"cpu,cpu"'},
+                         "team/small": {"model__name": '"small_cnn"', "eval__enabled": "false"}}.items():
+        values = {"train__steps": 60, "telemetry__every_steps": 5, **values}
+        done = trainer("--recipe", DIGITS, "--output", folder / name, *sets(**values))
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def history(*words, status=0, **more):
+    done = trainer("history", *words, **more)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done
+
+
+def history_of(*words):
+    return json.loads(history(*words, "--json").stdout)
+
+
+def test_each_run_below_the_folder_is_listed_newest_first(runs):
+    found = history_of(runs)["runs"]
+    assert [run["folder"] for run in found] == [str(runs / name) for name in ("team/small", "two", "one")]
+    first, second, third = found
+    assert (first["model"], first["best"], first["metric"]) == ("small_cnn", None, None)
+    assert (second["ranks"], third["ranks"]) == (2, 1)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for run in found:
+        assert (run["user"], run["host"], run["device"], run["steps"]) == (user, socket.gethostname(), "cpu", 60)
+        assert run["samples_per_s"] > 0 and run["energy_kwh"] is None
+    lines = [line for line in metrics(runs / "one") if "eval_top1" in line]
+    assert third["metric"] == "top1" and third["best"] == max(line["eval_top1"] for line in lines)
+
+
+def test_hours_are_those_of_the_run_on_every_rank(runs):
+    for run in history_of(runs)["runs"]:
+        lines = [line for line in metrics(pathlib.Path(run["folder"])) if "step_s" in line]
+        assert set(run["hours"]) == CAUSES
+        total = sum(run["hours"].values())
+        held = lines[-1]["process_age_s"] * run["ranks"] / 3600
+        assert total == pytest.approx(held, rel=0.02)
+        for cause, phases in {"communication": ["communication"], "checkpoint": ["checkpoint"],
+                              "compute": ["forward", "backward", "optimizer", "transform"]}.items():
+            seconds = sum(5 * line["phases_s"][phase] for line in lines for phase in phases) * run["ranks"]
+            # Decoding on the step's cores is taken from what they computed.
+            assert run["hours"][cause] <= seconds / 3600 * 1.001
+            assert run["hours"][cause] >= seconds / 3600 * 0.7
+        assert run["hours"]["idle while held"] > 0  # the process starts
+
+
+def test_groups_add_up(runs):
+    for by, names in {"user": {pwd.getpwuid(os.getuid()).pw_name}, "host": {socket.gethostname()},
+                      "model": {"mlp", "small_cnn"}}.items():
+        found = history_of(runs, "--by", by)
+        assert {group["name"] for group in found["groups"]} == names
+        assert sum(group["runs"] for group in found["groups"]) == 3
+        for cause in CAUSES:
+            assert sum(group["hours"][cause] for group in found["groups"]) == pytest.approx(found["hours"][cause])
+    (week,) = history_of(runs, "--by", "week")["groups"]
+    monday = time.strptime(week["name"], "%Y-%m-%d")
+    assert monday.tm_wday == 0
+
+
+def test_text_says_what_the_hours_went_to(runs):
+    text = history(runs).stdout
+    head, *lines = text.splitlines()
+    assert head.split() == ["run", "started", "user", "host", "model", "steps", "best", "samples/s", "busy", "hours",
+                            "kWh", "verdict"]
+    assert [line.split()[0] for line in lines[:3]] == ["team/small", "two", "one"]
+    assert "hours of devices in 3 runs: compute " in text
+    assert "lost to idle while held: " in text
+    assert "2 runs" not in history(runs, "--by", "model").stdout.splitlines()[0]
+
+
+def test_since_leaves_out_what_began_earlier(runs, tmp_path):
+    assert len(history_of(runs, "--since", "1h")["runs"]) == 3
+    copy = tmp_path / "runs"
+    shutil.copytree(runs, copy)
+    record = json.loads((copy / "one" / "run.json").read_text())
+    record["started"] = time.strftime("%Y-%m-%dT%H:%M:%S+0000", time.gmtime(time.time() - 3 * 86400))
+    (copy / "one" / "run.json").write_text(json.dumps(record))
+    assert {run["folder"] for run in history_of(copy, "--since", "2d")["runs"]} == {
+        str(copy / "two"), str(copy / "team" / "small")}
+    assert len(history_of(copy, "--since", "1w")["runs"]) == 3
+
+
+def test_a_resumed_run_began_with_its_first_part_and_is_counted_once(runs, tmp_path):
+    run = tmp_path / "runs" / "one"
+    shutil.copytree(runs / "one", run)
+    (before,) = history_of(run.parent)["runs"]
+    done = trainer("--recipe", DIGITS, "--resume", run, *sets(train__steps=90, telemetry__every_steps=5))
+    assert done.returncode == 0, done.stderr
+    (after,) = history_of(run.parent)["runs"]
+    assert after["started"] == before["started"] and after["steps"] == 90
+    assert sum(after["hours"].values()) > sum(before["hours"].values())
+
+
+def test_a_page_shows_the_same(runs, tmp_path):
+    page = tmp_path / "hours.html"
+    done = history(runs, "--output", page)
+    assert f"3 runs in {page}" in done.stderr
+    text = page.read_text()
+    for heading in ("By week", "By user", "By model", "By host", "Runs"):
+        assert f"<h2>{heading}</h2>" in text
+    assert "Content-Security-Policy" in text and "<script" not in text and "team/small" in text
+
+
+def test_what_a_run_says_is_only_text(runs, tmp_path):
+    run = tmp_path / "runs" / "<b>x"
+    shutil.copytree(runs / "one", run)
+    record = json.loads((run / "run.json").read_text())
+    record["user"] = "<script>alert(1)</script>\x1b[31m"
+    record["machine"]["host"] = "a\"b' onload=x"
+    (run / "run.json").write_text(json.dumps(record))
+    history(run.parent, "--output", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "<b>x" not in page and "\x1b" not in page
+    assert "\x1b" not in history(run.parent).stdout
+
+
+def test_a_run_that_cannot_be_read_is_left_out(runs, tmp_path):
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    (folder / "bad").mkdir()
+    (folder / "bad" / "run.json").mkdir()  # a folder in the file's place
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "run.json").write_text("{")
+    (folder / "loop").symlink_to(folder)
+    done = history(folder, "--json")
+    assert f"left out: {folder / 'bad'}" in done.stderr
+    found = json.loads(done.stdout)["runs"]
+    assert len(found) == 4  # the damaged one says nothing of itself
+    assert [run for run in found if run["folder"] == str(folder / "damaged")][0]["steps"] == 0
+    assert "not recorded" in history(folder, "--by", "user").stdout
+
+
+def test_a_folder_without_runs_is_empty(tmp_path):
+    assert history_of(tmp_path)["runs"] == []
+    assert "0 hours of devices in 0 runs" in history(tmp_path).stdout
+    history(tmp_path, "--output", tmp_path / "page.html")
+
+
+def test_wrong_words_are_refused(tmp_path):
+    assert "expected user, model, host or week, found 'colour'" in history(tmp_path, "--by", "colour", status=2).stderr
+    for period in ("7", "d", "0d", "-1d", "7 d", "7days", "99999999999999999999d"):
+        assert "--since: expected hours, days or weeks" in history(tmp_path, "--since", period, status=2).stderr
+    assert "found nothing there" in history(tmp_path / "gone", status=3).stderr
+    (tmp_path / "file").write_text("")
+    assert "found a file" in history(tmp_path / "file", status=3).stderr
+    assert "expected a folder with runs in it or below it" in history(cwd=tmp_path, status=3).stderr
+
+
+def test_a_stop_ends_the_search(tmp_path):
+    long = tmp_path / "metrics.jsonl"
+    long.write_text('{"step": 1, "loss": 1}\n' * 500_000)
+    for i in range(300):  # a minute's work
+        (tmp_path / str(i)).mkdir()
+        os.link(long, tmp_path / str(i) / "metrics.jsonl")
+        (tmp_path / str(i) / "run.json").write_text("{}")
+    search = start("history", tmp_path)
+    time.sleep(1)
+    search.send_signal(signal.SIGTERM)
+    assert search.wait(timeout=60) == 75, search.stderr.read()
+    assert "stopped while runs were read" in search.stderr.read()
