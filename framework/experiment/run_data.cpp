@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 #include "framework/base/error.h"
@@ -112,8 +113,10 @@ void RunReader::read_record() {
 /// From the start of the file, with nothing taken in.
 void RunReader::open() {
   data_.metrics.clear();
+  data_.age_s = {};
+  data_.restarts.clear();
+  earlier_s_ = 0.0;
   data_.lines = data_.damaged_lines = data_.left_out_metrics = data_.torn_bytes = 0;
-  data_.held_s = age_s_ = 0;
   expected_.clear();
   unfinished_.clear();
   is_too_long_ = false;
@@ -179,10 +182,10 @@ void RunReader::take_line(std::string_view line) {
   }
   ++data_.lines;
   const auto at = static_cast<int64_t>(step->value);
+  take_age(at);
   for (size_t i = 0; i < line_.size(); ++i) {
     if (i == static_cast<size_t>(step - line_.begin())) continue;
     const LineMetric& metric = line_[i];
-    if (metric.section.empty() && metric.key == "process_age_s") take_age(metric.value);
     // Most lines have the metrics of the one before, in the same order.
     if (i >= expected_.size()) expected_.resize(i + 1);
     Expected& expected = expected_[i];
@@ -198,11 +201,31 @@ void RunReader::take_line(std::string_view line) {
   }
 }
 
-/// A process's age rises from line to line, and begins again with the next part of a run.
-void RunReader::take_age(double age_s) {
-  if (!(age_s >= 0)) return;
-  data_.held_s += age_s < age_s_ ? age_s : age_s - age_s_;
-  age_s_ = age_s;
+/// Lines have the age of their process and, in files of newer versions, that of the run. In others
+/// a process that is younger than the one before has taken over from it.
+void RunReader::take_age(int64_t step) {
+  constexpr double kRounding = 1e-3;
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  double process_s = kUnknown, run_s = kUnknown;
+  for (const LineMetric& metric : line_) {
+    if (!metric.section.empty()) continue;
+    if (metric.key == "process_age_s") process_s = metric.value;
+    if (metric.key == "run_age_s") run_s = metric.value;
+  }
+  if (!std::isfinite(process_s)) return;
+  const double before_s = data_.age_s.empty() ? 0.0 : data_.age_s.last();
+  double earlier_s = earlier_s_;
+  if (std::isfinite(run_s)) {
+    earlier_s = run_s - process_s;
+  } else if (earlier_s + process_s < before_s) {
+    earlier_s = before_s;
+  }
+  if (earlier_s > earlier_s_ + kRounding && !data_.age_s.empty() &&
+      data_.restarts.size() < RunData::kMaxRestarts) {
+    data_.restarts.push_back({data_.age_s.last_step(), earlier_s});
+  }
+  earlier_s_ = earlier_s;
+  data_.age_s.add(step, std::max(before_s, earlier_s + process_s));
 }
 
 /// Null where there are too many already.

@@ -17,6 +17,12 @@
 
 namespace brim::experiment {
 
+/// Where another process took over.
+struct Restart {
+  int64_t step = 0;    // the last one that was kept of the process before
+  double age_s = 0.0;  // of the run
+};
+
 struct RunData {
   std::filesystem::path folder;
   std::string name;       // the folder's
@@ -24,8 +30,10 @@ struct RunData {
   std::string recipe;     // recipe.toml as it stands; "" where there is none
   /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
   std::map<std::string, Series, std::less<>> metrics;
-  /// Seconds from the start of the run's processes to their last lines: of all its parts together.
-  double held_s = 0.0;
+  /// The run's age by step in seconds: the time during which its processes ran.
+  Series age_s;
+  std::vector<Restart> restarts;  // the first kMaxRestarts of them
+  static constexpr size_t kMaxRestarts = 200;
   int64_t lines = 0;  // with a step
   int64_t damaged_lines = 0;
   int64_t left_out_metrics = 0;  // over the number that is kept
@@ -61,18 +69,18 @@ class RunReader {
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
-  void take_age(double age_s);
+  void take_age(int64_t step);
   Series* find(const LineMetric& metric);
 
   RunData data_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t file_number_ = 0;  // its inode
   int64_t read_bytes_ = 0;
-  double age_s_ = 0.0;      // of the process that wrote the last line
   std::string unfinished_;  // the bytes after the last line's end
   bool is_too_long_ = false;
   std::vector<LineMetric> line_;
   std::vector<Expected> expected_;  // the metrics of the line before, in its order
+  double earlier_s_ = 0.0;          // the run's age when the process of the last line began
 };
 
 /// A whole run at once.

@@ -64,7 +64,7 @@ Hours hours_of(const RunData& run, const doctor::RunFacts& facts, int64_t ranks)
   hours.by_cause[static_cast<size_t>(Cause::kCompute)] -= decoding;
   hours.by_cause[static_cast<size_t>(Cause::kData)] += decoding;
   hours.by_cause[static_cast<size_t>(Cause::kIdle)] =
-      std::max(0.0, run.held_s * device_hours - hours.total());
+      std::max(0.0, run.age_s.last() * device_hours - hours.total());
   return hours;
 }
 

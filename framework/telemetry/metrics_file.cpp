@@ -23,8 +23,7 @@ constexpr size_t kLongestLineBytes = size_t{1} << 22;  // ours have a few hundre
 
 enum class Verdict { kKeep, kLater, kDamaged };
 
-Verdict judge(std::string_view line, int64_t step) {
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+Verdict judge(const json& object, int64_t step) {
   if (!object.is_object()) return Verdict::kDamaged;
   const auto found = object.find("step");
   if (found == object.end() || !found->is_number()) return Verdict::kKeep;
@@ -69,7 +68,8 @@ void MetricsFile::append(const json& line) {
   file_.append(line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
 }
 
-void cut_back_metrics(const std::filesystem::path& path, int64_t step) {
+void cut_back_metrics(const std::filesystem::path& path, int64_t step,
+                      const std::function<void(const json& line)>& look) {
   const FileStream file = open_stream(path, Exit::kResource);
   if (file == nullptr) return;
   AtomicFile shorter(path);
@@ -77,7 +77,9 @@ void cut_back_metrics(const std::filesystem::path& path, int64_t step) {
   int64_t dropped = 0;
   int64_t damaged = 0;
   for_each_line(file.get(), path, [&](const std::string& line, bool is_whole) {
-    const Verdict verdict = judge(line, step);
+    const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (look && object.is_object()) look(object);
+    const Verdict verdict = judge(object, step);
     if (verdict != Verdict::kKeep || !is_whole) {
       ++dropped;
       if (verdict == Verdict::kDamaged && is_whole) ++damaged;

@@ -38,18 +38,25 @@ at::Tensor no_samples(const TrainingComponents& components) {
   return at::empty(sizes, on_device.dtype(at::kLong));
 }
 
-/// Over a pass's samples.
-at::Tensor sums_of(const TrainingComponents& components, const data::DeviceBatch& batch) {
+/// Over a pass's samples, of which `samples` is told where it is not null.
+at::Tensor sums_of(const TrainingComponents& components, const data::DevicePrefetcher::Input& batch,
+                   SamplePredictions* samples) {
   const amp::Autocast autocast(components.device.type(), components.precision);
-  return components.task->evaluation_sums(*components.model, batch);
+  if (samples == nullptr) {
+    return components.task->evaluation_sums(*components.model, batch.tensors);
+  }
+  const Evaluated result = components.task->evaluate(*components.model, batch.tensors);
+  if (result.guesses) samples->add(batch.first_position, *result.guesses);
+  return result.sums;
 }
 
 void add(at::Tensor& sums, const at::Tensor& part) { sums = sums.defined() ? sums + part : part; }
 
-at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePrefetcher& inputs) {
+at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePrefetcher& inputs,
+                          SamplePredictions* samples) {
   at::Tensor sums;
   while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
-    const at::Tensor part = sums_of(components, batch->tensors);
+    const at::Tensor part = sums_of(components, *batch, samples);
     inputs.prefetch();
     add(sums, part);
   }
@@ -60,6 +67,7 @@ at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePref
 /// them, and `shortage` is what LibTorch said of it here.
 std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& components,
                                                  data::DevicePrefetcher& inputs,
+                                                 SamplePredictions* samples,
                                                  std::string& shortage) {
   distributed::FullySharded& sharded = *components.sharded;
   at::Tensor sums;
@@ -84,7 +92,7 @@ std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& compo
             const amp::Autocast autocast(components.device.type(), components.precision);
             components.model->forward(no_samples(components));
           } else {
-            add(sums, sums_of(components, batch->tensors));
+            add(sums, sums_of(components, *batch, samples));
           }
         },
         &shortage);
@@ -95,8 +103,10 @@ std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& compo
 
 /// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
 std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& all_inputs,
-                                        int64_t batch, int64_t pass, std::string& shortage) {
+                                        int64_t batch, int64_t pass, SamplePredictions* samples,
+                                        std::string& shortage) {
   const at::NoGradGuard no_grad;
+  if (samples != nullptr) samples->clear();
   std::optional<optim::Ema::Swap> averaged;
   if (components.ema) averaged.emplace(*components.ema);
   components.model->eval();
@@ -105,7 +115,7 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
   if (components.sharded && !components.sharded->is_apart()) {
     const auto inputs = all_inputs.evaluation(batch, pass, timeline);
     const distributed::FullySharded::Evaluation evaluation(*components.sharded);
-    sums = sums_in_sharded_passes(components, *inputs, shortage);
+    sums = sums_in_sharded_passes(components, *inputs, samples, shortage);
   } else {
     std::optional<distributed::FullySharded::Evaluation> evaluation;
     device::fits(
@@ -113,7 +123,7 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
           const auto inputs = all_inputs.evaluation(batch, pass, timeline);
           if (components.sharded) evaluation.emplace(*components.sharded);
           try {
-            sums = sums_in_passes(components, *inputs);
+            sums = sums_in_passes(components, *inputs, samples);
           } catch (const Error& error) {
             if (error.status() != Exit::kStopped) throw;
             sums = at::Tensor();
@@ -127,7 +137,8 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
 
 }  // namespace
 
-at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro) {
+at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro,
+                           SamplePredictions* samples) {
   const int64_t batch = inputs.evaluation_batch(micro);
   const int64_t world = components.group->world();
   // the largest of all ranks
@@ -135,7 +146,8 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
   int64_t pass = std::clamp<int64_t>(share, 1, batch);
   std::string shortage;
   for (;;) {
-    if (const auto sums = try_in_passes(components, inputs, batch, pass, shortage)) return *sums;
+    const auto sums = try_in_passes(components, inputs, batch, pass, samples, shortage);
+    if (sums) return *sums;
     if (pass == 1) {
       throw Error(Exit::kResource,
                   "out of memory in the evaluation with batch size 1: {}. Choose a smaller "
@@ -152,7 +164,7 @@ std::optional<at::Tensor> try_evaluation_sums(TrainingComponents& components, co
                                               int64_t micro) {
   std::string shortage;
   const int64_t batch = inputs.evaluation_batch(micro);
-  return try_in_passes(components, inputs, batch, batch, shortage);
+  return try_in_passes(components, inputs, batch, batch, /*samples=*/nullptr, shortage);
 }
 
 }  // namespace brim::train

@@ -153,8 +153,11 @@ std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
   components_.optimizer->finish_step();
   distributed::broadcast_buffers(group_, *components_.model);
-  const at::Tensor sums = step_.evaluation_sums();
+  SamplePredictions samples(progress_.step);
+  const bool is_shown = recorder_ && components_.eval_data->images() != nullptr;
+  const at::Tensor sums = step_.evaluation_sums(is_shown ? &samples : nullptr);
   if (is_stopped_anywhere()) return std::nullopt;
+  if (!samples.is_empty()) samples_ = std::move(samples);
   group_.all_reduce(sums, distributed::Reduce::kSum, "the sum of evaluations");
   const at::Tensor on_host = sums.cpu();
   if (recorder_) {
@@ -199,6 +202,7 @@ void Trainer::tell_of_checkpoint(bool wait) {
 void Trainer::report_end(bool complete) {
   if (recorder_) {
     recorder_->finish();
+    if (samples_) recorder_->samples(samples_->write(job_, components_, folder_.path));
     if (recorder_->skipped_steps() > 0) {
       const int64_t count = recorder_->skipped_steps();
       log::warning("{} step{} skipped because {} gradients were not finite", format_count(count),

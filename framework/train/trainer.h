@@ -14,6 +14,7 @@
 #include "framework/train/job.h"
 #include "framework/train/observe/profiler.h"
 #include "framework/train/observe/recorder.h"
+#include "framework/train/observe/sample_predictions.h"
 #include "framework/train/run/run_folder.h"
 #include "framework/train/run/save_times.h"
 #include "framework/train/run/state.h"
@@ -60,10 +61,11 @@ class Trainer {
   ControlRequests requests_;  // what any rank asked for
   device::Memory& memory_;
   TrainingStep step_;
-  std::optional<checkpoint::Store> store_;  // rank 0's
-  std::optional<int64_t> writing_;          // the step of the checkpoint that it writes
-  std::optional<Recorder> recorder_;        // rank 0's
-  std::optional<SampleText> sample_text_;   // where there are evaluations
+  std::optional<checkpoint::Store> store_;    // rank 0's
+  std::optional<int64_t> writing_;            // the step of the checkpoint that it writes
+  std::optional<Recorder> recorder_;          // rank 0's
+  std::optional<SampleText> sample_text_;     // where there are evaluations
+  std::optional<SamplePredictions> samples_;  // of the last evaluation: rank 0's
   Profiler profiler_;
   SaveTimes save_times_;
 };

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -224,6 +225,173 @@ def test_a_confusion_matrix_has_a_cell_for_each_label_and_guess(tmp_path):
     for i, classes in enumerate(damaged):
         text = report(page, write_run(tmp_path / f"damaged {i}", record={"classes": classes}))
         assert "Where the time went" in text
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+
+
+def write_samples(folder, entries):
+    """Images of 8 × 8 pixels for entries of run.json's "sample_predictions"/"worst"."""
+    (folder / "samples").mkdir()
+    for entry, pixels in zip(entries, PIXELS):
+        if entry["file"].startswith("samples/"):
+            Image.fromarray(pixels).save(folder / entry["file"], format="PNG")
+
+
+def sample(number, **more):
+    return {"file": f"samples/worst-{number:02}.png", "sample": f"eval/{number}.png", "label": "cat",
+            "prediction": "dog", "confidence": 0.987, "loss": 4.2, **more}
+
+
+def test_samples_are_shown_with_label_prediction_and_confidence(tmp_path):
+    entries = [sample(i, label="dog" if i == 2 else "a cat with quite a long name") for i in range(12)]
+    run = write_run(tmp_path / "run", record={"sample_predictions": {"step": 9, "worst": entries, "random": []}})
+    write_samples(run, entries)
+    page = tmp_path / "page.html"
+    report(page, run)
+    shown = run_in(page, """return [...document.querySelectorAll('.samples li')].map(e =>
+        [e.title, e.querySelector('img').alt, e.querySelector('img').naturalWidth, e.innerText])""")
+    assert len(shown) == 12 and all(width == 8 for _, _, width, _ in shown)
+    assert shown[0][:2] == ["eval/0.png", "image labelled a cat with quite a long name, predicted dog with 99 % confidence"]
+    assert shown[0][3].split("\n") == ["✗ dog", "99 %", "label a cat with quite a long name"]
+    assert shown[2][3].startswith("✓ dog")
+    for width in (360, 390, 1280):
+        wide, boxes = run_in(page, """return [document.documentElement.scrollWidth,
+            [...document.querySelectorAll('.samples li')].map(e => {
+                const b = e.getBoundingClientRect(), i = e.querySelector('img').getBoundingClientRect();
+                return [b.left, b.right, i.width, i.height]; })]""", width=width)
+        assert wide <= width
+        assert all(left >= 0 and right <= width and w >= 90 and abs(w - h) < 1 for left, right, w, h in boxes)
+    other = write_run(tmp_path / "other")
+    assert "Sample predictions" not in report(tmp_path / "both.html", run, other)
+
+
+def test_what_samples_say_stays_text_and_in_the_folder(tmp_path):
+    evil = "\"><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'&"
+    Image.fromarray(PIXELS[0]).save(tmp_path / "secret.png")
+    entries = [sample(1, label=evil, prediction=evil, sample=evil),
+               *(sample(2, file=file) for file in ("../secret.png", "samples/../../secret.png", "/etc/passwd",
+                                                   "samples/gone.png", "samples/", "samples/text.png", evil)),
+               sample(3, file=7), sample(4, confidence="x"), "x", [sample(5)], sample(6, label=[1], confidence=1e300)]
+    record = {"sample_predictions": {"step": 1, "worst": entries, "random": entries}}
+    run = write_run(tmp_path / "run", record=record)
+    write_samples(run, [sample(1), sample(4), sample(6)])
+    (run / "samples" / "text.png").write_text("<script>document.title='owned'</script>")
+    page = tmp_path / "page.html"
+    text = report(page, run)
+    title, sources, titles = run_in(page, """return [document.title, [...document.images].map(i => i.src.slice(0, 22)),
+        [...document.querySelectorAll('.samples li')].map(e => e.title)]""")
+    assert "owned" not in title and "owned" not in text.replace("owned&#39;", "")
+    assert sources == ["data:image/png;base64,"] * 6 and titles[0] == evil
+    for damaged in ("x", [1], {"worst": 3}, {"worst": [[]], "random": None}):
+        shutil.rmtree(run)
+        write_run(run, record={"sample_predictions": damaged})
+        assert "Sample predictions" not in report(page, run)
+
+
+# --- by wall time ---
+
+
+def write_aged_run(folder, ages):
+    """A line a step: (age of the process, age of the run)."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    with open(folder / "metrics.jsonl", "w") as file:
+        for step, (process, run) in enumerate(ages, 1):
+            file.write(json.dumps({"step": step, "loss": 10 - step, "process_age_s": process, "run_age_s": run}) + "\n")
+    return folder
+
+
+TURN = "const turn = value => document.querySelector(`#axis input[value=${value}]`).click();"
+PATH = r"""const xs = () => [...document.querySelector('.chart .line').getAttribute('d').matchAll(/[ML]([\d.]+) /g)]
+    .map(m => +m[1]);"""
+
+
+def test_charts_are_read_by_step_or_by_wall_time(tmp_path):
+    run = write_aged_run(tmp_path / "run", [(30, 30), (60, 60), (90, 90), (240, 240), (300, 300)])
+    page = tmp_path / "page.html"
+    report(page, run)
+    by_step, by_time, again, ticks, shown = run_in(page, TURN + PATH + """
+        const steps = xs();
+        turn('time');
+        const times = xs(), visible = [...document.querySelector('.chart').querySelectorAll('.xs, .x-unit')]
+            .filter(e => e.offsetHeight > 0).map(e => [...e.children].map(c => c.textContent).join() || e.textContent);
+        const area = document.querySelector('.plot > .area'), box = area.getBoundingClientRect();
+        area.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * 0.79, clientY: box.top + 5}));
+        const tip = [...document.getElementById('tip').children].map(e => e.textContent);
+        turn('x');
+        return [steps, times, xs(), visible, tip];""")
+    assert by_step == again == [0, 250, 500, 750, 1000]
+    assert by_time == [100, 200, 300, 800, 1000]
+    assert ticks == ["0 min,1 min,2 min,3 min,4 min,5 min", "wall time"]
+    assert shown == ["4 min, step 4", "training6"]
+
+
+def test_restarts_are_marked_and_time_between_them_does_not_count(tmp_path):
+    run = write_aged_run(tmp_path / "run", [(1, 1), (2, 2), (1, 4), (2, 5), (3, 6)])  # one second was lost
+    page = tmp_path / "page.html"
+    text = report(page, run)
+    assert "Vertical lines: the run was resumed." in text
+    step, seconds, marks = run_in(page, TURN + """
+        const mark = () => document.querySelector('svg .mark').getBoundingClientRect().left -
+            document.querySelector('.plot > .area').getBoundingClientRect().left;
+        const width = document.querySelector('.plot > .area').clientWidth, step = mark() / width;
+        turn('time');
+        return [step, mark() / width, document.querySelectorAll('.chart')[0].querySelectorAll('svg .mark').length];""")
+    assert marks == 1
+    assert step == pytest.approx(1 / 4, abs=0.01)  # of steps 1 to 5
+    assert seconds == pytest.approx(3 / 6, abs=0.01)
+
+
+def test_bands_and_areas_turn_with_their_line(tmp_path):
+    """2,000 steps, the second half ten times as slow: a band keeps its shape, and both ways its height."""
+    run = write_run(tmp_path / "run", steps=20)
+    age = 0
+    with open(run / "metrics.jsonl", "w") as file:
+        for step in range(1, 2001):
+            age += 1 if step <= 1000 else 10
+            file.write(json.dumps({"step": step, "loss": 2 + math.sin(step), "step_s": 0.1, "process_age_s": age,
+                                   "phases_s": {phase: 0.01 for phase in PHASES}}) + "\n")
+    page = tmp_path / "page.html"
+    report(page, run)
+    before, after = run_in(page, TURN + """
+        const boxes = () => [...document.querySelectorAll('svg .band, svg .area')].map(e => {
+            const b = e.getBBox(); return [b.x, b.y, b.width, b.height]; });
+        const steps = boxes(); turn('time'); return [steps, boxes()];""")
+    assert len(before) == 1 + len(PHASES)
+    for (_, y, width, height), (_, y_after, width_after, height_after) in zip(before, after, strict=True):
+        assert (y, height) == (y_after, height_after)
+        assert width_after == pytest.approx(width, abs=8)
+    half = run_in(page, TURN + PATH + "turn('time'); return xs().filter(x => x < 1000 / 11).length / xs().length;")
+    assert half == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_choice_works_by_keyboard_and_only_where_there_are_times(tmp_path):
+    run = write_aged_run(tmp_path / "run", [(1, 1), (2, 2), (3, 3)])
+    page = tmp_path / "page.html"
+    text = report(page, run)
+    assert '<fieldset id="axis" hidden>' in text  # without the script there is nothing to choose
+    found = run_in(page, """const axis = document.getElementById('axis'), inputs = [...axis.querySelectorAll('input')];
+        inputs[0].focus();
+        return [axis.offsetHeight > 0, axis.querySelector('legend').textContent, inputs.map(i => i.type),
+                inputs.map(i => i.labels[0].textContent.trim()), new Set(inputs.map(i => i.name)).size,
+                document.activeElement === inputs[0], inputs.every(i => i.tabIndex === 0)];""")
+    assert found == [True, "Charts by", ["radio", "radio"], ["step", "wall time"], 1, True, True]
+    assert "axis" not in report(page, write_run(tmp_path / "old")).split("</style>")[1].split("<script>")[0]
+    # One run without times among others: its charts stay by step.
+    report(page, run, tmp_path / "old")
+    assert run_in(page, "return document.querySelectorAll('.by-time').length") == 0
+
+
+def test_both_training_losses_are_in_one_chart_with_the_evaluation(tmp_path):
+    run = write_run(tmp_path / "run", unsmoothed_loss=0.5)
+    page = tmp_path / "page.html"
+    report(page, run)
+    legend = "return [...document.querySelector('.legend').children].map(e => e.textContent)"
+    assert run_in(page, legend) == ["training", "evaluation", "training, without label smoothing"]
+    report(page, run, write_run(tmp_path / "other"))
+    titles = run_in(page, "return [...document.querySelectorAll('.chart h3')].map(e => e.textContent)")
+    assert titles[:2] == ["Loss", "Training loss without label smoothing"]
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path):

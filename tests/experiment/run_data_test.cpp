@@ -99,6 +99,50 @@ TEST(RunData, WhatCannotBeReadIsAMatterOfResources) {
   EXPECT_EQ(status_of(folder.path()), Exit::kResource);
 }
 
+std::string aged(int64_t step, double process_s, double run_s = -1) {
+  return fmt::format(R"({{"step":{},"loss":1,"process_age_s":{}{}}})"
+                     "\n",
+                     step, process_s, run_s < 0 ? "" : fmt::format(R"(,"run_age_s":{})", run_s));
+}
+
+TEST(RunData, TheAgeOfARunIsThatOfItsProcessesTogether) {
+  const TemporaryFolder folder;
+  // Steps 30 and 40 of the first process were lost, until it was 9 s old.
+  make_run(folder, aged(10, 3, 3) + aged(20, 5, 5) + R"({"step":20,"eval_top1":98})" + "\n" +
+                       aged(30, 6, 15) + aged(40, 8, 17) + aged(50, 2, 19));
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.age_s.last(), 19);
+  EXPECT_EQ(run.age_s.count(), 5);
+  ASSERT_EQ(run.restarts.size(), 2U);
+  EXPECT_EQ(run.restarts[0].step, 20);
+  EXPECT_EQ(run.restarts[0].age_s, 9);
+  EXPECT_EQ(run.restarts[1].step, 40);
+  EXPECT_EQ(run.restarts[1].age_s, 17);
+}
+
+TEST(RunData, InOlderFilesAYoungerProcessHasTakenOver) {
+  const TemporaryFolder folder;
+  make_run(folder, aged(10, 3) + aged(20, 5) + aged(30, 2) + aged(40, 4));
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.age_s.last(), 9);
+  ASSERT_EQ(run.restarts.size(), 1U);
+  EXPECT_EQ(run.restarts[0].step, 20);
+  EXPECT_EQ(run.restarts[0].age_s, 5);
+}
+
+TEST(RunData, AgesThatMakeNoSenseNeverFall) {
+  const TemporaryFolder folder;
+  make_run(folder, aged(10, 3, 8) + aged(20, 5, 2) + aged(30, -7, 4) + aged(40, 1e300, 1e308) +
+                       R"({"step":50,"process_age_s":null,"run_age_s":3})" + "\n" + line(60, 1));
+  const RunData run = read_run(folder.path());
+  double before = 0;
+  for (const Bucket& bucket : run.age_s.buckets()) {
+    EXPECT_GE(bucket.low, before);
+    before = bucket.high;
+  }
+  EXPECT_EQ(run.age_s.count(), 4);
+}
+
 TEST(RunData, MemoryIsBoundedWhateverTheFileHolds) {
   const TemporaryFolder folder;
   make_run(folder, "");

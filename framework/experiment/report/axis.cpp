@@ -96,4 +96,26 @@ Axis step_axis(double low, double high, int wanted) {
   return axis;
 }
 
+Axis time_axis(double high_s, int wanted) {
+  struct Unit {
+    double seconds;
+    double from_s;  // the shortest axis that has it
+    const char* name;
+  };
+  constexpr Unit kUnits[] = {{86400, 2 * 86400, "d"}, {3600, 2 * 3600, "h"}, {60, 120, "min"}};
+  Unit unit = {1, 0, "s"};
+  for (const Unit& larger : kUnits) {
+    if (high_s < larger.from_s) continue;
+    unit = larger;
+    break;
+  }
+  if (!(high_s > 0)) high_s = 1;
+  const double distance = round_up(high_s / unit.seconds / wanted);
+  Axis axis{.low = 0, .high = high_s};
+  for (const double value : marks(0, high_s / unit.seconds, distance)) {
+    axis.ticks.push_back({value * unit.seconds, fmt::format("{:.4g} {}", value, unit.name)});
+  }
+  return axis;
+}
+
 }  // namespace brim::experiment

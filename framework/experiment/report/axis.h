@@ -30,4 +30,7 @@ Axis log_axis(double low, double high);
 /// Steps: whole numbers, shortened as in "12k" and "1.5M".
 Axis step_axis(double low, double high, int wanted);
 
+/// Seconds from 0 on, marked in the unit that suits them: "30 s", "5 min", "2 h", "3 d".
+Axis time_axis(double high_s, int wanted);
+
 }  // namespace brim::experiment

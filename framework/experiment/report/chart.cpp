@@ -32,6 +32,7 @@ void put_number(Buffer& out, double value) {
 struct Axes {
   Axis x;
   Axis y;
+  Axis time = {};  // in the place of x where the reader wants it
 
   void put(Buffer& out, char command, double at_x, double at_y) const {
     out += command;
@@ -70,6 +71,18 @@ std::string dots(const Axes& axes, const std::vector<Point>& points) {
   return path;
 }
 
+/// Where both axes have the marks, for the page's script.
+std::string marks_of(const Chart& chart, const Axes& axes) {
+  std::string html;
+  for (const Mark& mark : chart.marks) {
+    const double x = axes.x.place(mark.x) * kWidth, time = axes.time.place(mark.time_s) * kWidth;
+    html += fmt::format(
+        R"(<path class="mark {}" data-x="{:.1f}" data-time="{:.1f}" d="M{:.1f} 0v{}"/>)",
+        mark.colour, x, time, x, kHeight);
+  }
+  return html;
+}
+
 std::string svg_of(const Chart& chart, const Axes& axes) {
   std::string svg = fmt::format(
       R"(<svg viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true"><path class="grid" d=")",
@@ -81,20 +94,23 @@ std::string svg_of(const Chart& chart, const Axes& axes) {
     put_number(svg, (1 - axes.y.place(tick.value)) * kHeight);
     svg += fmt::format("h{}", kWidth);
   }
-  svg += "\"/>";
+  svg += "\"/>" + marks_of(chart, axes);
+  size_t number = 0;  // as values_of() counts them
   for (const Line& line : chart.lines) {
     if (line.points.empty()) continue;
+    const std::string data = fmt::format(R"(data-line="{}")", number++);
     const bool has_band =
         std::ranges::any_of(line.points, [](const Point& point) { return point.low < point.high; });
     if (has_band) {
-      svg += fmt::format(R"(<path class="{} {}" d="{}"/>)", chart.is_stacked ? "area" : "band",
-                         line.colour, area(axes, line.points));
+      svg += fmt::format(R"(<path class="{} {}" {} d="{}"/>)", chart.is_stacked ? "area" : "band",
+                         line.colour, data, area(axes, line.points));
     }
     if (chart.is_stacked) continue;
-    svg += fmt::format(R"(<path class="line {}{}" d="{}"/>)", line.colour,
-                       line.is_dashed ? " dashed" : "", curve(axes, line.points));
+    svg += fmt::format(R"(<path class="line {}{}" {} d="{}"/>)", line.colour,
+                       line.is_dashed ? " dashed" : "", data, curve(axes, line.points));
     if (line.has_dots) {
-      svg += fmt::format(R"(<path class="dots {}" d="{}"/>)", line.colour, dots(axes, line.points));
+      svg += fmt::format(R"(<path class="dots {}" {} d="{}"/>)", line.colour, data,
+                         dots(axes, line.points));
     }
   }
   return svg + "</svg>";
@@ -111,11 +127,13 @@ std::string ticks_of(const Axis& axis, const char* side) {
   return html;
 }
 
-/// What the page's script shows under the pointer.
-std::string values_of(const Chart& chart, const Axis& x) {
-  std::string json =
-      fmt::format(R"({{"u":{},"xu":{},"x0":{},"x1":{},"l":[)", script_string(chart.unit),
-                  script_string(chart.x_unit), short_number(x.low, 12), short_number(x.high, 12));
+/// What the page's script shows under the pointer, and what it draws charts by time from.
+std::string values_of(const Chart& chart, const Axes& axes) {
+  std::string json = fmt::format(R"({{"u":{},"xu":{},"x0":{},"x1":{},)", script_string(chart.unit),
+                                 script_string(chart.x_unit), short_number(axes.x.low, 12),
+                                 short_number(axes.x.high, 12));
+  if (chart.has_times) json += fmt::format(R"("t1":{},)", short_number(axes.time.high, 6));
+  json += "\"l\":[";
   bool is_first = true;
   for (const Line& line : chart.lines) {
     if (line.points.empty()) continue;
@@ -133,7 +151,13 @@ std::string values_of(const Chart& chart, const Axis& x) {
     list([&](const Point& point) {
       return short_number(chart.is_stacked ? point.high - point.low : point.y, 4);
     });
-    json += "]}";
+    json += ']';
+    if (chart.has_times) {
+      json += ",\"t\":[";
+      list([](const Point& point) { return short_number(point.time_s, 6); });
+      json += ']';
+    }
+    json += '}';
   }
   return json + "]}";
 }
@@ -168,6 +192,26 @@ std::string legend_of(const Chart& chart) {
                         line.is_dashed ? " dashed" : "", escape_html(line.label));
   }
   return html + "</div>";
+}
+
+/// The marks below the plot, by step and by time; the reader sees one of both.
+std::string x_axis_of(const Chart& chart, const Axes& axes) {
+  std::string html = fmt::format(R"(<div class="xs by-x">{}</div>)", ticks_of(axes.x, "left"));
+  std::string unit = fmt::format(R"(<div class="x-unit by-x">{}</div>)", escape_html(chart.x_unit));
+  if (chart.has_times) {
+    html += fmt::format(R"(<div class="xs by-time" hidden>{}</div>)", ticks_of(axes.time, "left"));
+    unit += R"(<div class="x-unit by-time" hidden>wall time</div>)";
+  }
+  return html + "</div>" + unit;
+}
+
+/// The highest time of any line.
+double last_time_s(const Chart& chart) {
+  double last = 0;
+  for (const Line& line : chart.lines) {
+    for (const Point& point : line.points) last = std::max(last, point.time_s);
+  }
+  return last;
 }
 
 }  // namespace
@@ -210,6 +254,7 @@ std::string draw(const Chart& chart) {
   Axes axes;
   const bool is_from_start = x.low >= 0 && x.low < x.high / 5;  // nearly
   axes.x = step_axis(is_from_start ? 0 : x.low, x.high, 6);
+  if (chart.has_times) axes.time = time_axis(last_time_s(chart), 5);
   if (chart.is_stacked) {
     axes.y = linear_axis(0, 100, 4);
   } else if (chart.may_be_log && y.low > 0 && y.high / y.low > kLogFrom) {
@@ -230,11 +275,11 @@ std::string draw(const Chart& chart) {
   return fmt::format(
       R"(<figure class="chart"><figcaption><h3>{}</h3>{}{}</figcaption>{})"
       R"(<div class="plot"><div class="ys">{}</div><div class="area">{}<i class="cursor"></i></div>)"
-      R"(<div class="xs">{}</div></div><div class="x-unit">{}</div>{})"
+      R"({}{})"
       R"(<script type="application/json">{}</script></figure>)",
       escape_html(chart.title), unit, axes.y.is_log ? R"( <span class="unit">log</span>)" : "",
-      legend_of(chart), ticks_of(axes.y, "top"), svg_of(chart, axes), ticks_of(axes.x, "left"),
-      escape_html(chart.x_unit), note, values_of(chart, axes.x));
+      legend_of(chart), ticks_of(axes.y, "top"), svg_of(chart, axes), x_axis_of(chart, axes), note,
+      values_of(chart, axes));
 }
 
 }  // namespace brim::experiment

@@ -15,6 +15,7 @@ struct Point {
   double y = 0.0;
   double low = 0.0;  // of what the point stands for
   double high = 0.0;
+  double time_s = 0.0;  // the run's age then, where the chart has times
 };
 
 /// At most `most` points, whose x are steps; y is times `scale`.
@@ -28,11 +29,20 @@ struct Line {
   bool is_dashed = false;
 };
 
+/// A vertical line.
+struct Mark {
+  std::string colour;
+  double x = 0.0;
+  double time_s = 0.0;
+};
+
 struct Chart {
   std::string title;
   std::string unit = {};  // "" where the title says it
   std::string x_unit = "step";
   std::vector<Line> lines = {};
+  std::vector<Mark> marks = {};  // where processes took over; within the lines' range
+  bool has_times = false;        // every point has one: the page's script can show it by time
   bool from_zero = false;
   bool may_be_log = false;  // where values spread over more than two decades
   bool cuts_peaks = false;  // rare values far above the rest do not stretch the axis

@@ -90,6 +90,24 @@ std::string script_string(std::string_view text) {
   return quoted + '"';
 }
 
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const auto byte = [&](size_t at) -> uint32_t {
+      return i + at < bytes.size() ? static_cast<unsigned char>(bytes[i + at]) : 0U;
+    };
+    const uint32_t three = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for (size_t digit = 0; digit < 4; ++digit) {
+      const bool is_padding = i + digit > bytes.size();
+      text += is_padding ? '=' : kDigits[three >> (18 - 6 * digit) & 63U];
+    }
+  }
+  return text;
+}
+
 std::string short_number(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";
 }

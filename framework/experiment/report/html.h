@@ -13,6 +13,9 @@ std::string escape_html(std::string_view text);
 /// A JSON string, quotes included, that may stand inside <script>. Cleaned as above.
 std::string script_string(std::string_view text);
 
+/// RFC 4648, padded: for images within the page.
+std::string base64(std::string_view bytes);
+
 /// The value with about `digits` significant digits, as JSON takes it: "0.01235", "1.2e-07".
 std::string short_number(double value, int digits = 5);
 

@@ -63,6 +63,18 @@ svg .dashed { stroke-dasharray: 5 4; }
 svg .dots { stroke: var(--c); stroke-width: 6; stroke-linecap: round; }
 svg .band { fill: var(--c); opacity: .16; }
 svg .area { fill: var(--c); }
+svg .mark { stroke: var(--c, var(--soft)); stroke-width: 1; stroke-dasharray: 2 3; }
+#axis { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: center; margin: 30px 0 0; padding: 0; border: 0; font-size: 13px; }
+#axis[hidden] { display: none; }
+#axis legend { float: left; padding: 0; color: var(--soft); }
+#axis label { display: inline-flex; gap: 6px; align-items: center; min-height: 28px; cursor: pointer; }
+#axis input { accent-color: var(--r0); margin: 0; width: 16px; height: 16px; }
+.samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 14px; margin: 10px 0 6px; padding: 0; list-style: none; }
+.samples li { min-width: 0; font-size: 12px; line-height: 1.4; font-variant-numeric: tabular-nums; }
+.samples img { display: block; width: 100%; aspect-ratio: 1; object-fit: contain; border-radius: 6px; background: var(--grid); margin-bottom: 4px; image-rendering: pixelated; }
+.samples span { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.right { color: var(--good); font-weight: 600; }
+.wrong { color: var(--warn); font-weight: 600; }
 .cursor { position: absolute; top: 0; bottom: 0; width: 1px; background: var(--soft); display: none; pointer-events: none; }
 #tip { position: fixed; z-index: 2; display: none; pointer-events: none; max-width: 300px; padding: 8px 10px; font-size: 12px;
   background: var(--card); border: 1px solid var(--edge); border-radius: 8px; box-shadow: 0 4px 16px rgb(0 0 0 / .18); }
@@ -121,6 +133,8 @@ std::string_view page_script() {
 (() => {
   const tip = document.getElementById("tip");
   const count = new Intl.NumberFormat("en");
+  let byTime = false;
+  const time = s => s < 120 ? show(s) + " s" : s < 7200 ? show(s / 60) + " min" : s < 172800 ? show(s / 3600) + " h" : show(s / 86400) + " d";
   const show = v => v === null ? "–" : Math.abs(v) >= 1000 ? count.format(Math.round(v)) : String(+v.toPrecision(4));
   // The point of a line that is nearest to x; its x rise.
   const nearest = (xs, x) => {
@@ -138,23 +152,44 @@ std::string_view page_script() {
     line.append(mark, name, figure);
     return line;
   };
+  // Where the points of a line lie from left to right, and where its axis begins and ends.
+  const xs = line => byTime && line.t ? line.t : line.x;
+  const ends = data => byTime && data.t1 ? [0, data.t1] : [data.x0, data.x1];
+  // Draws a chart by step, as the page has it, or by time: only what lies across is moved.
+  const turn = (chart, data) => {
+    if (!data.t1) return;
+    for (const part of chart.querySelectorAll(".by-x")) part.hidden = byTime;
+    for (const part of chart.querySelectorAll(".by-time")) part.hidden = !byTime;
+    for (const mark of chart.querySelectorAll("svg .mark")) mark.setAttribute("d", "M" + (byTime ? mark.dataset.time : mark.dataset.x) + " 0v300");
+    for (const path of chart.querySelectorAll("path[data-line]")) {
+      const steps = path.dataset.steps ??= path.getAttribute("d"), times = data.l[path.dataset.line].t;
+      let i = 0;  // areas go back along their lower edge
+      path.setAttribute("d", !byTime ? steps : steps.replace(/([ML])[\d.]+ /g, (all, command) => {
+        const at = i < times.length ? times[i] : times[2 * times.length - 1 - i];
+        ++i;
+        return command + Math.round(at / data.t1 * 10000) / 10 + " ";
+      }));
+    }
+  };
+  const charts = [];
   for (const chart of document.querySelectorAll(".chart")) {
     const data = JSON.parse(chart.querySelector("script").textContent);
     const area = chart.querySelector(".plot > .area"), cursor = chart.querySelector(".cursor");
+    charts.push([chart, data]);
     const hide = () => { tip.style.display = cursor.style.display = "none"; };
     const move = event => {
       const box = area.getBoundingClientRect();
       const share = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-      const x = data.x0 + share * (data.x1 - data.x0);
+      const [first, last] = ends(data), x = first + share * (last - first);
       const title = document.createElement("div");
       const rows = [title];
-      let at = x, distance = Infinity;
+      let at = x, step = x, distance = Infinity;
       for (const line of data.l) {
-        const i = nearest(line.x, x);
-        if (Math.abs(line.x[i] - x) < distance) { distance = Math.abs(line.x[i] - x); at = line.x[i]; }
+        const i = nearest(xs(line), x);
+        if (Math.abs(xs(line)[i] - x) < distance) { distance = Math.abs(xs(line)[i] - x); at = xs(line)[i]; step = line.x[i]; }
         rows.push(row(line.c, line.n, show(line.y[i]) + (data.u ? " " + data.u : "")));
       }
-      title.textContent = data.xu + " " + count.format(at);
+      title.textContent = (byTime && data.t1 ? time(at) + ", " : "") + data.xu + " " + count.format(step);
       tip.replaceChildren(...rows);
       tip.style.display = cursor.style.display = "block";
       cursor.style.left = share * 100 + "%";
@@ -166,6 +201,14 @@ std::string_view page_script() {
     area.addEventListener("pointermove", move);
     area.addEventListener("pointerdown", move);
     area.addEventListener("pointerleave", hide);
+  }
+  const choice = document.getElementById("axis");
+  if (choice) {
+    choice.hidden = false;
+    choice.addEventListener("change", event => {
+      byTime = event.target.value === "time";
+      for (const [chart, data] of charts) turn(chart, data);
+    });
   }
   addEventListener("scroll", () => { tip.style.display = "none"; }, {passive: true});
 })();

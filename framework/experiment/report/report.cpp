@@ -78,14 +78,16 @@ std::string make_report(const std::vector<ReportRun>& runs, const std::string& m
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src 'unsafe-inline'\">"
+      "'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">"
       "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n<header><p class=\"soft\">Brim "
       "report</p><h1>{}</h1>{}{}{}</header>\n",
       title, page_style(), title, remarks(shown), findings(shown), summary(shown));
+  page += axis_choice(shown);
   page += section("Learning", charts(learning_charts(shown)));
   page += section("Speed and memory", charts(speed_charts(shown)));
   page += section("Where the time went", time_section(shown));
   page += section("Classes", classes_section(shown));
+  page += section("Sample predictions", samples_section(shown));
   page += section("Profile of single steps", profile_of(shown));
   page += section("Recipe", recipe_section(shown));
   page += section("Environment", environment_section(shown));

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 #include "framework/base/timeline.h"
 #include "framework/experiment/report/chart.h"
+#include "framework/experiment/report/clock.h"
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/report_parts.h"
 
@@ -21,6 +24,33 @@ constexpr double kShownShare = 0.001;  // a phase below it, over the whole run, 
 
 size_t points_for(const Shown& shown) {
   return std::clamp(kPointsOfAllRuns / shown.runs.size(), kFewestPoints, kMaxPoints);
+}
+
+/// Times of the points, by the run's clock where it knows any.
+void set_times(std::vector<Point>& points, const Clock& clock) {
+  if (!clock.is_known()) return;
+  for (Point& point : points) point.time_s = clock.at(point.x);
+}
+
+/// What a chart needs to be read by time, once it has its lines: marks where a run's processes took
+/// over from each other.
+void add_restarts(Chart& chart, const Shown& shown) {
+  double first = std::numeric_limits<double>::infinity(), last = 0;
+  for (const Line& line : chart.lines) {
+    if (line.points.empty()) continue;
+    first = std::min(first, line.points.front().x);
+    last = std::max(last, line.points.back().x);
+  }
+  chart.has_times = true;
+  for (size_t run = 0; run < shown.runs.size(); ++run) {
+    const RunData& data = shown.runs[run].data;
+    chart.has_times &= !data.age_s.empty();
+    for (const Restart& restart : data.restarts) {
+      const auto step = static_cast<double>(restart.step);
+      if (step < first || step > last) continue;
+      chart.marks.push_back({shown.is_one() ? "" : Shown::colour(run), step, restart.age_s});
+    }
+  }
 }
 
 struct Wanted {
@@ -42,18 +72,26 @@ void add_lines(Chart& chart, const Shown& shown, const Wanted& wanted, double sc
     }
     // Beside other lines of the one run each has a colour of its own.
     const size_t colour = shown.is_one() ? chart.lines.size() : run;
+    std::vector<Point> points = points_of(*series, points_for(shown), scale);
+    set_times(points, Clock(shown.runs[run].data));
     chart.lines.push_back(
         {.label = label,
          .colour = Shown::colour(colour),
-         .points = points_of(*series, points_for(shown), scale),
+         .points = std::move(points),
          .has_dots = wanted.is_evaluation,
          .is_dashed = !shown.is_one() && (wanted.word == "evaluation" || Shown::is_dashed(run))});
   }
 }
 
+/// A chart over steps.
+std::string draw_steps(Chart chart, const Shown& shown) {
+  add_restarts(chart, shown);
+  return draw(chart);
+}
+
 std::string chart_of(const Shown& shown, const Wanted& wanted, Chart chart, double scale = 1.0) {
   add_lines(chart, shown, wanted, scale);
-  return draw(chart);
+  return draw_steps(std::move(chart), shown);
 }
 
 /// The metrics of any run whose names begin so, without that beginning.
@@ -99,7 +137,7 @@ std::string evaluation_charts(const Shown& shown) {
       add_lines(accuracy, shown, wanted);
     }
   }
-  return draw(accuracy) + others;
+  return draw_steps(std::move(accuracy), shown) + others;
 }
 
 std::string memory_chart(const Shown& shown) {
@@ -109,7 +147,7 @@ std::string memory_chart(const Shown& shown) {
     if (!shown.is_one() && name != "peak_bytes") continue;
     add_lines(chart, shown, {"memory/" + name, name.substr(0, name.size() - 6)}, kGib);
   }
-  return draw(chart);
+  return draw_steps(std::move(chart), shown);
 }
 
 std::string utilisation_chart(const Shown& shown) {
@@ -118,7 +156,7 @@ std::string utilisation_chart(const Shown& shown) {
     if (!name.ends_with("_percent")) continue;
     add_lines(chart, shown, {"device/" + name, name.substr(0, name.size() - 8)});
   }
-  return draw(chart);
+  return draw_steps(std::move(chart), shown);
 }
 
 /// run.json's "tuning": {"probes": [{"micro": …, "samples_per_s": …, "peak_bytes": …}, …]}; the
@@ -194,8 +232,8 @@ std::string readable(std::string name) {
   return name;
 }
 
-std::string shares_chart(const std::vector<PhaseTimes>& phases, const std::string& label,
-                         size_t most) {
+std::string shares_chart(const std::vector<PhaseTimes>& phases, const ReportRun& run,
+                         const std::string& label, size_t most) {
   Chart chart{.title = label, .unit = "% of the step", .is_stacked = true};
   for (const PhaseTimes& phase : phases) {
     chart.lines.push_back({.label = readable(phase.name),
@@ -219,6 +257,8 @@ std::string shares_chart(const std::vector<PhaseTimes>& phases, const std::strin
       point.y = point.high;
     }
   }
+  for (Line& line : chart.lines) set_times(line.points, Clock(run.data));
+  chart.has_times = !run.data.age_s.empty();
   return draw(chart);
 }
 
@@ -245,11 +285,36 @@ std::string times_table(const std::vector<PhaseTimes>& phases, const std::string
 
 }  // namespace
 
+std::string axis_choice(const Shown& shown) {
+  const bool have_ages =
+      std::ranges::all_of(shown.runs, [](const ReportRun& run) { return !run.data.age_s.empty(); });
+  const bool is_resumed = std::ranges::any_of(
+      shown.runs, [](const ReportRun& run) { return !run.data.restarts.empty(); });
+  std::string html;
+  if (have_ages) {
+    html = R"(<fieldset id="axis" hidden><legend>Charts by</legend>)"
+           R"(<label><input type="radio" name="axis" value="x" checked> step</label>)"
+           R"(<label><input type="radio" name="axis" value="time"> wall time</label></fieldset>)";
+  }
+  if (is_resumed) {
+    html += R"(<p class="note">Vertical lines: the run was resumed. Wall time is the time during )"
+            R"(which its processes ran, without the time between them.</p>)";
+  }
+  return html;
+}
+
 std::string learning_charts(const Shown& shown) {
   Chart loss{.title = "Loss", .unit = "", .may_be_log = true};
   add_lines(loss, shown, {"loss", "training"});
   add_lines(loss, shown, {"eval_loss", "evaluation", true});
-  std::string html = draw(loss) + evaluation_charts(shown);
+  const Wanted unsmoothed = {"unsmoothed_loss", "training, without label smoothing"};
+  if (shown.is_one()) add_lines(loss, shown, unsmoothed);
+  std::string html = draw_steps(std::move(loss), shown);
+  if (!shown.is_one()) {  // there it would be one line too many for each run
+    html += chart_of(shown, {unsmoothed.metric, ""},
+                     {.title = "Training loss without label smoothing", .may_be_log = true});
+  }
+  html += evaluation_charts(shown);
   html += chart_of(shown, {"learning_rate", ""}, {.title = "Learning rate", .from_zero = true});
   html += chart_of(shown, {"gradient_norm", ""},
                    {.title = "Norm of the gradients", .may_be_log = true});
@@ -276,7 +341,7 @@ std::string time_section(const Shown& shown) {
     const auto phases = phases_of(shown.runs[run].data);
     if (phases.empty()) continue;
     html += R"(<div class="times">)" +
-            shares_chart(phases, shown.labels[run], points_for(shown) / 2) +
+            shares_chart(phases, shown.runs[run], shown.labels[run], points_for(shown) / 2) +
             times_table(phases, shown.labels[run]) + "</div>";
   }
   return html;

@@ -23,6 +23,9 @@ struct Shown {
 /// Key results: tiles for one run, a table for several.
 std::string summary(const Shown& shown);
 std::string findings(const Shown& shown);
+/// The choice between charts by step and by wall time, where all runs have recorded their age, and
+/// what the marks of resumed runs mean.
+std::string axis_choice(const Shown& shown);
 /// Loss, accuracy, learning rate and what else concerns learning.
 std::string learning_charts(const Shown& shown);
 /// Throughput, step time, memory, utilisation, batch tuning.
@@ -31,6 +34,8 @@ std::string speed_charts(const Shown& shown);
 std::string time_section(const Shown& shown);
 /// For each run that evaluated images a confusion matrix, or its hardest classes.
 std::string classes_section(const Shown& shown);
+/// Of one run: images of its last evaluation with label, prediction and confidence.
+std::string samples_section(const Shown& shown);
 std::string recipe_section(const Shown& shown);
 std::string environment_section(const Shown& shown);
 /// "memory, utilisation": what no run has recorded.

@@ -202,7 +202,7 @@ void collect(const json& value, const std::string& prefix, Keys& keys) {
   if (value.is_object()) {
     for (const auto& [name, entry] : value.items()) {
       if (prefix.empty() && (name.starts_with("earlier") || name == "verdict" || name == "tuning" ||
-                             name == "classes")) {
+                             name == "classes" || name == "sample_predictions")) {
         continue;
       }
       collect(entry, prefix.empty() ? name : prefix + "." + name, keys);

@@ -28,8 +28,9 @@ struct StepRecord {
   device::MemoryStats memory = {};          // of the device's tensors; none asked for: zeros
 };
 
-/// What a step's device values mean, by position.
-enum StepValue { kLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
+/// What a step's device values mean, by position. kUnsmoothedLoss is NaN where the task does not
+/// know it, and means nothing in steps without a line of metrics or without label smoothing.
+enum StepValue { kLoss, kUnsmoothedLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
 
 /// Is told what only the training step can see, on the thread that drives it.
 class StepObserver {

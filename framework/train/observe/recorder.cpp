@@ -18,9 +18,17 @@
 namespace brim::train {
 namespace {
 
-/// The files of an earlier part of the run must end where this part begins.
-const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
-  telemetry::cut_back_metrics(folder.metrics(), first_step);
+/// The files of an earlier part of the run must end where this part begins. `age_s` becomes the age
+/// that the run had reached, steps that are lost included.
+const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step, double& age_s) {
+  telemetry::cut_back_metrics(folder.metrics(), first_step, [&](const nlohmann::json& line) {
+    for (const char* key : {"run_age_s", "process_age_s"}) {
+      const auto found = line.find(key);
+      if (found != line.end() && found->is_number()) {
+        age_s = std::max(age_s, found->get<double>());
+      }
+    }
+  });
   telemetry::cut_back_events(folder.path, first_step);
   return folder.path;
 }
@@ -47,8 +55,9 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
                    int64_t steps_per_epoch)
     : every_steps_(job.telemetry.every_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
+      shows_unsmoothed_(job.train.label_smoothing > 0),
       record_(folder.record()),
-      metrics_(cut_back(folder, first_step) / "metrics.jsonl") {
+      metrics_(cut_back(folder, first_step, earlier_s_) / "metrics.jsonl") {
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceMetrics>(std::max<int>(0, device.index()));
     phases_ = std::make_unique<DevicePhases>(timeline, device);
@@ -143,11 +152,20 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   const nlohmann::json overlapped = {{"decode", window.overlapped.decode_s / steps},
                                      {"decode_cpu", window.overlapped.decode_cpu_s / steps},
                                      {"copy", window.overlapped.copy_s / steps}};
-  nlohmann::json json = {{"step", record.step},           {"epoch", record.epoch},
-                         {"loss", arrived.values[kLoss]}, {"learning_rate", record.learning_rate},
-                         {"step_s", seconds / steps},     {"samples_per_s", samples_per_s},
-                         {"process_age_s", age_s},        {"scale", arrived.values[kScale]},
-                         {"phases_s", std::move(phases)}, {"overlapped_s", overlapped}};
+  nlohmann::json json = {{"step", record.step},
+                         {"epoch", record.epoch},
+                         {"loss", arrived.values[kLoss]},
+                         {"learning_rate", record.learning_rate},
+                         {"step_s", seconds / steps},
+                         {"samples_per_s", samples_per_s},
+                         {"process_age_s", age_s},
+                         {"run_age_s", earlier_s_ + age_s},
+                         {"scale", arrived.values[kScale]},
+                         {"phases_s", std::move(phases)},
+                         {"overlapped_s", overlapped}};
+  const float unsmoothed = arrived.values[kUnsmoothedLoss];
+  const bool has_unsmoothed = shows_unsmoothed_ && !std::isnan(unsmoothed);
+  if (has_unsmoothed) json["unsmoothed_loss"] = unsmoothed;
   if (tokens_per_sample_ > 0) {
     json["tokens_per_s"] = samples_per_s * static_cast<double>(tokens_per_sample_);
   }
@@ -165,6 +183,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   if (prometheus_ != nullptr) prometheus_->take(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
+  if (has_unsmoothed) events_->add_scalar("train/unsmoothed_loss", record.step, unsmoothed);
   events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
   events_->add_scalar("speed/samples_per_s", record.step, samples_per_s);
 }
@@ -215,6 +234,10 @@ void Recorder::micro_batch(int64_t step, int64_t size) {
 void Recorder::places(std::vector<std::string> by_rank) {
   places_ = std::move(by_rank);
   telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, {}));
+}
+
+void Recorder::samples(nlohmann::json record) {
+  telemetry::add_to_record(record_, "sample_predictions", std::move(record));
 }
 
 void Recorder::works(const std::vector<telemetry::RankWork>& works) {

@@ -52,6 +52,8 @@ class Recorder final : public StepObserver {
   void evaluation(int64_t step, int64_t epoch, const Metrics& metrics, double seconds);
   /// The newest evaluation by class; finish() writes it to run.json.
   void classes(nlohmann::json record) { classes_ = std::move(record); }
+  /// For run.json, as write() of sample_predictions.h gives it.
+  void samples(nlohmann::json record);
   void waits_since(const std::shared_ptr<const device::StreamEvent>& moment) override;
   /// For run.json, as micro_batch().
   void memory(const telemetry::MemoryAccount& account) override;
@@ -89,6 +91,8 @@ class Recorder final : public StepObserver {
 
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
+  const bool shows_unsmoothed_;         // the loss without label smoothing
+  double earlier_s_ = 0;                // the run's age when this process began
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessMetrics process_;

@@ -127,6 +127,7 @@ void add_earlier(nlohmann::json before, nlohmann::json& record) {
       counted != before.end() && counted->is_number_integer() ? counted->get<int64_t>() : 0;
   before.erase("earlier");
   before.erase("earlier_dropped");
+  before.erase("sample_predictions");  // the part that follows writes its own images over these
   if (!before.empty()) earlier.push_back(std::move(before));
   if (earlier.size() > kMaxEarlier) {
     const auto count = static_cast<int64_t>(earlier.size() - kMaxEarlier);

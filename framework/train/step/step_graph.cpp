@@ -87,36 +87,47 @@ StepGraph::StepGraph(const TrainingComponents& components,
 StepGraph::~StepGraph() = default;
 
 /// Where all passes lead to, recorded or not. `share` may be on the CPU; undefined: 1.
-StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share) const {
-  at::Tensor loss;
+StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share,
+                                   bool wants_unsmoothed) const {
+  Losses losses;
   {
     const amp::Autocast autocast(components_.device.type(), components_.precision);
-    loss = components_.task->loss(*components_.model, batch);
+    if (wants_unsmoothed) {
+      losses = components_.task->losses(*components_.model, batch);
+    } else {
+      losses.loss = components_.task->loss(*components_.model, batch);
+    }
   }
-  if (share.defined()) loss = loss * share;
-  return {loss.detach(), components_.scaler->scale(loss)};
+  if (share.defined()) {
+    losses.loss = losses.loss * share;
+    if (losses.unsmoothed.defined()) losses.unsmoothed = losses.unsmoothed * share;
+  }
+  return {losses.loss.detach(), losses.unsmoothed, components_.scaler->scale(losses.loss)};
 }
 
-StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share, bool is_first) {
+StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share, bool is_first,
+                                   bool wants_unsmoothed) {
   replayed_ = nullptr;
-  if (recorder_ == nullptr) return run(batch, share);
+  if (recorder_ == nullptr) return run(batch, share, wants_unsmoothed);
   const GraphPlan::Choice choice = plan_.next(shape_of(batch), is_first);
-  if (choice.mode == GraphPlan::Mode::kRun) return run(batch, share);
+  if (choice.mode == GraphPlan::Mode::kRun) return run(batch, share, wants_unsmoothed);
   Graph& graph = graphs_[choice.graph];
   if (choice.mode == GraphPlan::Mode::kRecord) {
-    if (!record(batch, graph)) return run(batch, share);
+    if (!record(batch, graph)) return run(batch, share, wants_unsmoothed);
     plan_.recorded(choice.graph);
   }
   return replay(batch, share, graph);
 }
 
-StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share) {
+StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share,
+                               bool wants_unsmoothed) {
   at::Tensor factor;
   if (share < 1) factor = at::scalar_tensor(share, components_.precision.parameters());
-  if (recorder_ == nullptr) return compute(batch, factor);
+  if (recorder_ == nullptr) return compute(batch, factor, wants_unsmoothed);
   Pass pass;
-  recorder_->run([&] { pass = compute(batch, factor); });
+  recorder_->run([&] { pass = compute(batch, factor, wants_unsmoothed); });
   recorder_->hand_over(pass.loss);
+  if (pass.unsmoothed.defined()) recorder_->hand_over(pass.unsmoothed);
   return pass;
 }
 
@@ -128,7 +139,8 @@ bool StepGraph::record(const data::DeviceBatch& batch, Graph& graph) {
   std::string reason;
   try {
     graph.inputs = make_like(batch);
-    graph.forward = recorder_->record([&] { graph.pass = compute(graph.inputs, share_); });
+    graph.forward = recorder_->record(
+        [&] { graph.pass = compute(graph.inputs, share_, /*wants_unsmoothed=*/true); });
     graph.backward = recorder_->record([&] { graph.pass.scaled.backward(); });
     graph.pass.scaled = at::Tensor();  // the memory of its way back is the recording's now
     graph.gradients = gradients_of(parameters_);
@@ -153,7 +165,9 @@ StepGraph::Pass StepGraph::replay(const data::DeviceBatch& batch, double share, 
   share_.fill_(share);
   graph.forward->launch();
   replayed_ = &graph;
-  return {graph.pass.loss.clone(), at::Tensor()};
+  const at::Tensor& unsmoothed = graph.pass.unsmoothed;
+  return {graph.pass.loss.clone(), unsmoothed.defined() ? unsmoothed.clone() : unsmoothed,
+          at::Tensor()};
 }
 
 void StepGraph::backward(const Pass& pass) {

@@ -34,8 +34,9 @@ struct TrainingComponents;
 class StepGraph {
  public:
   struct Pass {
-    at::Tensor loss;    // this pass's part of the step's, without a gradient
-    at::Tensor scaled;  // what backward begins from; undefined where the pass is replayed
+    at::Tensor loss;        // this pass's part of the step's, without a gradient
+    at::Tensor unsmoothed;  // the same without label smoothing; undefined: not wanted, or not known
+    at::Tensor scaled;      // what backward begins from; undefined where the pass is replayed
   };
 
   /// Passes of the components' task and model, which outlive it. No recorder: every pass is run.
@@ -44,8 +45,9 @@ class StepGraph {
 
   /// A pass over one micro-batch, which counts as `share` of its step. `is_first` of its step: the
   /// parameters have no gradients yet. A pass that can't be recorded is run instead, as are all
-  /// after it, and a warning says why.
-  Pass forward(const data::DeviceBatch& batch, double share, bool is_first);
+  /// after it, and a warning says why. Recorded passes have the unsmoothed loss, wanted or not.
+  Pass forward(const data::DeviceBatch& batch, double share, bool is_first,
+               bool wants_unsmoothed = false);
   /// Adds the gradients of the last forward(), whose result `pass` is, to the parameters'.
   void backward(const Pass& pass);
 
@@ -56,8 +58,9 @@ class StepGraph {
 
  private:
   struct Graph;  // a kind of pass, recorded
-  Pass compute(const data::DeviceBatch& batch, const at::Tensor& share) const;
-  Pass run(const data::DeviceBatch& batch, double share);
+  Pass compute(const data::DeviceBatch& batch, const at::Tensor& share,
+               bool wants_unsmoothed) const;
+  Pass run(const data::DeviceBatch& batch, double share, bool wants_unsmoothed);
   bool record(const data::DeviceBatch& batch, Graph& graph);
   Pass replay(const data::DeviceBatch& batch, double share, Graph& graph);
   void give_up(const std::string& reason);

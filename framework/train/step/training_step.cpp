@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "framework/base/log.h"
@@ -37,6 +38,8 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
   return std::make_shared<distributed::DataParallel>(components.group, *components.model,
                                                      job.distributed.gradients, buckets);
 }
+
+void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? sum + pass : pass; }
 
 /// Null where passes are not to be recorded.
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
@@ -151,8 +154,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
         batch->weight < batch->step_weight
             ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
             : 1.0;
-    const StepGraph::Pass pass =
-        passes_.forward(batch->tensors, share, /*is_first=*/!result.loss.defined());
+    const StepGraph::Pass pass = passes_.forward(
+        batch->tensors, share, /*is_first=*/!result.loss.defined(), wants_unsmoothed());
     components_.optimizer->finish_step();
     timeline_.move(Phase::kForward, Phase::kCommunication,
                    components_.optimizer->waited_s() + strategy_->waited_s());
@@ -163,7 +166,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     }
     timeline_.move(Phase::kBackward, Phase::kCommunication, strategy_->exposed_s());
     if (observer_ != nullptr && sums) observer_->waits_since(strategy_->own_work_done());
-    result.loss = result.loss.defined() ? result.loss + pass.loss : pass.loss;
+    add_pass(result.loss, pass.loss);
+    if (pass.unsmoothed.defined()) add_pass(result.unsmoothed, pass.unsmoothed);
     inputs_->prefetch();  // while the device computes
   } while (!batch->ends_step);
   result.samples = batch->step_samples;
@@ -198,7 +202,7 @@ double TrainingStep::update(const Gradients& step) {
     components_.optimizer->finish_step();
     components_.ema->update(components_.scaler->found_inf());
   }
-  push_values(step.loss, gradient_norm);
+  push_values(step, gradient_norm);
   components_.scaler->update();
   components_.optimizer->zero_grad();
   timeline_.enter(Phase::kOther);
@@ -286,26 +290,37 @@ std::vector<at::Tensor> TrainingStep::defined_gradients() const {
   return gradients;
 }
 
-void TrainingStep::push_values(const at::Tensor& loss, const at::Tensor& gradient_norm) {
-  const at::Tensor zero = at::zeros({}, loss.options().dtype(at::kFloat));
+bool TrainingStep::wants_unsmoothed() const {
+  return job_.train.label_smoothing > 0 && (finished_steps_ + 1) % job_.telemetry.every_steps == 0;
+}
+
+void TrainingStep::push_values(const Gradients& step, const at::Tensor& gradient_norm) {
+  const at::Tensor zero = at::zeros({}, step.loss.options().dtype(at::kFloat));
   const auto as_float = [&](const at::Tensor& value) { return value.to(at::kFloat); };
   std::array<at::Tensor, kStepValueCount> values;
-  values[kLoss] = as_float(loss);
+  values[kLoss] = as_float(step.loss);
+  if (step.unsmoothed.defined()) {
+    values[kUnsmoothedLoss] = as_float(step.unsmoothed);
+  } else {
+    values[kUnsmoothedLoss] =
+        wants_unsmoothed() ? zero + std::numeric_limits<float>::quiet_NaN() : zero;
+  }
   values[kGradientNorm] = gradient_norm.defined() ? as_float(gradient_norm) : zero;
   values[kFoundInf] = components_.scaler->found_inf().value_or(zero);
   values[kScale] = components_.scaler->enabled()
                        ? components_.scaler->state().at("grad_scaler.scale")
                        : zero + 1;
   const at::Tensor all = at::stack(values);
-  // Every rank has its part of the loss; the rest they have in common.
+  // Every rank has its part of the losses; the rest they have in common.
+  const int64_t losses = job_.train.label_smoothing > 0 ? 2 : 1;
   distributed::Pending sum = group_.start_all_reduce(
-      all.narrow(0, kLoss, 1), distributed::Reduce::kSum, "the sum of losses");
+      all.narrow(0, kLoss, losses), distributed::Reduce::kSum, "the sum of losses");
   values_.push(finished_steps_ + 1, all, std::move(sum));
 }
 
-at::Tensor TrainingStep::evaluation_sums() {
+at::Tensor TrainingStep::evaluation_sums(SamplePredictions* samples) {
   passes_.release();  // an evaluation may need that memory
-  return train::evaluation_sums(components_, *all_inputs_, micro_batch_.size());
+  return train::evaluation_sums(components_, *all_inputs_, micro_batch_.size(), samples);
 }
 
 std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {

@@ -33,6 +33,7 @@ namespace brim::train {
 
 class Balancer;
 class Inputs;
+class SamplePredictions;
 struct JobConfig;
 struct TrainingComponents;
 
@@ -67,7 +68,8 @@ class TrainingStep {
 
   /// Sums over the evaluation data, as this rank sees them, in passes of a micro-batch, or smaller
   /// ones where memory runs out; of no use after a stop was asked for.
-  at::Tensor evaluation_sums();
+  /// `samples`, where given, is told of each sample.
+  at::Tensor evaluation_sums(SamplePredictions* samples = nullptr);
   /// The same, but nullopt where memory runs out on this rank.
   std::optional<at::Tensor> try_evaluation_sums();
 
@@ -84,7 +86,8 @@ class TrainingStep {
 
  private:
   struct Gradients {
-    at::Tensor loss;  // mean over the global batch: this rank's part
+    at::Tensor loss;        // mean over the global batch: this rank's part
+    at::Tensor unsmoothed;  // the same without label smoothing; undefined: not wanted, not known
     int64_t samples = 0;
     int64_t own_samples = 0;
   };
@@ -102,7 +105,9 @@ class TrainingStep {
   void start_inputs();
   std::vector<at::Tensor> defined_gradients() const;
   /// Sends the step's metrics on their way to the host, without waiting for the device.
-  void push_values(const at::Tensor& loss, const at::Tensor& gradient_norm);
+  void push_values(const Gradients& step, const at::Tensor& gradient_norm);
+  /// Whether the next step's metrics have the loss without label smoothing.
+  bool wants_unsmoothed() const;
 
   const JobConfig& job_;
   TrainingComponents& components_;

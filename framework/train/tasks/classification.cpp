@@ -29,20 +29,36 @@ at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, dou
   return (batch.label_shares * own + (1 - batch.label_shares) * other).mean();
 }
 
-at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
-  at::Tensor loss;
+Losses Classification::losses_of(nn::Model& model, const data::DeviceBatch& batch,
+                                 bool has_unsmoothed) const {
+  const auto mean_of = [&](const at::Tensor& logits, double smoothing, bool fused) {
+    return batch.labels.numel() == 0 ? logits.sum() : loss_of(logits, batch, smoothing, fused);
+  };
+  Losses sum;
   for (const auto& [logits, weight] : model.training_logits(batch.inputs)) {
-    const at::Tensor part = batch.labels.numel() == 0
-                                ? logits.sum()
-                                : loss_of(logits, batch, label_smoothing_, model.is_fused());
-    loss = loss.defined() ? loss + weight * part : part;
+    const at::Tensor part = mean_of(logits, label_smoothing_, model.is_fused());
+    sum.loss = sum.loss.defined() ? sum.loss + weight * part : part;
+    if (!has_unsmoothed) continue;
+    const at::NoGradGuard no_grad;
+    // Fused, it reads the logits once and keeps nothing.
+    const at::Tensor plain = mean_of(logits.detach(), /*smoothing=*/0.0, /*fused=*/true);
+    sum.unsmoothed = sum.unsmoothed.defined() ? sum.unsmoothed + weight * plain : plain;
   }
-  return loss;
+  return sum;
 }
 
-at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const {
+at::Tensor Classification::loss(nn::Model& model, const data::DeviceBatch& batch) const {
+  return losses_of(model, batch, /*has_unsmoothed=*/false).loss;
+}
+
+Losses Classification::losses(nn::Model& model, const data::DeviceBatch& batch) const {
+  return losses_of(model, batch, /*has_unsmoothed=*/label_smoothing_ > 0);
+}
+
+Evaluated Classification::evaluate(nn::Model& model, const data::DeviceBatch& batch) const {
   const at::Tensor logits = model.forward(batch.inputs).to(at::kFloat);  // [N, classes]
-  const at::Tensor loss = at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum);
+  const at::Tensor logs = logits.log_softmax(1);
+  const at::Tensor loss = at::nll_loss(logs, batch.labels, {}, at::Reduction::Sum, data::kNoLabel);
   const int64_t k = std::min<int64_t>(5, logits.size(1));
   const at::Tensor best = std::get<1>(logits.topk(k, 1));           // [N, k]
   const at::Tensor hits = best == batch.labels.unsqueeze(1);        // [N, k]
@@ -50,11 +66,20 @@ at::Tensor Classification::evaluation_sums(nn::Model& model, const data::DeviceB
   const at::Tensor hit = hits.select(1, 0);
   const at::Tensor sums = at::stack({loss.to(at::kDouble), hit.sum().to(at::kDouble),
                                      hits.sum().to(at::kDouble), labelled.sum()});
+  const at::Tensor first = best.select(1, 0);  // [N]
+  const at::Tensor known = batch.labels.clamp_min(0);
   const at::Tensor place =
-      batch.labels.clamp_min(0) * row() +
-      (has_confusion() ? best.select(1, 0).clamp_max(classes_ - 1) : hit.to(at::kLong));
-  return at::cat(
-      {sums, at::zeros({classes_ * row()}, labelled.options()).index_add_(0, place, labelled)});
+      known * row() + (has_confusion() ? first.clamp_max(classes_ - 1) : hit.to(at::kLong));
+  const at::Tensor rows =
+      at::zeros({classes_ * row()}, labelled.options()).index_add_(0, place, labelled);
+  const auto log_of = [&](const at::Tensor& classes) {
+    return logs.gather(1, classes.unsqueeze(1)).squeeze(1);
+  };
+  return {.sums = at::cat({sums, rows}),
+          .guesses = Guesses{.labels = batch.labels,
+                             .classes = first,
+                             .probabilities = log_of(first).exp(),
+                             .losses = -log_of(known)}};
 }
 
 Metrics Classification::metrics(const at::Tensor& sums) const {

@@ -17,16 +17,21 @@ class Classification final : public Task {
       : label_smoothing_(label_smoothing), classes_(classes) {}
 
   at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
+  Losses losses(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5, samples], then
   /// a row of samples for each class: by predicted class, or, beyond kLargestConfusion classes, those
   /// that are wrong and those that are correct.
-  at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
+  at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override {
+    return evaluate(model, batch).sums;
+  }
+  Evaluated evaluate(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// "loss", "top1" and, where there are more than five classes, "top5"; accuracies in percent.
   Metrics metrics(const at::Tensor& sums) const override;
   std::vector<ClassResult> by_class(const at::Tensor& sums) const override;
   BestBy best_by() const override { return {"top1"}; }
 
  private:
+  Losses losses_of(nn::Model& model, const data::DeviceBatch& batch, bool has_unsmoothed) const;
   /// Whether samples are counted by label and predicted class, and how many numbers a row has.
   bool has_confusion() const { return classes_ <= kLargestConfusion; }
   int64_t row() const { return has_confusion() ? classes_ : 2; }

@@ -12,6 +12,23 @@ namespace {
 /// [N, T, V] to [N · T, V]: a row for each label.
 at::Tensor rows(const at::Tensor& logits) { return logits.flatten(0, 1); }
 
+/// Mean over the labels that are there, of logits [N, T, V].
+at::Tensor loss_of_tokens(const at::Tensor& logits, const data::DeviceBatch& batch,
+                          double smoothing, bool fused) {
+  if (batch.labels.numel() == 0) return logits.sum();
+  const at::Tensor labels = batch.labels.flatten();
+  nn::ClassTargets targets;
+  targets.labels = labels;
+  targets.ignore_index = data::kNoLabel;
+  targets.smoothing = smoothing;
+  if (fused && nn::has_fused_cross_entropy(rows(logits), targets)) {
+    return nn::fused_cross_entropy(rows(logits), targets);
+  }
+  const at::Tensor sum = at::cross_entropy_loss(rows(logits), labels, /*weight=*/{},
+                                                at::Reduction::Sum, data::kNoLabel, smoothing);
+  return sum / (labels != data::kNoLabel).sum().clamp_min(1);
+}
+
 }  // namespace
 
 void LanguageModelingConfig::fields(recipe::Fields& f) {
@@ -23,19 +40,18 @@ void LanguageModelingConfig::fields(recipe::Fields& f) {
 }
 
 at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& batch) const {
+  return loss_of_tokens(model.forward(batch.inputs), batch, label_smoothing_, model.is_fused());
+}
+
+Losses LanguageModeling::losses(nn::Model& model, const data::DeviceBatch& batch) const {
   const at::Tensor logits = model.forward(batch.inputs);
-  if (batch.labels.numel() == 0) return logits.sum();
-  const at::Tensor labels = batch.labels.flatten();
-  nn::ClassTargets targets;
-  targets.labels = labels;
-  targets.ignore_index = data::kNoLabel;
-  targets.smoothing = label_smoothing_;
-  if (model.is_fused() && nn::has_fused_cross_entropy(rows(logits), targets)) {
-    return nn::fused_cross_entropy(rows(logits), targets);
+  Losses result = {.loss = loss_of_tokens(logits, batch, label_smoothing_, model.is_fused())};
+  if (label_smoothing_ > 0) {
+    const at::NoGradGuard no_grad;
+    // Fused, it reads the logits once and keeps nothing.
+    result.unsmoothed = loss_of_tokens(logits.detach(), batch, /*smoothing=*/0.0, /*fused=*/true);
   }
-  const at::Tensor sum = at::cross_entropy_loss(
-      rows(logits), labels, /*weight=*/{}, at::Reduction::Sum, data::kNoLabel, label_smoothing_);
-  return sum / (labels != data::kNoLabel).sum().clamp_min(1);
+  return result;
 }
 
 at::Tensor LanguageModeling::evaluation_sums(nn::Model& model,

@@ -12,6 +12,7 @@ class LanguageModeling final : public Task {
   /// Mean over the tokens that have one to predict, spread over all of the model's vocabulary by
   /// label_smoothing.
   at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
+  Losses losses(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// [cross-entropy without smoothing, right first guesses, tokens predicted]
   at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override;
   /// "loss" in nats a token, "perplexity" (its exponential), "top1" in percent.

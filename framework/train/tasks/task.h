@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,25 @@ struct ClassResult {
   std::vector<int64_t> taken_for = {};  // samples by predicted class; empty: not counted
 };
 
+/// A training loss, and what it would be without label smoothing.
+struct Losses {
+  at::Tensor loss;
+  at::Tensor unsmoothed = {};  // a scalar without a gradient; undefined: the same, or not known
+};
+
+/// How each sample of an evaluation batch came out; all are [N], on the device.
+struct Guesses {
+  at::Tensor labels;         // int64; data::kNoLabel: the sample could not be read
+  at::Tensor classes;        // int64, the likeliest
+  at::Tensor probabilities;  // float32, of that class
+  at::Tensor losses;         // float32
+};
+
+struct Evaluated {
+  at::Tensor sums;                      // as evaluation_sums() gives them
+  std::optional<Guesses> guesses = {};  // nullopt: the task makes none of single samples
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -43,8 +63,18 @@ class Task {
   /// which a rank gets when a step is too short for all, it is zero, and so are its gradients.
   virtual at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
+  /// loss(), and beside it the same without label smoothing, for people to read.
+  virtual Losses losses(nn::Model& model, const data::DeviceBatch& batch) const {
+    return {.loss = loss(model, batch)};
+  }
+
   /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
+
+  /// evaluation_sums(), and beside them how each sample came out, for people to see.
+  virtual Evaluated evaluate(nn::Model& model, const data::DeviceBatch& batch) const {
+    return {.sums = evaluation_sums(model, batch)};
+  }
 
   /// Metrics from the summed evaluation_sums, on the CPU. "top1", where there is one, is the
   /// accuracy in percent that schedules watch.

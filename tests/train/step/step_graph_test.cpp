@@ -102,6 +102,11 @@ struct LossTask : Task {
   at::Tensor loss(nn::Model& /*model*/, const data::DeviceBatch& batch) const override {
     return of(batch);
   }
+  /// As if the loss were half as large without smoothing.
+  Losses losses(nn::Model& /*model*/, const data::DeviceBatch& batch) const override {
+    const at::Tensor loss = of(batch);
+    return {loss, loss.detach() / 2};
+  }
   at::Tensor evaluation_sums(nn::Model& /*model*/, const data::DeviceBatch&) const override {
     return {};
   }
@@ -146,9 +151,13 @@ class Line {
           at::arange(3 * sizes[i]).view({sizes[i], 3}).to(at::kFloat).sin() + 0.1 * step;
       const data::DeviceBatch batch = {inputs, inputs.sum(1, /*keepdim=*/true), {}, {}};
       const double share = static_cast<double>(sizes[i]) / static_cast<double>(all);
-      const StepGraph::Pass pass = graph_->forward(batch, share, i == 0);
+      const bool wants_unsmoothed = step % 2 == 1;
+      const StepGraph::Pass pass = graph_->forward(batch, share, i == 0, wants_unsmoothed);
       graph_->backward(pass);
       loss += pass.loss.item<double>();
+      if (wants_unsmoothed) {
+        EXPECT_EQ(pass.unsmoothed.item<double>(), pass.loss.item<double>() / 2) << "step " << step;
+      }
     }
     const at::NoGradGuard no_grad;
     weight_.sub_(0.05 * weight_.grad());

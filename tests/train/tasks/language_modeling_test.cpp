@@ -67,6 +67,19 @@ TEST(LanguageModelingTest, TheFusedLossIsTheSame) {
   }
 }
 
+TEST(LanguageModelingTest, TheUnsmoothedLossIsThatWithoutSmoothing) {
+  for (const bool fused : {false, true}) {
+    Table model;
+    nn::use_fused(model, fused ? nn::Fused::kAlways : nn::Fused::kNever);
+    const LanguageModeling task(0.3);
+    const Losses losses = task.losses(model, batch());
+    EXPECT_TRUE(at::equal(losses.loss, task.loss(model, batch())));
+    EXPECT_NEAR(losses.unsmoothed.item<double>(), loss_by_hand(model), 1e-6);
+    EXPECT_FALSE(losses.unsmoothed.requires_grad());
+    EXPECT_FALSE(LanguageModeling(0.0).losses(model, batch()).unsmoothed.defined());
+  }
+}
+
 TEST(LanguageModelingTest, WhereNothingIsPredictedLossAndGradientsAreZero) {
   Table model;
   Table fused_model;
