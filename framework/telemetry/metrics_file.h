@@ -28,6 +28,7 @@ class MetricsFile {
 /// On resume: drops every line whose "step" is greater than `step`, a torn last line, and lines
 /// that are not JSON objects (a warning counts them). Lines without "step" stay. The file is
 /// replaced whole or left as it is; a file that isn't there is fine. Holds one line in memory.
-void cut_back_metrics(const std::filesystem::path& path, int64_t step);
+/// Returns the last step that was dropped, or `step`.
+int64_t cut_back_metrics(const std::filesystem::path& path, int64_t step);
 
 }  // namespace brim::telemetry

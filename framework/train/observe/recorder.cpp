@@ -18,9 +18,13 @@
 namespace brim::train {
 namespace {
 
-/// The files of an earlier part of the run must end where this part begins.
+/// The files of an earlier part of the run must end where this part begins. What they told of later
+/// steps is computed again, which run.json keeps.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step) {
-  telemetry::cut_back_metrics(folder.metrics(), first_step);
+  const int64_t last_step = telemetry::cut_back_metrics(folder.metrics(), first_step);
+  if (last_step > first_step) {
+    telemetry::add_to_record(folder.record(), "repeats_to", last_step);
+  }
   telemetry::cut_back_events(folder.path, first_step);
   return folder.path;
 }
