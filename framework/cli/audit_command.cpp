@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
+#include "framework/base/units.h"
 #include "framework/checkpoint/folder.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -25,6 +27,8 @@ namespace brim::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kManySamples = 100'000'000;  // take half a minute
 
 /// Of a run the newest checkpoint, which its weights are in.
 fs::path newest_or_named(const fs::path& path) {
@@ -81,6 +85,11 @@ void add_run(const fs::path& run, train::SampleAudit& audit) {
   for (const std::string& remark : data.remarks()) log::warning("{}: {}", run.string(), remark);
   audit.logged_step = data.last_step();
   audit.repeated = train::read_repeated_steps(data.record);
+  // Those before the checkpoint's own parts are of other weights.
+  std::erase_if(audit.repeated, [&](const train::RepeatedSteps& steps) {
+    return std::ranges::find(audit.record.history.parts, steps.after_step,
+                             &train::HistoryPart::after_step) == audit.record.history.parts.end();
+  });
 }
 
 int audit(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
@@ -99,6 +108,10 @@ int audit(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   }
   add_run(run, audit);
   const OpenedOrder opened = open_order(parsed, audit.record, train::RunFolder{run}.recipe());
+  if (audit.record.step > kManySamples / audit.record.global_batch) {
+    log::info("going through the samples of {} steps; some millions are done a second",
+              format_count(audit.record.step));
+  }
   audit.is_permutation = opened.order->is_permutation();
   audit.ledger = train::make_ledger(audit.record, *opened.order, audit.sample);
   if (audit.step) {

@@ -176,7 +176,7 @@ def test_one_process(finished):
     assert [(one["first"], one["last"], one["seen"]) for one in result["epochs"]] == [(0, 2, SIZE)]
     finished.check_against_reads()
     text = text_of(0, finished.folder)
-    assert "epochs     epochs 1–3: 100 samples in each, each exactly once\n" in text
+    assert "seen       epochs 1–3: 100 samples in each, each exactly once\n" in text
     assert "result     each sample exactly once an epoch\n" in text
 
 
@@ -223,7 +223,7 @@ def test_killed_in_the_middle_again_and_again(tmp_path):
     run.check_against_reads()
     first, last = lost[-1]
     steps = f"steps {first}–{last}" if first < last else f"step {first}"
-    assert f"{steps}: computed again, because the first time was lost in a crash\n" in text_of(0, run.folder)
+    assert f"{steps}: computed again; the time before is not in these weights\n" in text_of(0, run.folder)
 
 
 def test_other_numbers_of_ranks(tmp_path):

@@ -76,7 +76,7 @@ void add_parts(const SampleAudit& audit, Lines& lines) {
   for (const RepeatedSteps& steps :
        std::vector(audit.repeated.end() - static_cast<int64_t>(shown), audit.repeated.end())) {
     lines.add("repeated", range_text("step", steps.after_step + 1, steps.last_step) +
-                              ": computed again, because the first time was lost in a crash");
+                              ": computed again; the time before is not in these weights");
   }
   if (audit.logged_step > audit.record.step) {
     lines.add("later", range_text("step", audit.record.step + 1, audit.logged_step) +
@@ -119,12 +119,12 @@ std::string epoch_text(const SampleAudit& audit, const EpochRange& epoch) {
 void add_epochs(const SampleAudit& audit, Lines& lines) {
   const auto& epochs = audit.ledger.epochs;
   for (size_t i = 0; i < std::min(epochs.size(), kMaxLines); ++i) {
-    lines.add("epochs",
+    lines.add("seen",
               fmt::format("{}: {}", range_text("epoch", epochs[i].first + 1, epochs[i].last + 1),
                           epoch_text(audit, epochs[i])));
   }
   if (epochs.size() > kMaxLines) {
-    lines.add("epochs", "more of them with --json");
+    lines.add("seen", "more of them with --json");
   }
 }
 

@@ -14,7 +14,7 @@ namespace brim::train {
 namespace {
 
 constexpr int64_t kMaxSamples = int64_t{1} << 33;  // a bit each: 1 GiB
-constexpr int64_t kMaxSeen = int64_t{1} << 36;     // over all epochs: an hour's work
+constexpr int64_t kMaxSeen = int64_t{1} << 36;     // over all epochs: hours of work
 constexpr int64_t kMaxRanks = int64_t{1} << 20;
 constexpr int64_t kMaxRecordedSteps = int64_t{1} << 48;
 

@@ -36,8 +36,8 @@ struct SampleRecord {
 /// Throws Error(kCheckpoint) where the checkpoint is damaged or says what no run writes.
 SampleRecord read_sample_record(const std::filesystem::path& checkpoint);
 
-/// Steps that were computed again because the process that had taken them before ended without a
-/// checkpoint, as far as its metrics tell.
+/// Steps that were computed again because the process that had taken them before left no checkpoint
+/// of them, as far as its metrics tell.
 struct RepeatedSteps {
   int64_t after_step = 0;
   int64_t last_step = 0;
