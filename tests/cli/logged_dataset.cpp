@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "framework/base/error.h"
@@ -36,6 +37,9 @@ class Logged final : public brim::data::ImageSamples {
   std::vector<std::string> class_names() const override { return brim::data::numbered_classes(2); }
   std::string name(int64_t index) const override { return "logged[" + std::to_string(index) + "]"; }
   int64_t label(int64_t index) const override { return index % 2; }
+
+  /// For balancing by cost.
+  std::optional<int64_t> length(int64_t index) const override { return index * 7 % 11 + 1; }
 
   int64_t read(int64_t index, brim::RandomStream* /*random*/,
                std::span<uint8_t> pixels) const override {

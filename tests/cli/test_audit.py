@@ -283,6 +283,20 @@ def test_an_unreadable_sample_is_replaced(tmp_path, ranks):
     assert "result     not each sample exactly once an epoch: see above for the exceptions\n" in text
 
 
+@pytest.mark.parametrize("balance", ["cost", "throughput"])
+def test_balanced_ranks_are_not_known_but_steps_are(tmp_path, balance):
+    run = Run(tmp_path, train__epochs=2, distributed__balance=balance, data__unreadable=17, data__on_error="skip")
+    run.train(ranks=2)
+    result = audit(run.folder)
+    assert [(epoch, sample) for epoch, _, sample, _ in result["replaced"]] == [(0, 17), (1, 17)]
+    for step, by_rank in run.seen.items():
+        places = audit(run.folder, "--step", step)["samples_of_step"]
+        assert {place["rank"] for place in places} == {None}
+        assert sorted(place["sample"] for place in places) == sorted(sum(by_rank.values(), []))
+    assert f"2 ranks, balanced by {balance}\n" in text_of(3, run.folder)
+    assert "step 1     unknown rank: samples " in text_of(3, run.folder, "--step", 1)
+
+
 def test_a_weighted_sampler_asks_for_something_else(tmp_path):
     weights = tmp_path / "weights"
     weights.write_text("1\n" * 99 + "5\n")

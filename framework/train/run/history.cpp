@@ -1,5 +1,6 @@
 #include "framework/train/run/history.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -32,6 +33,10 @@ void History::add(std::vector<data::Replacement> more) {
     one.name = printable(one.name.substr(0, kMaxNameBytes));
     replaced.push_back(std::move(one));
   }
+  // Each rank has its own of the same steps.
+  std::ranges::sort(replaced, {}, [](const data::Replacement& one) {
+    return std::pair(one.epoch, one.position);
+  });
 }
 
 std::string shares_of(const JobConfig& job) {

@@ -24,7 +24,7 @@ struct HistoryPart {
 
 struct History {
   std::vector<HistoryPart> parts;           // in order; empty: a Brim that kept none
-  std::vector<data::Replacement> replaced;  // of all ranks
+  std::vector<data::Replacement> replaced;  // of all ranks, by position
   int64_t replaced_left_out = 0;            // beyond the number that is kept
 
   /// A process begins; parts that reach no step before it are gone.
