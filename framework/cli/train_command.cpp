@@ -160,6 +160,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                                                    .ranks = group->world(),
                                                    .launch = group->ranks().launch});
     record["job"] = train::job_record(job, components);
+    record["after_step"] = state.step;
     if (tuning) record["tuning"] = train::to_json(*tuning);
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
   });

@@ -1,5 +1,6 @@
 #include "framework/telemetry/metrics_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -20,13 +21,18 @@ using nlohmann::json;
 
 constexpr size_t kBlockBytes = size_t{1} << 16;
 constexpr size_t kLongestLineBytes = size_t{1} << 22;  // ours have a few hundred bytes
+constexpr uint64_t kMaxStep = uint64_t{1} << 48;       // a step beyond it is damage
 
 enum class Verdict { kKeep, kLater, kDamaged };
 
-Verdict judge(const json& object, int64_t step) {
+/// `last` becomes the line's step where that is later.
+Verdict judge(const json& object, int64_t step, int64_t& last) {
   if (!object.is_object()) return Verdict::kDamaged;
   const auto found = object.find("step");
   if (found == object.end() || !found->is_number()) return Verdict::kKeep;
+  if (found->is_number_unsigned() && found->get<uint64_t>() <= kMaxStep) {
+    last = std::max(last, found->get<int64_t>());
+  }
   if (found->is_number_unsigned()) {  // may lie beyond int64
     return step < 0 || found->get<uint64_t>() > static_cast<uint64_t>(step) ? Verdict::kLater
                                                                             : Verdict::kKeep;
@@ -68,10 +74,11 @@ void MetricsFile::append(const json& line) {
   file_.append(line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
 }
 
-void cut_back_metrics(const std::filesystem::path& path, int64_t step,
-                      const std::function<void(const json& line)>& look) {
+int64_t cut_back_metrics(const std::filesystem::path& path, int64_t step,
+                         const std::function<void(const json& line)>& look) {
+  int64_t last = step;
   const FileStream file = open_stream(path, Exit::kResource);
-  if (file == nullptr) return;
+  if (file == nullptr) return last;
   AtomicFile shorter(path);
   std::string kept;
   int64_t dropped = 0;
@@ -79,7 +86,7 @@ void cut_back_metrics(const std::filesystem::path& path, int64_t step,
   for_each_line(file.get(), path, [&](const std::string& line, bool is_whole) {
     const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (look && object.is_object()) look(object);
-    const Verdict verdict = judge(object, step);
+    const Verdict verdict = judge(object, step, last);
     if (verdict != Verdict::kKeep || !is_whole) {
       ++dropped;
       if (verdict == Verdict::kDamaged && is_whole) ++damaged;
@@ -96,9 +103,10 @@ void cut_back_metrics(const std::filesystem::path& path, int64_t step,
     log::warning("{}: dropped {} (not JSON objects)", path.string(),
                  format_plural(damaged, "damaged line"));
   }
-  if (dropped == 0) return;
+  if (dropped == 0) return last;
   shorter.write(kept);
   shorter.commit();
+  return last;
 }
 
 }  // namespace brim::telemetry

@@ -29,8 +29,9 @@ class MetricsFile {
 /// On resume: drops every line whose "step" is greater than `step`, a torn last line, and lines
 /// that are not JSON objects (a warning counts them). Lines without "step" stay. The file is
 /// replaced whole or left as it is; a file that isn't there is fine. Holds one line in memory.
-/// `look`, where given, is called with every line that is an object, before any is dropped.
-void cut_back_metrics(const std::filesystem::path& path, int64_t step,
-                      const std::function<void(const nlohmann::json& line)>& look = nullptr);
+/// `look`, where given, is called with every line that is an object, before any is dropped. Returns
+/// the last step that was dropped, or `step`.
+int64_t cut_back_metrics(const std::filesystem::path& path, int64_t step,
+                         const std::function<void(const nlohmann::json& line)>& look = nullptr);
 
 }  // namespace brim::telemetry

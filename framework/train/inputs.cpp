@@ -61,6 +61,7 @@ std::unique_ptr<data::DevicePrefetcher> Inputs::training(
   options.seed = static_cast<uint64_t>(job_.run.seed);
   options.order = components_.order;
   options.shares = std::move(shares);
+  options.replacements = replacements_;
   return std::make_unique<data::DevicePrefetcher>(
       *components_.train_data, options, options_, timeline,
       finished_steps / components_.steps_per_epoch, finished_steps % components_.steps_per_epoch);

@@ -7,6 +7,7 @@
 
 #include "framework/base/timeline.h"
 #include "framework/data/order/rank_partition.h"
+#include "framework/data/order/replacement_log.h"
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/device/memory/memory.h"
 #include "framework/train/components.h"
@@ -38,6 +39,9 @@ class Inputs {
   /// them are this rank's follows from `batch` alone.
   std::unique_ptr<data::DevicePrefetcher> evaluation(int64_t batch, int64_t pass,
                                                      Timeline& timeline) const;
+  /// What the training samples that could not be read were replaced by, as far as any of the
+  /// prefetchers has read ahead.
+  data::ReplacementLog& replacements() { return *replacements_; }
   /// Samples of such a batch: the recipe's, or `micro` where it gives none.
   int64_t evaluation_batch(int64_t micro) const { return job_.eval.batch.value_or(micro); }
 
@@ -47,6 +51,7 @@ class Inputs {
   const JobConfig& job_;
   const TrainingComponents& components_;
   data::InputOptions options_;
+  std::shared_ptr<data::ReplacementLog> replacements_ = std::make_shared<data::ReplacementLog>();
 };
 
 }  // namespace brim::train

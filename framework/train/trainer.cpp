@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "framework/base/host.h"
@@ -26,6 +27,8 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
       step_(job, components_, state.step, state.buckets, memory),
       profiler_(step_.timeline(), components_.device),
       save_times_(job.checkpoint) {
+  progress_.history.begin(
+      {.after_step = state.step, .ranks = group_.world(), .shares = shares_of(job)});
   // Ranks that share the weights write the text together.
   if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded)) {
     sample_text_.emplace(job);
@@ -179,6 +182,7 @@ void Trainer::save(bool is_best) {
   distributed::broadcast_buffers(group_, *components_.model);
   require_finite_weights(components_, folder_);
   progress_.buckets = step_.buckets();
+  collect_replacements();
   checkpoint::Snapshot state = snapshot(job_, components_, progress_, store_ ? &*store_ : nullptr);
   if (recorder_) recorder_->flush();
   if (store_) {
@@ -189,6 +193,17 @@ void Trainer::save(bool is_best) {
   save_times_.saved(progress_.step, progress_.evaluation_due);
   requests_.checkpoint = false;
   step_.timeline().enter(Phase::kOther);
+}
+
+/// Those of all ranks since the last checkpoint become part of the run's history.
+void Trainer::collect_replacements() {
+  if (!job_.data.skip_bad) return;
+  const std::vector<data::Replacement> own = step_.take_replacements();
+  if (!group_.any(!own.empty(), "the question whether samples were replaced")) return;
+  for (const std::string& text :
+       group_.all_gather(to_json(own).dump(), "the samples that were replaced")) {
+    progress_.history.add(read_replacements(nlohmann::json::parse(text)));
+  }
 }
 
 /// Throws what the writing failed with.

@@ -49,6 +49,7 @@ class Trainer {
   std::optional<Metrics> evaluate_all();
   bool falls_due_to_save() const;
   void save(bool is_best);
+  void collect_replacements();
   void tell_of_checkpoint(bool wait);
   void report_end(bool complete);
 

@@ -38,8 +38,8 @@ def on_terminal(*args, **more):
     return text.decode()
 
 
-def test_there_are_29_commands():
-    assert len(COMMANDS) == 29, COMMANDS
+def test_there_are_30_commands():
+    assert len(COMMANDS) == 30, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -108,6 +108,7 @@ def test_version():
     (["help", "frobnicate"], "there is no command 'frobnicate'; see trainer help"),
     (["help", "data", "pac"], "there is no command 'data pac'; see trainer help"),
     (["eval"], "no run given; try: trainer eval runs/digits"),
+    (["audit"], "no run given; try: trainer audit runs/digits"),
     (["predict"], "no run given; try: trainer predict runs/digits seven.png"),
     (["doctor", "--prove"], "--prove: expected a run's folder too"),
 ], ids=str)

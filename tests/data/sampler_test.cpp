@@ -16,9 +16,11 @@
 #include "framework/base/files.h"
 #include "framework/base/random.h"
 #include "framework/data/loading/loader.h"
+#include "framework/data/order/cost_balanced.h"
 #include "framework/data/samplers/class_balanced.h"
 #include "framework/data/samplers/length_bucketed.h"
 #include "framework/data/samplers/repeated.h"
+#include "framework/data/samplers/shuffled.h"
 #include "framework/data/samplers/weighted.h"
 #include "tests/data/numbers.h"
 #include "tests/support/temporary_folder.h"
@@ -192,6 +194,39 @@ TEST(SamplerTest, ABadSampleIsReplacedByOneOfTheSameOrder) {
     for (size_t i = 0; i < 8; ++i) EXPECT_THAT(batch->pixels[8 * i], ::testing::AnyOf(0, 2));
   }
   EXPECT_EQ(loader.skipped(), 1);
+}
+
+TEST(SamplerTest, OrdersSayWhetherTheyGiveEachSampleOnce) {
+  const testing::TemporaryFolder folder;
+  Numbers dataset(103);
+  dataset.set_labels(std::vector<int64_t>(103, 1), 2);
+  const ShardWindow window;
+  EXPECT_TRUE(sequential_order()->is_permutation());
+  EXPECT_TRUE(shuffled_order(dataset, 7, window)->is_permutation());
+  const std::vector<std::shared_ptr<const Order>> repeating = {
+      RepeatedConfig().order(dataset, {.seed = 7}),
+      ClassBalancedConfig().order(dataset, {.seed = 7}),
+      weighted(folder, "1\n0\n1\n0\n1\n0\n0\n0", 8)};
+  for (const auto& order : repeating) EXPECT_FALSE(order->is_permutation()) << order->text();
+  for (int64_t i = 0; i < dataset.size(); ++i) dataset.lengths.push_back(i * 41 % 53);
+  EXPECT_TRUE(LengthBucketedConfig().order(dataset, {.seed = 7})->is_permutation());
+  EXPECT_TRUE(
+      cost_balanced_order(shuffled_order(dataset, 7, window), dataset, 8, 2)->is_permutation());
+  EXPECT_FALSE(cost_balanced_order(repeating[0], dataset, 8, 2)->is_permutation());
+}
+
+TEST(SamplerTest, SomeOrdersNeedNoDataset) {
+  const Numbers dataset(103);
+  for (const auto& order : {sequential_order(), shuffled_order(dataset, 7, {})}) {
+    const auto same = order_without_data(order->text(), 103, 7);
+    ASSERT_NE(same, nullptr);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      EXPECT_EQ(epoch_of(*same, epoch, 103), epoch_of(*order, epoch, 103));
+    }
+  }
+  for (const char* text : {"class_balanced", "3 times each, shuffled", "", "shuffled in windows"}) {
+    EXPECT_EQ(order_without_data(text, 103, 7), nullptr) << text;
+  }
 }
 
 TEST(SamplerTest, WeightsOfAnySizeAreDrawn) {

@@ -87,6 +87,19 @@ TEST(CutBackMetrics, DropsLaterStepsAndKeepsTheRestAsItWas) {
             "{\"step\":\"x\"}\n");
 }
 
+TEST(CutBackMetrics, SaysHowFarTheStepsWent) {
+  const TemporaryFolder folder;
+  const auto last = [&](const std::string& bytes, int64_t step) {
+    put_content(folder / "metrics.jsonl", bytes);
+    return cut_back_metrics(folder / "metrics.jsonl", step);
+  };
+  EXPECT_EQ(last("{\"step\":1}\n{\"step\":7}\n{\"step\":5}\n", 2), 7);
+  EXPECT_EQ(last("{\"step\":1}\n", 2), 2);
+  EXPECT_EQ(last("", 2), 2);
+  EXPECT_EQ(last("{\"step\":18446744073709551615}\n{\"step\":9.5}\n{\"step\":\"x\"}\n", 2), 2);
+  EXPECT_EQ(last("{\"step\":3}\n{\"step\":4}", 2), 4);
+}
+
 TEST(CutBackMetrics, DropsALastLineTornAnywhere) {
   const std::string head = "{\"step\":1}\n";
   const std::string last = "{\"step\":2}\n";

@@ -203,6 +203,7 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
   SampleRef ref = options_.order->at(epoch, position);
   auto failure = read_sample(ref, slot, index);
   if (!failure) return std::nullopt;
+  const int64_t unread = ref.sample;
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
                       static_cast<uint64_t>(position));
   for (int i = 0; i < kMaxReplacements && failure; ++i) {
@@ -222,6 +223,9 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
     }
     ref = options_.order->at(epoch, others.below(dataset_.size()));
     failure = read_sample(ref, slot, index);
+  }
+  if (!failure && options_.replacements != nullptr) {
+    options_.replacements->add({epoch, position, unread, ref.sample, dataset_.name(unread)});
   }
   return failure;
 }

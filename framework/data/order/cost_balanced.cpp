@@ -32,6 +32,7 @@ class CostBalanced final : public Order {
 
   // The same samples make the same steps: a checkpoint serves any number of ranks.
   std::string text() const override { return order_->text(); }
+  bool is_permutation() const override { return order_->is_permutation(); }
 
  private:
   std::vector<SampleRef> arrange(int64_t epoch, int64_t first) const {

@@ -29,6 +29,9 @@ class Order {
 
   /// In words, for people and for checkpoints: a run may only continue with the text it began with.
   virtual std::string text() const = 0;
+
+  /// Whether each epoch gives each sample exactly once.
+  virtual bool is_permutation() const { return true; }
 };
 
 /// Each sample at the position of its number.

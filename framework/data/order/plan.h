@@ -9,6 +9,7 @@
 
 #include "framework/data/order/order.h"
 #include "framework/data/order/rank_partition.h"
+#include "framework/data/order/replacement_log.h"
 
 namespace brim::data {
 
@@ -35,7 +36,8 @@ struct LoaderOptions {
   int64_t epochs = 0;                                     // then next() gives null; 0: endless
   bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
-  int64_t max_skipped = 100;  // samples; one more is an error
+  int64_t max_skipped = 100;                               // samples; one more is an error
+  std::shared_ptr<ReplacementLog> replacements = nullptr;  // hears of each that was replaced
 };
 
 /// Optimizer steps of an epoch over `size` samples.

@@ -62,6 +62,7 @@ class ClassBalanced final : public Order {
     return {member(turn % classes_, (epoch + 1) * rounds_ + turn / classes_), position};
   }
   std::string text() const override { return "class_balanced"; }
+  bool is_permutation() const override { return false; }
 
  private:
   /// What a class gives after `times` samples of it.

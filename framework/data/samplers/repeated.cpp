@@ -23,6 +23,7 @@ class Repeated final : public Order {
   std::string text() const override {
     return fmt::format("{} times each, {}", repeats_, once_->text());
   }
+  bool is_permutation() const override { return false; }
 
  private:
   std::shared_ptr<const Order> once_;

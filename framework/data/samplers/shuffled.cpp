@@ -100,6 +100,13 @@ std::shared_ptr<const Order> shuffled_order(const Dataset& dataset, uint64_t see
   return std::make_shared<ShuffledShards>(dataset.size(), ends, seed, window.shards);
 }
 
+std::shared_ptr<const Order> order_without_data(const std::string& text, int64_t size,
+                                                uint64_t seed) {
+  const auto shuffled = std::make_shared<const Shuffled>(size, seed);
+  if (text == shuffled->text()) return shuffled;
+  return text == sequential_order()->text() ? sequential_order() : nullptr;
+}
+
 std::shared_ptr<const Order> ShuffledConfig::order(const Dataset& dataset,
                                                    const OrderOptions& options) const {
   return shuffled_order(dataset, options.seed, window);

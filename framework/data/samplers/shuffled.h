@@ -30,4 +30,8 @@ struct ShuffledConfig : SamplerConfig {
 std::shared_ptr<const Order> shuffled_order(const Dataset& dataset, uint64_t seed,
                                             const ShardWindow& window);
 
+/// The order with this text() where nothing of the dataset but its size decides it; else null.
+std::shared_ptr<const Order> order_without_data(const std::string& text, int64_t size,
+                                                uint64_t seed);
+
 }  // namespace brim::data

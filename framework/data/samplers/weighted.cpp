@@ -85,6 +85,7 @@ class Weighted final : public Order {
     return {table_.draw(random), position};
   }
   std::string text() const override { return text_; }
+  bool is_permutation() const override { return false; }
 
  private:
   AliasTable table_;

@@ -18,17 +18,22 @@
 namespace brim::train {
 namespace {
 
-/// The files of an earlier part of the run must end where this part begins. `age_s` becomes the age
-/// that the run had reached, steps that are lost included.
+/// The files of an earlier part of the run must end where this part begins. What they told of later
+/// steps is computed again, which run.json keeps. `age_s` becomes the age that the run had reached,
+/// steps that are lost included.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step, double& age_s) {
-  telemetry::cut_back_metrics(folder.metrics(), first_step, [&](const nlohmann::json& line) {
-    for (const char* key : {"run_age_s", "process_age_s"}) {
-      const auto found = line.find(key);
-      if (found != line.end() && found->is_number()) {
-        age_s = std::max(age_s, found->get<double>());
-      }
-    }
-  });
+  const int64_t last_step = telemetry::cut_back_metrics(
+      folder.metrics(), first_step, [&](const nlohmann::json& line) {
+        for (const char* key : {"run_age_s", "process_age_s"}) {
+          const auto found = line.find(key);
+          if (found != line.end() && found->is_number()) {
+            age_s = std::max(age_s, found->get<double>());
+          }
+        }
+      });
+  if (last_step > first_step) {
+    telemetry::add_to_record(folder.record(), "repeats_to", last_step);
+  }
   telemetry::cut_back_events(folder.path, first_step);
   return folder.path;
 }

@@ -167,13 +167,12 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
   nn::remember_forms(forms);
 }
 
-/// A checkpoint's state.json without the tensors beside it.
-nlohmann::json read_state_file(const std::filesystem::path& checkpoint) {
+}  // namespace
+
+nlohmann::json read_state_json(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / kStateFile;
   return parse_json(read_file(path, Exit::kCheckpoint, kLargestState), path.string());
 }
-
-}  // namespace
 
 checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& components,
                               const TrainState& state, checkpoint::Store* store) {
@@ -214,7 +213,8 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"input", input_json(components.input)},
                   {"classes", class_names(components)},
                   {"forms", forms_json(components)},
-                  {"buckets", state.buckets}};
+                  {"buckets", state.buckets},
+                  {"history", to_json(state.history)}};
   result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
   return result;
 }
@@ -274,6 +274,7 @@ TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::
   }
   if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
   if (state.contains("classes")) state.at("classes").get_to(result.classes);
+  if (state.contains("history")) result.history = read_history(state.at("history"));
   return result;
 }
 
@@ -362,7 +363,7 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
 }
 
 int64_t global_batch_of(const std::filesystem::path& checkpoint) {
-  const nlohmann::json state = read_state_file(checkpoint);
+  const nlohmann::json state = read_state_json(checkpoint);
   try {
     const auto global = state.at("order").at("batch.global").get<int64_t>();
     if (global >= 1) return global;
@@ -373,7 +374,7 @@ int64_t global_batch_of(const std::filesystem::path& checkpoint) {
 }
 
 std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint) {
-  const nlohmann::json state = read_state_file(checkpoint);
+  const nlohmann::json state = read_state_json(checkpoint);
   if (!state.contains("input")) return std::nullopt;
   return reading_state_of(checkpoint, [&] { return read_input(state.at("input"), checkpoint); });
 }

@@ -14,6 +14,7 @@
 #include "framework/distributed/data_parallel.h"
 #include "framework/train/components.h"
 #include "framework/train/job.h"
+#include "framework/train/run/history.h"
 #include "framework/train/run/run_folder.h"
 
 namespace brim::train {
@@ -24,6 +25,7 @@ struct TrainState {
   std::optional<double> best;              // best evaluation so far, by Task::best_by()
   distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a single rank
   std::vector<std::string> classes = {};   // by label, printable; empty where the data name none
+  History history = {};                    // up to this step
 };
 
 /// The state as the live tensors and JSON; what is split over the ranks goes straight to the disk.
@@ -49,6 +51,9 @@ std::vector<std::string> class_names(const TrainingComponents& components);
 /// that the checkpoint gives it; a checkpoint that gives none agrees with all.
 void require_same_classes(const TrainState& state, const TrainingComponents& components,
                           const std::filesystem::path& checkpoint);
+
+/// A checkpoint's state.json, its tensors left alone. Throws Error(kCheckpoint) where it is no JSON.
+nlohmann::json read_state_json(const std::filesystem::path& checkpoint);
 
 /// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.
 int64_t global_batch_of(const std::filesystem::path& checkpoint);

@@ -332,4 +332,10 @@ int64_t TrainingStep::skipped_samples() const {
   return inputs_ == nullptr ? 0 : inputs_->loader().skipped();
 }
 
+std::vector<data::Replacement> TrainingStep::take_replacements() {
+  const int64_t steps = components_.steps_per_epoch;
+  return all_inputs_->replacements().take_before(finished_steps_ / steps,
+                                                 finished_steps_ % steps * *job_.batch.global);
+}
+
 }  // namespace brim::train

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/timeline.h"
+#include "framework/data/order/replacement_log.h"
 #include "framework/distributed/strategy.h"
 #include "framework/telemetry/memory_account.h"
 #include "framework/telemetry/rank_metrics.h"
@@ -83,6 +84,8 @@ class TrainingStep {
   distributed::BucketLayout buckets() { return strategy_->layout(); }
   /// Samples that could not be read and were replaced by others.
   int64_t skipped_samples() const;
+  /// Of the finished steps, those that this rank has replaced since the last call.
+  std::vector<data::Replacement> take_replacements();
 
  private:
   struct Gradients {

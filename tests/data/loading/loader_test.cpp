@@ -7,10 +7,13 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <map>
+#include <memory>
 #include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/base/units.h"
@@ -271,6 +274,38 @@ TEST(LoaderTest, ABadSampleIsDroppedFromEvaluation) {
     EXPECT_EQ(batch->pixels[4 * 4], 0);
     EXPECT_EQ(loader.skipped(), 1);
   }
+}
+
+TEST(LoaderTest, LogsWhatItReplacesAndByWhich) {
+  CountingDataset dataset(20);
+  dataset.fail = {3, 11};
+  const auto log = std::make_shared<ReplacementLog>();
+  std::map<std::pair<int64_t, int64_t>, int64_t> read;  // by epoch and position
+  for (int again = 0; again < 2; ++again) {             // as a step that is taken again
+    Loader loader(dataset, {.global_batch = 5,
+                            .micro_batch = 5,
+                            .workers = 2,
+                            .epochs = 2,
+                            .on_error = OnError::kReplace,
+                            .replacements = log});
+    while (const Batch* batch = loader.next()) {
+      for (int64_t i = 0; i < batch->count; ++i) {
+        read[{batch->epoch, batch->first_position + i}] = batch->labels[static_cast<size_t>(i)];
+      }
+    }
+  }
+  const std::vector<Replacement> first = log->take_before(1, 4);
+  ASSERT_EQ(first.size(), 3);
+  std::vector<Replacement> all = first;
+  for (const Replacement& one : log->take_before(2, 0)) all.push_back(one);
+  ASSERT_EQ(all.size(), 4);
+  for (const Replacement& one : all) {
+    EXPECT_EQ(one.sample, one.position);  // the order is sequential
+    EXPECT_EQ(one.name, dataset.name(one.sample));
+    EXPECT_EQ(one.by, read.at({one.epoch, one.position}));  // a label is its sample here
+    EXPECT_NE(one.by, one.sample);
+  }
+  EXPECT_TRUE(log->take_before(9, 0).empty());
 }
 
 TEST(LoaderTest, TooManyBadSamplesAreAnErrorAfterAll) {
