@@ -22,8 +22,8 @@ namespace {
 /// steps is computed again, which run.json keeps. `age_s` becomes the age that the run had reached,
 /// steps that are lost included.
 const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step, double& age_s) {
-  const int64_t last_step = telemetry::cut_back_metrics(
-      folder.metrics(), first_step, [&](const nlohmann::json& line) {
+  const int64_t last_step =
+      telemetry::cut_back_metrics(folder.metrics(), first_step, [&](const nlohmann::json& line) {
         for (const char* key : {"run_age_s", "process_age_s"}) {
           const auto found = line.find(key);
           if (found != line.end() && found->is_number()) {
