@@ -17,8 +17,8 @@ constexpr int64_t kPassSamples = 64;  // at most, where the recipe would have th
 JobConfig for_use(JobConfig job) {
   if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
   if (!job.batch.micro) job.batch.micro = std::min<int64_t>(*job.batch.global, kPassSamples);
-  job.data.sampler = {};
-  job.schedule = {};
+  job.data.sampler.sampler.select("sequential");
+  job.schedule.schedule.select("constant");
   job.eval.enabled = false;
   return job;
 }
