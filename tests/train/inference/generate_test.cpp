@@ -15,7 +15,8 @@ using Ids = std::vector<int32_t>;
 
 constexpr int64_t kLength = 64;
 constexpr int64_t kVocabulary = 31;
-const std::vector<Ids> kPrompts = {{3}, {1, 4, 1, 5, 9, 2, 6, 5, 3}, {2, 7, 1, 8}, {9, 9, 9, 9, 9}};
+const std::vector<Ids> kPrompts = {
+    {3}, {2, 7, 1, 8}, {1, 4, 1, 5, 9, 2, 6, 5, 3}, {9, 9, 9, 9}, {6, 5, 5, 6}};
 
 /// A GPT with weights so large that each token depends on all before it.
 std::shared_ptr<nn::Model> gpt(bool has_documents = false) {
@@ -113,15 +114,19 @@ TEST(Generate, WritesTheSameTextWithAndWithoutACache) {
 TEST(Generate, FinishedTextsLeaveTheOthersAsTheyAre) {
   TrainingComponents cached = components_with(gpt());
   TrainingComponents plain = components_with(without_cache(cached.model));
-  const GenerateOptions how = {.max_tokens = 100, .temperature = 5, .seed = 1, .end = 0};
-  const auto texts = generate(cached, kPrompts, how);
-  EXPECT_EQ(texts, generate(plain, kPrompts, how));
+  std::vector<Ids> prompts = kPrompts;
+  for (int32_t i = 0; i < 6; ++i) prompts.push_back({i + 1, 7, 2 * i + 1, 5});
   std::set<size_t> lengths;
-  for (size_t i = 0; i < kPrompts.size(); ++i) {
-    EXPECT_EQ(generate(cached, {kPrompts[i]}, how, static_cast<int64_t>(i)).front(), texts[i]);
-    lengths.insert(texts[i].size());
+  for (const uint64_t seed : {1, 2, 3}) {
+    const GenerateOptions how = {.max_tokens = 100, .temperature = 0.9, .seed = seed, .end = 0};
+    const auto texts = generate(cached, prompts, how);
+    EXPECT_EQ(texts, generate(plain, prompts, how));
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(generate(cached, {prompts[i]}, how, static_cast<int64_t>(i)).front(), texts[i]);
+      lengths.insert(texts[i].size());
+    }
   }
-  EXPECT_GE(lengths.size(), 3) << "texts must end at different steps";
+  EXPECT_GE(lengths.size(), 10) << "texts must end at different steps";
 }
 
 TEST(Generate, TakesModelsOfDocuments) {
