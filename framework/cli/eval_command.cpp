@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/printable.h"
@@ -16,11 +15,9 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/eval_classes.h"
 #include "framework/cli/options.h"
-#include "framework/device/choice.h"
-#include "framework/device/memory/memory.h"
-#include "framework/distributed/group.h"
-#include "framework/train/components.h"
 #include "framework/train/evaluation.h"
+#include "framework/train/inference/trained_model.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/run/job_record.h"
@@ -30,7 +27,25 @@
 namespace brim::cli {
 namespace {
 
-constexpr int64_t kEvalBatch = 64;  // where the recipe would have the batch tuned
+/// A model and the data to evaluate it on.
+std::unique_ptr<train::LoadedModel> load(train::JobConfig job,
+                                         const std::optional<train::SavedRun>& saved) {
+  const auto learned = saved ? train::input_of(saved->checkpoint) : std::nullopt;
+  const bool is_known = learned && (!learned->classes.empty() || learned->shape.classes == 0);
+  auto eval_data =
+      is_known ? job.data.source->open_eval_for(learned->classes) : job.data.source->open_eval();
+  if (eval_data == nullptr) {
+    throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
+  }
+  std::optional<nn::ModelShape> input;
+  if (is_known) input = train::input_shape(*eval_data, job.data);
+  auto loaded = std::make_unique<train::LoadedModel>(std::move(job), saved, input);
+  if (saved && !is_known) {
+    train::require_same_classes(loaded->state, loaded->components, saved->checkpoint);
+  }
+  loaded->components.eval_data = std::move(eval_data);
+  return loaded;
+}
 
 int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("from") == 0 && parsed.count("recipe") == 0) {
@@ -39,36 +54,22 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   std::optional<train::SavedRun> saved;
   if (parsed.count("from") != 0) saved = train::find_saved(parsed["from"].as<std::string>());
   train::JobConfig job =
-      train::read_job(load_document(parsed, saved ? saved->recipe.string() : std::string()));
+      train::read_job(load_document(parsed, saved ? saved->run.recipe().string() : std::string()));
   if (!saved && job.model.pretrained.empty()) {
     throw Error(Exit::kRecipe,
                 "nothing to evaluate: expected the folder of a run or a checkpoint, or a recipe "
                 "with model.pretrained");
   }
-  if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
-  if (!job.batch.micro) job.batch.micro = std::min<int64_t>(*job.batch.global, kEvalBatch);
-  const c10::Device device = device::choose_device(job.device);
-  const auto memory = device::memory_of(device, job.device);
-  train::TrainingComponents components =
-      train::build_components(job, device, distributed::Group::alone(),
-                              saved ? train::Weights::kOfCheckpoint : train::Weights::kOfRecipe);
-  if (components.eval_data == nullptr) {
-    throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
-  }
-  train::TrainState state;
-  if (saved) {
-    state = train::load_model(saved->checkpoint, components);
-    train::require_same_classes(state, components, saved->checkpoint);
-  }
+  const auto loaded = load(std::move(job), saved);
+  train::TrainingComponents& components = loaded->components;
   const int64_t samples = components.eval_data->size();
-  const at::Tensor sums =
-      train::evaluation_sums(components, train::Inputs(job, components), job.batch.micro_or_all());
+  const at::Tensor sums = train::evaluation_sums(components, train::Inputs(loaded->job, components),
+                                                 loaded->job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
   const at::Tensor on_host = sums.cpu();
   const auto by_class = components.task->by_class(on_host);
-  const std::vector<std::string> names = train::class_names(components);
-  nlohmann::json json = {{"samples", samples}, {"step", state.step}};
-  if (!by_class.empty()) json["classes"] = train::classes_record(by_class, names);
+  nlohmann::json json = {{"samples", samples}, {"step", loaded->state.step}};
+  if (!by_class.empty()) json["classes"] = train::classes_record(by_class, loaded->classes);
   std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
   for (const auto& [name, value] : components.task->metrics(on_host)) {
     json[name] = value;
@@ -77,7 +78,7 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   fmt::print("{}", parsed.count("json") != 0
                        ? json.dump() + "\n"
                        : fmt::format("{}  ({})\n{}", line, format_plural(samples, "sample"),
-                                     hardest_classes(by_class, names)));
+                                     hardest_classes(by_class, loaded->classes)));
   return 0;
 }
 
@@ -89,7 +90,8 @@ Command eval_command() {
           .summary = "loss and accuracy of a run's checkpoint",
           .details =
               "Evaluates a run's best checkpoint, any other one, or, without RUN, the "
-              "weights that the recipe's model.pretrained names. Of images it also shows the "
+              "weights that the recipe's model.pretrained names. A checkpoint needs the evaluation "
+              "data alone. Of images it also shows the "
               "classes with most mistakes; --json has every class, and what its samples were "
               "taken for.",
           .add_options =

@@ -56,7 +56,7 @@ checkpoint::TensorMap named_for(const std::string& package, const train::SavedRu
   if (std::ranges::find(kFormats, package) == kFormats.end()) {
     throw UsageError("--format {}: expected torchvision, timm, hf or torchscript", package);
   }
-  const train::JobConfig job = train::read_job(load_document(options, saved.recipe.string()));
+  const train::JobConfig job = train::read_job(load_document(options, saved.run.recipe().string()));
   for (const nn::WeightNames& names : job.model.model->weight_names()) {
     if (names.package == package) return train::name_as_theirs(weights, names);
   }
@@ -69,7 +69,7 @@ checkpoint::TensorMap named_for(const std::string& package, const train::SavedRu
 /// The module that the run began with, as torch.jit.save() would write it, with these weights.
 void save_torchscript(const std::filesystem::path& output, const train::SavedRun& saved,
                       const checkpoint::TensorMap& weights, const cxxopts::ParseResult& options) {
-  const train::JobConfig job = train::read_job(load_document(options, saved.recipe.string()));
+  const train::JobConfig job = train::read_job(load_document(options, saved.run.recipe().string()));
   const auto* model = dynamic_cast<const nn::TorchScriptConfig*>(&*job.model.model);
   if (model == nullptr) {
     throw Error(Exit::kRecipe,
@@ -112,7 +112,9 @@ Command export_command() {
           .summary = "weights for torchvision, timm, Hugging Face",
           .details =
               "Writes a checkpoint's weights as one safetensors file that torchvision, timm "
-              "and model.pretrained load.",
+              "and model.pretrained load. There is no ONNX: what makes it of a model is part of "
+              "PyTorch's Python. Load the weights into that model there, and call "
+              "torch.onnx.export().",
           .add_options =
               [](cxxopts::Options& options) {
                 options.add_options()("from",

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,8 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/predict.h"
+#include "framework/data/sources/file_list.h"
+#include "framework/text/text_file.h"
 #include "framework/train/inference/classify.h"
 
 namespace brim::cli {
@@ -51,6 +55,21 @@ std::vector<std::string> classify_images(train::TrainedModel& trained,
                          });
 }
 
+/// Each file, and for each folder the files below it that the model takes.
+std::vector<std::string> in_folders(const std::vector<std::string>& names, bool is_text) {
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(name, ignored)) {
+      files.push_back(name);
+      continue;
+    }
+    const auto inside = is_text ? text::text_files_below(name) : data::image_files_below(name);
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  return files;
+}
+
 int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   // Without --run and --recipe the first word names the run, the others are files.
   std::vector<std::string> files;
@@ -66,7 +85,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   std::optional<train::SavedRun> saved;
   if (!run.empty()) saved = train::find_saved(run);
   train::JobConfig job =
-      train::read_job(load_document(parsed, saved ? saved->recipe.string() : std::string()));
+      train::read_job(load_document(parsed, saved ? saved->run.recipe().string() : std::string()));
   if (!saved && job.model.pretrained.empty()) {
     throw Error(
         Exit::kRecipe,
@@ -76,6 +95,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   train::TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
   const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
+  files = in_folders(files, is_text);
   const auto bad = is_text ? continue_texts(trained, files, parsed, batch)
                            : classify_images(trained, files, parsed, batch);
   if (!bad.empty()) {
@@ -90,17 +110,19 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
 Command predict_command() {
   return {
       .name = "predict",
-      .arguments = "RUN [FILE...]",
+      .arguments = "RUN [FILE|FOLDER...]",
       .summary = "classes of images, or more of a text",
       .details =
           "Classifies image files, or continues text, by a run's best checkpoint or any "
-          "other one. With --run, or with --recipe for the weights of model.pretrained, all "
-          "words are files.",
+          "other one; the training data need not be there. A folder stands for all .jpg, .jpeg and "
+          ".png files below it, or for text .txt and .txt.gz. With --run, or with --recipe for the "
+          "weights of model.pretrained, all words are files or folders.",
       .add_options =
           [](cxxopts::Options& options) {
             using cxxopts::value;
-            options.add_options()("in", "the run, then image files or files of text to continue",
-                                  value<std::vector<std::string>>(), "RUN FILE...")(
+            options.add_options()(
+                "in", "the run, then files of images or of text to continue, or folders",
+                value<std::vector<std::string>>(), "RUN FILE|FOLDER...")(
                 "run", "the folder of a run or of a checkpoint", value<std::string>(),
                 "RUN|CHECKPOINT")("batch", "files or prompts that are computed together",
                                   value<int64_t>()->default_value("16"),
@@ -114,13 +136,16 @@ Command predict_command() {
                      "T")("top-k", "text: draws from the K likeliest tokens; 0: from all",
                           value<int64_t>()->default_value("0"), "K")(
                 "seed", "text: of what is drawn", value<int64_t>()->default_value("0"), "N")(
-                "tokenizer", "text: folder with tokens.json; without it, that of the training data",
+                "tokenizer",
+                "text: folder with tokens.json; without it, the run's, or that of the training "
+                "data",
                 value<std::string>(), "DIR");
             add_job_options(options);
             add_json_option(options, "print JSON, a line for each input");
           },
       .positional = {"in"},
       .examples = {{"trainer predict runs/digits seven.png", "the five likeliest classes"},
+                   {"trainer predict runs/digits scans/ --json", "all images below a folder"},
                    {"trainer predict runs/gpt --prompt 'Once upon' --tokens 50",
                     "continues the text"}},
       .run = predict};

@@ -72,14 +72,13 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const train::TrainedModel& train
   if (options.count("tokenizer") != 0) {
     return text::open_tokenizer(options["tokenizer"].as<std::string>());
   }
-  const auto folder = trained.job.data.source->tokenizer_folder();
-  if (folder.empty()) {
+  if (trained.tokenizer.empty()) {
     throw Error(Exit::kRecipe,
                 "[data] kind = \"{}\" has no tokenizer: name a folder that trainer data tokenize "
                 "has made, by --tokenizer",
                 trained.job.data.source.selected());
   }
-  return text::open_tokenizer(folder);
+  return text::open_tokenizer(trained.tokenizer);
 }
 
 train::GenerateOptions read_options(const cxxopts::ParseResult& options,

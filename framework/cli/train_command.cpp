@@ -29,6 +29,7 @@
 #include "framework/doctor/verdict.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/text/tokenizer_files.h"
 #include "framework/train/components.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
@@ -106,6 +107,18 @@ void check_files(const train::JobConfig& job, const train::TrainingComponents& c
   }
 }
 
+/// The data's tokenizer, so that the run's model needs no data to continue text.
+void keep_tokenizer(const train::JobConfig& job, const train::RunFolder& folder) {
+  const std::filesystem::path from = job.data.source->tokenizer_folder();
+  if (from.empty() || !text::has_tokenizer(from)) return;
+  try {
+    text::copy_tokenizer(from, folder.tokenizer());
+  } catch (const Error& error) {
+    if (error.status() != Exit::kData) throw;
+    log::warning("the run keeps no tokenizer: {}", error.what());
+  }
+}
+
 /// For batches under way, of the size that the recipe gives, and for what the data keep in memory.
 void keep_room_for_loading(const train::JobConfig& job, const train::TrainingComponents& components,
                            device::Memory& memory) {
@@ -163,6 +176,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     record["after_step"] = state.step;
     if (tuning) record["tuning"] = train::to_json(*tuning);
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
+    keep_tokenizer(job, folder);
   });
   folder.path = group->broadcast(folder.path.string(), "the name of the run's folder");
   if (is_dry_run) {

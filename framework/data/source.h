@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "framework/data/augment/augment.h"
 #include "framework/data/dataset.h"
@@ -23,6 +25,13 @@ class SourceConfig : public recipe::Config {
 
   /// Null where the recipe names no evaluation data. Shape and classes are those of training.
   virtual std::unique_ptr<Dataset> open_eval() const = 0;
+
+  /// The same for a model that has learned `classes`, by label and printable; without the training
+  /// data, where the source can do so. Throws Error(kData) for samples of other classes.
+  virtual std::unique_ptr<Dataset> open_eval_for(
+      const std::vector<std::string>& /*classes*/) const {
+    return open_eval();
+  }
 
   /// What it keeps of samples in memory, at most.
   virtual int64_t cache_bytes() const { return 0; }

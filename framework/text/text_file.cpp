@@ -5,10 +5,13 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <array>
 #include <cerrno>
+#include <string_view>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/folders.h"
 
 namespace brim::text {
 
@@ -45,6 +48,11 @@ bool TextFile::read(std::string& text, size_t most) {
                 code == Z_BUF_ERROR ? "the file is cut" : problem);
   }
   return text.size() > before;
+}
+
+std::vector<std::string> text_files_below(const std::string& folder) {
+  constexpr std::array<std::string_view, 2> kExtensions = {".txt", ".txt.gz"};
+  return files_below(folder, kExtensions);
 }
 
 }  // namespace brim::text

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace brim::text {
 
@@ -22,5 +23,9 @@ class TextFile {
   std::string name_;
   void* file_;  // a gzFile
 };
+
+/// The .txt and .txt.gz files in a folder and all below it, in files_below()'s order. Throws
+/// Error(kData) where a folder can't be read or there is none.
+std::vector<std::string> text_files_below(const std::string& folder);
 
 }  // namespace brim::text

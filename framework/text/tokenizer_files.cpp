@@ -1,10 +1,12 @@
 #include "framework/text/tokenizer_files.h"
 
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/temporaries.h"
 #include "framework/text/byte_tokenizer.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/gpt2_tokenizer.h"
@@ -61,6 +63,22 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
     return load_tokenizer(files);
   } catch (const Error& error) {
     throw Error(Exit::kData, "{}", error.what());
+  }
+}
+
+bool has_tokenizer(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kDescriptionName, ignored);
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  make_folder(to);
+  // The description last: with it the tokenizer is there.
+  for (const std::string_view name : {kVocabularyName, kMergesName, kDescriptionName}) {
+    std::error_code ignored;
+    remove_temporaries(to / name);
+    if (name != kDescriptionName && !fs::exists(from / name, ignored)) continue;
+    write_file(to / name, read_vocabulary(from / name));
   }
 }
 

@@ -27,4 +27,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files);
 /// The tokenizer of a folder of token files. Throws Error(kData).
 std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& folder);
 
+/// Whether there seems to be one, for open_tokenizer() to look at.
+bool has_tokenizer(const std::filesystem::path& folder);
+
+/// Copies a folder's tokenizer, without the tokens, to the folder `to`, which is made. Throws
+/// Error(kData) where it can't be read, Error(kResource) where `to` can't be written.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+
 }  // namespace brim::text

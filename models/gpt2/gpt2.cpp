@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -12,6 +13,7 @@
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
 #include "framework/nn/fused/linear.h"
+#include "framework/nn/key_value_cache.h"
 #include "framework/nn/linear.h"
 
 namespace brim::models::gpt2 {
@@ -21,10 +23,15 @@ constexpr double kInitialStd = 0.02;
 constexpr double kNormEpsilon = 1e-5;
 constexpr const char* kEmbedding = "transformer.wte.weight";
 
-/// What attention may look at, beyond the tokens before: bool [N, 1, T, T], or undefined where
-/// those are all right. The model sets it before its blocks run; a block that is recomputed in
-/// backward finds it as it was, since no other forward pass has come between.
-using Mask = std::shared_ptr<at::Tensor>;
+/// What attention looks at in a pass. The model sets it before its blocks run; a block that is
+/// recomputed in backward finds it as it was, since no other forward pass has come between.
+struct AttentionPass {
+  at::Tensor mask;        // bool [N, 1, T, S]; undefined: there is none
+  bool is_causal = true;  // each token looks at those before
+  nn::CachedPass* cache =
+      nullptr;  // where the tokens follow others: S counts those too, else S = T
+};
+using SharedPass = std::shared_ptr<AttentionPass>;
 
 at::Tensor fresh(at::IntArrayRef sizes, at::Device device) {
   return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).device(device));
@@ -89,9 +96,9 @@ class Embedding : public torch::nn::Module {
 
 class Attention : public torch::nn::Module {
  public:
-  Attention(const GptArchitecture& arch, double residual_std, double dropout, Mask mask,
+  Attention(const GptArchitecture& arch, double residual_std, double dropout, SharedPass pass,
             at::Device device)
-      : heads_(arch.heads), dropout_(dropout), mask_(std::move(mask)) {
+      : heads_(arch.heads), dropout_(dropout), pass_(std::move(pass)) {
     const int64_t width = arch.width;
     c_attn_ =
         register_module("c_attn", std::make_shared<Conv1D>(width, 3 * width, kInitialStd, device));
@@ -100,22 +107,24 @@ class Attention : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const auto parts = c_attn_->forward(x).split(x.size(2), 2);
-    const auto heads = [&](const at::Tensor& part) {  // [N, heads, T, width / heads]
+    auto parts = c_attn_->forward(x).split(x.size(2), 2);  // queries, keys, values
+    if (pass_->cache != nullptr) {
+      std::tie(parts[1], parts[2]) = pass_->cache->extend(parts[1], parts[2]);
+    }
+    const auto heads = [&](const at::Tensor& part) {  // [N, heads, T or S, width / heads]
       return part.unflatten(2, {heads_, -1}).transpose(1, 2);
     };
-    const bool is_masked = mask_->defined();
     const at::Tensor seen = at::scaled_dot_product_attention(
         heads(parts[0]), heads(parts[1]), heads(parts[2]),
-        is_masked ? std::optional(*mask_) : std::nullopt, is_training() ? dropout_ : 0.0,
-        /*is_causal=*/!is_masked);
+        pass_->mask.defined() ? std::optional(pass_->mask) : std::nullopt,
+        is_training() ? dropout_ : 0.0, pass_->is_causal);
     return c_proj_->forward(seen.transpose(1, 2).flatten(2));
   }
 
  private:
   int64_t heads_;
   double dropout_;
-  Mask mask_;
+  SharedPass pass_;
   std::shared_ptr<Conv1D> c_attn_, c_proj_;
 };
 
@@ -140,12 +149,12 @@ class FeedForward : public torch::nn::Module, public nn::Fusable {
 
 class GptBlock : public nn::Block {
  public:
-  GptBlock(const GptArchitecture& arch, double dropout, const Mask& mask, at::Device device)
+  GptBlock(const GptArchitecture& arch, double dropout, const SharedPass& pass, at::Device device)
       : dropout_(dropout) {
     // Both branches of every layer add to one sum: their outputs begin that much smaller.
     const double std = kInitialStd / std::sqrt(2.0 * static_cast<double>(arch.layers));
     ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(arch.width, device));
-    attn_ = register_module("attn", std::make_shared<Attention>(arch, std, dropout, mask, device));
+    attn_ = register_module("attn", std::make_shared<Attention>(arch, std, dropout, pass, device));
     ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(arch.width, device));
     mlp_ = register_module("mlp", std::make_shared<FeedForward>(arch.width, std, device));
   }
@@ -169,10 +178,10 @@ class GptBlock : public nn::Block {
 /// h: the blocks, named 0, 1, ….
 class Blocks : public torch::nn::Module {
  public:
-  Blocks(const GptArchitecture& arch, double dropout, const Mask& mask, at::Device device) {
+  Blocks(const GptArchitecture& arch, double dropout, const SharedPass& pass, at::Device device) {
     for (int64_t i = 0; i < arch.layers; ++i) {
       blocks_.push_back(register_module(std::to_string(i),
-                                        std::make_shared<GptBlock>(arch, dropout, mask, device)));
+                                        std::make_shared<GptBlock>(arch, dropout, pass, device)));
     }
   }
   at::Tensor forward(at::Tensor x) {
@@ -190,40 +199,47 @@ class Transformer : public torch::nn::Module {
       : dropout_(dropout) {
     wte_ = register_module("wte", std::make_shared<Embedding>(vocabulary, arch.width, device));
     wpe_ = register_module("wpe", std::make_shared<Embedding>(arch.context, arch.width, device));
-    h_ = register_module("h", std::make_shared<Blocks>(arch, dropout, mask_, device));
+    h_ = register_module("h", std::make_shared<Blocks>(arch, dropout, pass_, device));
     ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(arch.width, device));
   }
 
   /// Tokens, or tokens, positions and segments, to what the output layer sees [N, T, width].
   at::Tensor forward(const at::Tensor& inputs) {
-    at::Tensor tokens = inputs, positions;
-    *mask_ = at::Tensor();
-    if (inputs.dim() == 3) {
-      tokens = inputs.select(1, 0);
-      positions = inputs.select(1, 1);
-      const at::Tensor segments = inputs.select(1, 2);
-      const int64_t length = tokens.size(1);
-      const at::Tensor before =
-          at::ones({length, length}, inputs.options().dtype(at::kBool)).tril();
-      *mask_ = ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1);
-    } else {
-      positions = at::arange(tokens.size(1), tokens.options());
-    }
-    at::Tensor x = wte_->forward(tokens) + wpe_->forward(positions);
-    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
-    return ln_f_->forward(h_->forward(x));
+    *pass_ = {};
+    if (inputs.dim() == 2) return compute(inputs, at::arange(inputs.size(1), inputs.options()));
+    const at::Tensor segments = inputs.select(1, 2);
+    const int64_t length = inputs.size(2);
+    const at::Tensor before = at::ones({length, length}, inputs.options().dtype(at::kBool)).tril();
+    pass_->mask =
+        ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1);
+    pass_->is_causal = false;
+    return compute(inputs.select(1, 0), inputs.select(1, 1));
+  }
+
+  /// The same of tokens that follow those in a cache, of which only the last counts [N, width].
+  at::Tensor forward_next(const at::Tensor& tokens, nn::CachedPass& cache) {
+    *pass_ = {.mask = cache.mask(), .is_causal = cache.is_causal(), .cache = &cache};
+    const at::Tensor x = compute(tokens, cache.positions());
+    *pass_ = {};
+    return x.select(1, -1);
   }
   const at::Tensor& embedding() const { return wte_->weight(); }
 
  private:
+  at::Tensor compute(const at::Tensor& tokens, const at::Tensor& positions) {
+    at::Tensor x = wte_->forward(tokens) + wpe_->forward(positions);
+    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
+    return ln_f_->forward(h_->forward(x));
+  }
+
   double dropout_;
-  Mask mask_ = std::make_shared<at::Tensor>();
+  SharedPass pass_ = std::make_shared<AttentionPass>();
   std::shared_ptr<Embedding> wte_, wpe_;
   std::shared_ptr<Blocks> h_;
   std::shared_ptr<LayerNorm> ln_f_;
 };
 
-class Gpt : public nn::Model {
+class Gpt : public nn::Model, public nn::IncrementalDecoder {
  public:
   /// Rows of the embedding from `vocabulary` on are padding: nothing is ever said about them.
   Gpt(const GptArchitecture& arch, int64_t vocabulary, int64_t padded, double dropout,
@@ -234,9 +250,15 @@ class Gpt : public nn::Model {
   }
 
   at::Tensor forward(const at::Tensor& inputs) override {
-    const at::Tensor logits =
-        nn::linear(transformer_->forward(inputs), transformer_->embedding(), {}, is_fused());
-    return logits.size(2) == vocabulary_ ? logits : logits.narrow(2, 0, vocabulary_);
+    return logits_of(transformer_->forward(inputs));
+  }
+
+  at::Tensor forward_next(const at::Tensor& tokens, nn::KeyValueCache& cache,
+                          int64_t first_row) override {
+    nn::CachedPass pass(cache, first_row, tokens);
+    at::Tensor logits = logits_of(transformer_->forward_next(tokens, pass));
+    pass.commit();
+    return logits;
   }
 
   /// transformers' older files hold attention's causal masks, and some the output layer, which is
@@ -267,6 +289,12 @@ class Gpt : public nn::Model {
   }
 
  private:
+  /// [..., width] to [..., V].
+  at::Tensor logits_of(const at::Tensor& x) {
+    const at::Tensor logits = nn::linear(x, transformer_->embedding(), {}, is_fused());
+    return logits.size(-1) == vocabulary_ ? logits : logits.narrow(-1, 0, vocabulary_);
+  }
+
   int64_t vocabulary_;
   std::shared_ptr<Transformer> transformer_;
 };

@@ -1,21 +1,18 @@
 #include "framework/data/sources/file_list.h"
 
-#include <dirent.h>
 #include <fmt/ranges.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/folders.h"
 #include "framework/base/log.h"
 #include "framework/base/machine.h"
 #include "framework/base/parallel.h"
@@ -32,60 +29,11 @@ constexpr std::array<std::string_view, 12> kOtherExtensions = {".avif", ".bmp", 
                                                                ".ppm",  ".tif",  ".tiff", ".webp"};
 constexpr std::array<std::string_view, 6> kSplits = {"train",      "val",  "valid",
                                                      "validation", "test", "eval"};
-constexpr size_t kMaxListedFolders = 10;
+constexpr size_t kMaxListedNames = 10;
 constexpr int64_t kMaxSpreadFiles = 1000;
 constexpr int64_t kThreadsThatLook = 16;  // at files on another machine, too: they wait
 
-/// What is right inside a folder, each by name.
-struct Content {
-  std::vector<std::string> folders;  // or links to one
-  std::vector<std::string> images;
-  int64_t others = 0;  // images of formats that are not read
-};
-
-bool ends_in_one_of(std::string_view name, std::span<const std::string_view> extensions) {
-  return std::ranges::any_of(extensions, [name](std::string_view extension) {
-    return name.size() > extension.size() &&
-           strncasecmp(name.data() + name.size() - extension.size(), extension.data(),
-                       extension.size()) == 0;
-  });
-}
-
-bool is_folder(const std::string& folder, const dirent& entry) {
-  if (entry.d_type == DT_DIR) return true;
-  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
-  struct stat info {};  // a dangling link is not a folder
-  return ::stat((folder + "/" + entry.d_name).c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-[[noreturn]] void throw_unreadable(const std::string& folder, int code) {
-  throw Error(Exit::kData, "{}: cannot read the folder: {}", folder, errno_text(code));
-}
-
-Content list(const std::string& folder) {
-  const auto close = [](DIR* stream) { ::closedir(stream); };
-  const std::unique_ptr<DIR, decltype(close)> stream(::opendir(folder.c_str()), close);
-  if (stream == nullptr) throw_unreadable(folder, errno);
-  Content content;
-  while (true) {
-    errno = 0;
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) throw_unreadable(folder, errno);
-    if (entry == nullptr) break;
-    const std::string_view name = entry->d_name;
-    if (name.starts_with('.')) continue;  // such as .ipynb_checkpoints, ._1.jpg
-    if (is_folder(folder, *entry)) {
-      content.folders.emplace_back(name);
-    } else if (ends_in_one_of(name, kExtensions)) {
-      content.images.emplace_back(name);
-    } else if (ends_in_one_of(name, kOtherExtensions)) {
-      ++content.others;
-    }
-  }
-  std::ranges::sort(content.folders);
-  std::ranges::sort(content.images);
-  return content;
-}
+bool is_image(std::string_view name) { return has_extension(name, kExtensions); }
 
 /// A folder and the images right inside it.
 struct Listing {
@@ -99,20 +47,17 @@ struct ClassContent {
   int64_t others = 0;  // images of formats that are not read
 };
 
-/// A folder as the file system knows it, whatever links lead to it.
-using FolderId = std::pair<dev_t, ino_t>;
-
 /// Lists `folder` and all below, but not folders that are being listed (`above`).
 void collect(const std::string& folder, std::vector<FolderId>& above, ClassContent& found) {
-  struct stat info {};
-  if (::stat(folder.c_str(), &info) != 0) throw_unreadable(folder, errno);
-  const FolderId id = {info.st_dev, info.st_ino};
+  const FolderId id = folder_id(folder);
   if (std::ranges::find(above, id) != above.end()) return;
   above.push_back(id);
-  Content content = list(folder);
+  FolderContent content = list_folder(folder);
   for (const std::string& name : content.folders) collect(folder + "/" + name, above, found);
-  if (!content.images.empty()) found.listings.push_back({folder, std::move(content.images)});
-  found.others += content.others;
+  found.others += std::ranges::count_if(
+      content.files, [](const std::string& name) { return has_extension(name, kOtherExtensions); });
+  std::erase_if(content.files, [](const std::string& name) { return !is_image(name); });
+  if (!content.files.empty()) found.listings.push_back({folder, std::move(content.files)});
   above.pop_back();
 }
 
@@ -131,20 +76,12 @@ void refuse_splits(const fs::path& root, const std::vector<std::string>& names) 
   };
   const bool has_train = std::ranges::find(names, "train") != names.end();
   if (names.size() < 2 || !has_train || !std::ranges::all_of(names, is_split)) return;
-  const Content inside = list((root / "train").string());
-  if (inside.folders.empty() || !inside.images.empty()) return;
+  const FolderContent inside = list_folder((root / "train").string());
+  if (inside.folders.empty() || std::ranges::any_of(inside.files, is_image)) return;
   throw Error(Exit::kData,
               "{}: expected a folder for each class, found the splits {}. Use {} as "
               "data.train.path, and another split as data.eval.path",
               root.string(), fmt::join(names, ", "), (root / "train").string());
-}
-
-/// The first names, and how many there are where that isn't all.
-std::string few_of(const std::vector<std::string>& names) {
-  const std::span shown(names.data(), std::min(names.size(), kMaxListedFolders));
-  return fmt::format(
-      "{}{}", fmt::join(shown, ", "),
-      shown.size() < names.size() ? fmt::format(", … ({} in all)", names.size()) : "");
 }
 
 void require_content(const std::string& path) {
@@ -167,7 +104,7 @@ void require_content(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> class_folders(const fs::path& root) {
-  auto names = list(root.string()).folders;
+  auto names = list_folder(root.string()).folders;
   if (names.empty()) {
     throw Error(Exit::kData, "{}: expected a folder for each class, found none", root.string());
   }
@@ -204,6 +141,17 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
                 fmt::join(kExtensions, ", "), empty.size() == 1 ? "folder" : "folders",
                 few_of(empty));
   }
+}
+
+std::string few_of(const std::vector<std::string>& names) {
+  const std::span shown(names.data(), std::min(names.size(), kMaxListedNames));
+  return fmt::format(
+      "{}{}", fmt::join(shown, ", "),
+      shown.size() < names.size() ? fmt::format(", … ({} in all)", names.size()) : "");
+}
+
+std::vector<std::string> image_files_below(const std::string& folder) {
+  return files_below(folder, kExtensions);
 }
 
 std::string FileList::path(int64_t index) const {

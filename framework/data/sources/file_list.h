@@ -47,4 +47,11 @@ class FileList {
 /// holds none, or holds a data set's splits.
 std::vector<std::string> class_folders(const std::filesystem::path& root);
 
+/// "daisy, poppy": the first names, and how many there are where that isn't all.
+std::string few_of(const std::vector<std::string>& names);
+
+/// The image files in a folder and all below it, in files_below()'s order. Throws Error(kData)
+/// where a folder can't be read or there is none.
+std::vector<std::string> image_files_below(const std::string& folder);
+
 }  // namespace brim::data

@@ -117,13 +117,22 @@ std::unique_ptr<Dataset> IdxConfig::open_train(const AugmentConfig& augment) con
   return std::make_unique<IdxDataset>(train, classes, augment);
 }
 
-std::unique_ptr<Dataset> IdxConfig::open_eval() const {
+bool IdxConfig::has_eval() const {
   if (eval.images.empty() != eval.labels.empty()) {
     throw Error(Exit::kRecipe, "[data.eval]: '{}' is given without '{}'",
                 eval.images.empty() ? "labels" : "images",
                 eval.images.empty() ? "images" : "labels");
   }
-  if (eval.images.empty()) return nullptr;
+  return !eval.images.empty();
+}
+
+std::unique_ptr<Dataset> IdxConfig::open_eval_for(const std::vector<std::string>& learned) const {
+  if (!has_eval()) return nullptr;
+  return std::make_unique<IdxDataset>(eval, std::ssize(learned), AugmentConfig{});
+}
+
+std::unique_ptr<Dataset> IdxConfig::open_eval() const {
+  if (!has_eval()) return nullptr;
   const int64_t train_classes = check_labels(IdxFile(train.labels), classes);
   auto dataset = std::make_unique<IdxDataset>(eval, train_classes, AugmentConfig{});
   const ImageShape expected = image_shape(read_idx_shape(train.images), train.images.string());

@@ -22,6 +22,11 @@ struct IdxConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  std::unique_ptr<Dataset> open_eval_for(const std::vector<std::string>& classes) const override;
+
+ private:
+  /// Throws Error(kRecipe) where one of the two is missing.
+  bool has_eval() const;
 };
 
 }  // namespace brim::data

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/printable.h"
 #include "framework/data/sources/encoded_images.h"
 #include "framework/data/sources/file_list.h"
 
@@ -16,14 +18,43 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxImageFileBytes = int64_t{1} << 30;
+
+/// For each folder the label that its name has among the classes.
+std::vector<int64_t> labels_among(const std::vector<std::string>& classes,
+                                  const std::vector<std::string>& folders, const fs::path& root) {
+  std::vector<int64_t> labels;
+  std::vector<std::string> unknown;
+  for (const std::string& folder : folders) {
+    const auto found = std::ranges::find(classes, printable(folder));
+    labels.push_back(found - classes.begin());
+    if (found == classes.end()) unknown.push_back(folder);
+  }
+  if (unknown.empty()) return labels;
+  throw Error(Exit::kData,
+              "{}: expected folders of the classes that the model has learned ({}), found {}; "
+              "rename or remove {}",
+              root.string(), few_of(classes), few_of(unknown), unknown.size() > 1 ? "them" : "it");
+}
+
 class ImageFolder final : public EncodedImages {
  public:
-  explicit ImageFolder(const fs::path& root) : files_(root) {}
+  /// Classes are the folders in `root`.
+  explicit ImageFolder(const fs::path& root)
+      : files_(root), class_names_(files_.class_names()), labels_(class_names_.size()) {
+    std::iota(labels_.begin(), labels_.end(), 0);
+  }
+  /// Classes are these, and the folders some of them.
+  ImageFolder(const fs::path& root, std::vector<std::string> classes)
+      : files_(root),
+        class_names_(std::move(classes)),
+        labels_(labels_among(class_names_, files_.class_names(), root)) {}
 
   int64_t size() const override { return files_.size(); }
-  std::vector<std::string> class_names() const override { return files_.class_names(); }
+  std::vector<std::string> class_names() const override { return class_names_; }
   std::string name(int64_t index) const override { return files_.path(index); }
-  int64_t label(int64_t index) const override { return files_.label(index); }
+  int64_t label(int64_t index) const override {
+    return labels_[static_cast<size_t>(files_.label(index))];
+  }
   void check_files() const override { files_.check_some(); }
   std::span<const uint8_t> bytes(int64_t index, std::vector<uint8_t>& buffer) const override {
     read_file(files_.path(index), Exit::kData, kMaxImageFileBytes, buffer);
@@ -32,6 +63,8 @@ class ImageFolder final : public EncodedImages {
 
  private:
   FileList files_;
+  std::vector<std::string> class_names_;
+  std::vector<int64_t> labels_;  // by folder
 };
 
 struct TrainFolder {
@@ -79,6 +112,14 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
                 eval.string(), train.string(), fmt::join(differing, ", "));
   }
   return make_image_dataset(std::move(images), options.for_evaluation(), {});
+}
+
+std::unique_ptr<Dataset> ImageFolderConfig::open_eval_for(
+    const std::vector<std::string>& classes) const {
+  if (eval.empty()) return nullptr;
+  options.check();
+  return make_image_dataset(std::make_unique<ImageFolder>(eval, classes), options.for_evaluation(),
+                            {});
 }
 
 }  // namespace brim::data

@@ -18,6 +18,8 @@ struct ImageFolderConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  /// Folders may be fewer than the classes, to whose names theirs are matched.
+  std::unique_ptr<Dataset> open_eval_for(const std::vector<std::string>& classes) const override;
   int64_t cache_bytes() const override { return options.cache_bytes(); }
   const ImageOptions* image_options() const override { return &options; }
 };

@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/data/shards/shard_files.h"
 #include "framework/data/shards/shard_list.h"
 #include "framework/data/shards/tar.h"
@@ -169,6 +170,24 @@ std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
   if (eval.empty()) return nullptr;
   return make_image_dataset(open_shards(eval.string(), train_classes(), cache_options(*this)),
                             options.for_evaluation(), {});
+}
+
+std::unique_ptr<Dataset> WebDatasetConfig::open_eval_for(
+    const std::vector<std::string>& learned) const {
+  if (eval.empty()) return nullptr;
+  options.check();
+  auto images = open_shards(eval.string(), std::ssize(learned), cache_options(*this));
+  std::vector<std::string> names = images->class_names();
+  for (std::string& name : names) name = printable(name);
+  if (names != learned && names != numbered_classes(std::ssize(learned))) {
+    const auto label = std::ranges::mismatch(names, learned).in1 - names.begin();
+    throw Error(Exit::kData,
+                "{}: expected the classes that the model has learned: class {} is \"{}\" there and "
+                "\"{}\" in these shards",
+                shown_address(eval.string()), label, learned[static_cast<size_t>(label)],
+                names[static_cast<size_t>(label)]);
+  }
+  return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }
 
 }  // namespace brim::data

@@ -25,6 +25,7 @@ struct WebDatasetConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  std::unique_ptr<Dataset> open_eval_for(const std::vector<std::string>& classes) const override;
   int64_t cache_bytes() const override { return options.cache_bytes(); }
   const ImageOptions* image_options() const override { return &options; }
 

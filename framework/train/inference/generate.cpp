@@ -6,11 +6,12 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <utility>
 
-#include "framework/amp/autocast.h"
 #include "framework/base/error.h"
 #include "framework/base/random.h"
 #include "framework/base/stop.h"
+#include "framework/train/inference/next_logits.h"
 
 namespace brim::train {
 namespace {
@@ -24,27 +25,6 @@ void check_prompt(std::span<const int32_t> prompt, int64_t number, int64_t vocab
                 "token {}; is the tokenizer the data's?",
                 number + 1, vocabulary - 1, prompt[i], i);
   }
-}
-
-/// The last tokens of each text in rows of one length, those of shorter ones filled up with 0: what
-/// follows a token doesn't change what is said about it.
-at::Tensor windows(const std::vector<std::vector<int32_t>>& texts, int64_t most) {
-  size_t longest = 0;
-  for (const auto& text : texts) longest = std::max(longest, text.size());
-  const auto length = std::min<int64_t>(static_cast<int64_t>(longest), most);
-  const at::Tensor rows = at::zeros({static_cast<int64_t>(texts.size()), length}, at::kLong);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const size_t seen = std::min<size_t>(texts[i].size(), static_cast<size_t>(length));
-    std::copy(texts[i].end() - static_cast<std::ptrdiff_t>(seen), texts[i].end(),
-              rows[static_cast<int64_t>(i)].data_ptr<int64_t>());
-  }
-  return rows;
-}
-
-/// For models that take documents: each row is one.
-at::Tensor as_documents(const at::Tensor& rows) {
-  const at::Tensor positions = at::arange(rows.size(1), rows.options()).expand_as(rows);
-  return at::stack({rows, positions, at::ones_like(rows)}, 1);
 }
 
 /// The next token from its logits, float [V] on the CPU.
@@ -72,20 +52,22 @@ int32_t draw(const at::Tensor& logits, const GenerateOptions& options, RandomStr
   return order[std::min<size_t>(static_cast<size_t>(chosen - sums.begin()), order.size() - 1)];
 }
 
-/// Logits of the token that follows each text, float [texts, V] on the CPU.
-at::Tensor next_logits(TrainingComponents& components,
-                       const std::vector<std::vector<int32_t>>& texts) {
-  const amp::Autocast autocast(components.device.type(), components.precision);
-  at::Tensor rows = windows(texts, components.input.length).to(components.device);
-  const int64_t length = rows.size(1);
-  if (components.input.has_documents) rows = as_documents(rows);
-  std::vector<int64_t> last;
-  for (const auto& text : texts) {
-    last.push_back(std::min<int64_t>(static_cast<int64_t>(text.size()), length) - 1);
+/// A text that is not finished.
+struct OpenText {
+  size_t prompt;
+  std::vector<int32_t> ids;
+  RandomStream random;
+};
+
+std::vector<OpenText> open_texts(const std::vector<std::vector<int32_t>>& prompts, uint64_t seed,
+                                 int64_t first_number, int64_t vocabulary) {
+  std::vector<OpenText> texts;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const int64_t number = first_number + static_cast<int64_t>(i);
+    check_prompt(prompts[i], number, vocabulary);
+    texts.push_back({i, prompts[i], RandomStream(seed, static_cast<uint64_t>(number), 0)});
   }
-  const at::Tensor logits = components.model->forward(rows);  // [texts, T, V]
-  const at::Tensor index = at::tensor(last, at::kLong).to(logits.device()).view({-1, 1, 1});
-  return logits.gather(1, index.expand({-1, 1, logits.size(2)})).squeeze(1).to(at::kFloat).cpu();
+  return texts;
 }
 
 }  // namespace
@@ -95,30 +77,30 @@ std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                                            const GenerateOptions& options, int64_t first_number) {
   const at::NoGradGuard no_grad;
   components.model->eval();
-  std::vector<RandomStream> random;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const int64_t number = first_number + static_cast<int64_t>(i);
-    check_prompt(prompts[i], number, components.input.vocabulary);
-    random.emplace_back(options.seed, static_cast<uint64_t>(number), 0);
-  }
-  std::vector<std::vector<int32_t>> texts = prompts, results(prompts.size());
-  std::vector<size_t> open(prompts.size());  // the texts that are not finished
-  std::iota(open.begin(), open.end(), 0);
+  std::vector<OpenText> open =
+      open_texts(prompts, options.seed, first_number, components.input.vocabulary);
+  size_t longest = 0;
+  for (const OpenText& text : open) longest = std::max(longest, text.ids.size());
+  NextLogits next_logits(components, open.size(),
+                         static_cast<int64_t>(longest) + options.max_tokens);
+  std::vector<std::vector<int32_t>> results(prompts.size());
   for (int64_t step = 0; step < options.max_tokens && !open.empty(); ++step) {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped while text was generated");
-    std::vector<std::vector<int32_t>> going;
-    for (const size_t i : open) going.push_back(texts[i]);
-    const at::Tensor logits = next_logits(components, going).contiguous();
-    std::vector<size_t> still_open;
-    for (size_t row = 0; row < open.size(); ++row) {
-      const size_t i = open[row];
-      const int32_t token = draw(logits[static_cast<int64_t>(row)], options, random[i]);
-      if (token == options.end) continue;
-      texts[i].push_back(token);
-      results[i].push_back(token);
-      still_open.push_back(i);
+    std::vector<Text> texts;
+    for (const OpenText& text : open) texts.emplace_back(text.ids);
+    const at::Tensor logits = next_logits(texts);
+    for (size_t row = open.size(); row-- > 0;) {  // from the end: the last one fills a gap
+      OpenText& text = open[row];
+      const int32_t token = draw(logits[static_cast<int64_t>(row)], options, text.random);
+      if (token != options.end) {
+        text.ids.push_back(token);
+        results[text.prompt].push_back(token);
+        continue;
+      }
+      next_logits.remove(row, open.size());
+      std::swap(text, open.back());
+      open.pop_back();
     }
-    open = std::move(still_open);
   }
   return results;
 }

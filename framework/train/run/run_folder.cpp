@@ -198,14 +198,14 @@ SavedRun find_saved(const fs::path& path) {
                                    std::pair{"best", &checkpoint::best_checkpoint}}) {
     if (folder.filename() != name || !fs::is_regular_file(folder)) continue;
     if (const auto named = find(folder.parent_path())) {
-      return {*named, folder.parent_path().parent_path() / "recipe.toml"};
+      return {*named, {folder.parent_path().parent_path()}};
     }
   }
-  if (is_checkpoint(folder)) return {folder, folder.parent_path().parent_path() / "recipe.toml"};
+  if (is_checkpoint(folder)) return {folder, {folder.parent_path().parent_path()}};
   const RunFolder run{folder};
   std::optional<fs::path> checkpoint = checkpoint::best_checkpoint(run.checkpoints());
   if (!checkpoint) checkpoint = newest_checkpoint(folder);
-  if (checkpoint) return {*checkpoint, run.recipe()};
+  if (checkpoint) return {*checkpoint, run};
   throw Error(Exit::kCheckpoint,
               "{}: expected a run's or checkpoint's folder, found no complete checkpoint",
               path.string());

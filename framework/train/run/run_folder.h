@@ -25,6 +25,7 @@ struct RunFolder {
   std::filesystem::path record() const { return path / "run.json"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+  std::filesystem::path tokenizer() const { return path / "tokenizer"; }
 };
 
 struct RunFolderOptions {
@@ -49,10 +50,10 @@ struct RunFolderOptions {
 ///         names another. Error(kCheckpoint) where PATH holds none.
 RunFolder choose_run_folder(const RunFolderOptions& options);
 
-/// A checkpoint and the recipe of its run.
+/// A checkpoint and its run.
 struct SavedRun {
   std::filesystem::path checkpoint;
-  std::filesystem::path recipe;
+  RunFolder run;
 };
 
 /// Of a run's folder the best checkpoint, or the newest where none is best; or the checkpoint that

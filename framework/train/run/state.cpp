@@ -373,10 +373,16 @@ int64_t global_batch_of(const std::filesystem::path& checkpoint) {
               (checkpoint / kStateFile).string());
 }
 
-std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint) {
+std::optional<LearnedInput> input_of(const std::filesystem::path& checkpoint) {
   const nlohmann::json state = read_state_json(checkpoint);
   if (!state.contains("input")) return std::nullopt;
-  return reading_state_of(checkpoint, [&] { return read_input(state.at("input"), checkpoint); });
+  return reading_state_of(checkpoint, [&] {
+    LearnedInput input = {read_input(state.at("input"), checkpoint), {}};
+    if (state.contains("classes")) state.at("classes").get_to(input.classes);
+    if (input.classes.empty() || std::ssize(input.classes) == input.shape.classes) return input;
+    throw Error(Exit::kCheckpoint, "{}: expected the names of {} classes, found {}",
+                (checkpoint / kStateFile).string(), input.shape.classes, input.classes.size());
+  });
 }
 
 void require_finite_weights(const TrainingComponents& components, const RunFolder& folder) {

@@ -58,9 +58,15 @@ nlohmann::json read_state_json(const std::filesystem::path& checkpoint);
 /// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.
 int64_t global_batch_of(const std::filesystem::path& checkpoint);
 
-/// What the checkpoint's model takes; nothing where a Brim before 0.2 wrote it. Throws
-/// Error(kCheckpoint) where state.json is damaged.
-std::optional<nn::ModelShape> input_of(const std::filesystem::path& checkpoint);
+/// What the data fed the model of a checkpoint.
+struct LearnedInput {
+  nn::ModelShape shape;
+  std::vector<std::string> classes;  // as TrainState has them
+};
+
+/// Nothing where a Brim before 0.2 wrote the checkpoint. Throws Error(kCheckpoint) where state.json
+/// is damaged.
+std::optional<LearnedInput> input_of(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
 /// finite, so that such weights never replace a good checkpoint. Waits for the device.
