@@ -4,8 +4,8 @@
 //   generate_text [--json] [TOKENS [VOCABULARY [ROUNDS]]]
 //
 // TOKENS (512): written after a prompt of one token, greedily, by a GPT of 4 layers, 8 heads, width
-// 256 and twice as long a context, in fp32. VOCABULARY (257): 50257 is GPT-2's. ROUNDS (3): of both,
-// each time in the other order; medians. --json: one line, seconds of either.
+// 256 and twice as long a context, in fp32. VOCABULARY (257): 50257 is GPT-2's. ROUNDS (3): of
+// both, each time in the other order; medians. --json: one line, seconds of either.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

@@ -178,7 +178,7 @@ std::unique_ptr<Dataset> WebDatasetConfig::open_eval_for(
   options.check();
   auto images = open_shards(eval.string(), std::ssize(learned), cache_options(*this));
   std::vector<std::string> names = images->class_names();
-  for (std::string& name : names) name = printable(name);
+  for (std::string& name : names) name = brim::printable(name);
   if (names != learned && names != numbered_classes(std::ssize(learned))) {
     const auto label = std::ranges::mismatch(names, learned).in1 - names.begin();
     throw Error(Exit::kData,

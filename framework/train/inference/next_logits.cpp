@@ -7,8 +7,8 @@
 namespace brim::train {
 namespace {
 
-/// Texts in rows of one length, those of shorter ones filled up with 0: what follows a token doesn't
-/// change what is said about it.
+/// Texts in rows of one length, those of shorter ones filled up with 0: what follows a token
+/// doesn't change what is said about it.
 at::Tensor in_rows(const std::vector<Text>& texts) {
   size_t longest = 0;
   for (const Text text : texts) longest = std::max(longest, text.size());

@@ -26,8 +26,8 @@ Text window_of(Text text, int64_t length);
 class NextLogits {
  public:
   /// `components` are of a job on tokens, with the model in evaluation mode. Memory is for so many
-  /// texts, of which the model sees at most `longest` tokens. Gradients are off, and weights stay as
-  /// they are while this lives: what autocast makes of them is kept.
+  /// texts, of which the model sees at most `longest` tokens. Gradients are off, and weights stay
+  /// as they are while this lives: what autocast makes of them is kept.
   NextLogits(TrainingComponents& components, size_t texts, int64_t longest);
 
   /// Logits of the token that follows each text, float [texts, V] on the CPU. From call to call the

@@ -41,8 +41,8 @@ struct TrainedModel : LoadedModel {
   /// A checkpoint says itself what its model takes.
   TrainedModel(JobConfig of, const std::optional<SavedRun>& saved);
 
-  /// The folder with the tokenizer of the text that was learned (text/tokenizer_files.h): the run's,
-  /// else the training data's; empty where those have none.
+  /// The folder with the tokenizer of the text that was learned (text/tokenizer_files.h): the
+  /// run's, else the training data's; empty where those have none.
   std::filesystem::path tokenizer;
   std::optional<optim::Ema::Swap> averaged;
 };
