@@ -116,6 +116,11 @@ def make_images(folder, count, height, width):
                 Image.fromarray(pixels).save(folder / label / f"{i}.jpg")
 
 
+def instruction_sets():
+    flags = next(line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    return [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags.split()]
+
+
 def sets(values):
     words = []
     for key, value in values.items():
@@ -194,10 +199,8 @@ def main():
     make_images(IMAGES, 64, 1600, 2400)
     make_images(SMALL_IMAGES, 256, 128, 128)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", SLOW_DISK, SOURCE / "benchmarks" / "slow_disk.c"], check=True)
-    flags = next(line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    has = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags.split()]
     table = [f"`benchmarks/slowed.py --rounds {given.rounds} --only {','.join(names)}` on {os.cpu_count()} cores "
-             f"({', '.join(has)}), commit {commit()}.\n",
+             f"({', '.join(instruction_sets())}), commit {commit()}.\n",
              "| made slow by | found | kept | slow, samples/s | fixed | good | regained |", "|---|---|---|---|---|---|---|"]
     for name in names:
         row = measure(name, given.rounds)

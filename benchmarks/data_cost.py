@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What data cost by a run's own record, against `trainer doctor RUN --prove`, for samples of several sizes.
+
+usage: .venv/bin/python benchmarks/data_cost.py
+
+Each run trains for about ten seconds on a CPU; --prove then takes its steps on preloaded samples. Both say which
+share of the run's time its data cost. Writes a table to benchmarks/results/. Needs a quiet machine.
+"""
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import tempfile
+
+from programs import RESULTS, SOURCE, TRAINER, commit, output_of
+from slowed import instruction_sets, make_images, steps_of, train
+
+RUN_S = 10
+CASES = [("small_cnn", 256, 64), ("small_cnn", 600, 64), ("small_cnn", 2000, 64),
+         ("resnet18", 300, 64), ("resnet18", 800, 64), ("resnet18", 2400, 96)]  # model, side of a JPEG, image_size
+RECIPE = """[model]
+name = "{model}"
+[data]
+kind = "image_folder"
+image_size = {size}
+[data.train]
+path = "{images}"
+[batch]
+global = 16
+[optimizer]
+name = "sgd"
+learning_rate = 0.001
+[eval]
+enabled = false
+"""
+
+
+def measure(model, side, size):
+    images = SOURCE / "build" / "benchmarks" / f"jpegs-{side}"
+    make_images(images, 256 if side < 1000 else 64, side, side)
+    with tempfile.TemporaryDirectory() as scratch:
+        recipe, run = pathlib.Path(scratch) / "recipe.toml", pathlib.Path(scratch) / "run"
+        recipe.write_text(RECIPE.format(model=model, size=size, images=images))
+        lines = train(recipe, run, steps_of(train(recipe, run, 40), RUN_S))[1:]
+        waits = sum(line["phases_s"]["data_wait"] for line in lines) / sum(line["step_s"] for line in lines)
+        step_s = statistics.median(line["step_s"] for line in lines)
+        proof = json.loads(output_of([TRAINER, "doctor", run, "--prove", "--json"]))["proof"]
+    return step_s, waits, proof["recorded"], proof["gap"]
+
+
+def main():
+    table = [f"`benchmarks/data_cost.py` on {os.cpu_count()} cores ({', '.join(instruction_sets())}), "
+             f"commit {commit()}.\n",
+             "| model | JPEG | step | waits for data | data cost, by the record | by --prove |",
+             "|---|---|---|---|---|---|"]
+    for model, side, size in CASES:
+        step_s, waits, recorded, proved = measure(model, side, size)
+        table.append(f"| {model}, {size} px | {side} px | {1e3 * step_s:.0f} ms | {100 * waits:.0f} % "
+                     f"| {100 * recorded:.0f} % | {100 * proved:.0f} % |")
+        print(table[-1], flush=True)
+    day = datetime.date.today().isoformat()
+    path = RESULTS / f"{platform.machine()}-{os.cpu_count()}cores_{day}_data_cost.md"
+    path.write_text("\n".join(table) + "\n")
+    print(f"written to {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
