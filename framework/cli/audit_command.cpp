@@ -15,6 +15,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/checkpoint/folder.h"
+#include "framework/checkpoint/manifest.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/data/samplers/shuffled.h"
@@ -30,14 +31,16 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kManySamples = 100'000'000;  // take half a minute
 
-/// Of a run the newest checkpoint, which its weights are in.
+/// Of a run the newest checkpoint, which its weights are in. All of its files are verified.
 fs::path newest_or_named(const fs::path& path) {
   std::error_code ignored;
   const fs::path checkpoints = train::RunFolder{path}.checkpoints();
   if (fs::is_directory(checkpoints, ignored)) {
     if (const auto newest = checkpoint::latest_checkpoint(checkpoints)) return *newest;
   }
-  return train::find_saved(path).checkpoint;
+  const fs::path named = train::find_saved(path).checkpoint;
+  checkpoint::verify_files(named, checkpoint::read_manifest(named));
+  return named;
 }
 
 /// An order, and what it looks into.

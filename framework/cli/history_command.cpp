@@ -32,6 +32,9 @@ std::optional<history::GroupBy> read_by(const cxxopts::ParseResult& options) {
 
 int show_history(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const auto by = read_by(options);
+  if (options.count("output") != 0 && (options.count("json") != 0 || by)) {
+    throw UsageError("--output does not go with --json or --by: the page shows every group");
+  }
   const std::string folder =
       options.count("folder") != 0 ? options["folder"].as<std::string>() : "runs";
   const int64_t period_s =

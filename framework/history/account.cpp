@@ -76,7 +76,7 @@ std::vector<Group> group(std::span<const PastRun> runs, GroupBy by) {
     group.name = key.empty() ? "not recorded" : key;
     ++group.runs;
     group.hours += run.hours;
-    group.energy_kwh += run.energy_kwh.value_or(0);
+    if (run.energy_kwh) group.energy_kwh = group.energy_kwh.value_or(0) + *run.energy_kwh;
   }
   std::vector<Group> groups;
   for (auto& [key, group] : found) groups.push_back(std::move(group));

@@ -21,7 +21,7 @@ struct Group {
   std::string name;  // "not recorded" where runs don't say; of a week its Monday, "2026-11-23"
   int64_t runs = 0;
   Hours hours = {};
-  double energy_kwh = 0;  // of the runs that recorded it
+  std::optional<double> energy_kwh = {};  // of the runs that recorded it
 };
 
 /// Most hours first; weeks by time, the newest first. A run's hours are of the week it began in, by

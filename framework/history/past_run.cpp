@@ -21,7 +21,11 @@ using experiment::RunData;
 using experiment::Series;
 
 constexpr double kHourS = 3600;
-constexpr int kDeepest = 16;  // of folders below the one that is searched
+// What no run reaches: metrics beyond are damage.
+constexpr int64_t kMaxRanks = 1'000'000;
+constexpr int64_t kMaxHours = 1'000'000'000;
+constexpr double kMaxPowerW = 100'000;  // of a GPU
+constexpr int kDeepest = 16;            // of folders below the one that is searched
 
 Cause cause_of(Phase phase) {
   switch (phase) {
@@ -50,10 +54,50 @@ double mean_of(const RunData& run, std::string_view metric) {
   return series == nullptr ? 0 : series->mean();
 }
 
+int64_t integer_at(const nlohmann::json& record, const char* key, int64_t otherwise) {
+  return record.is_object() && record.contains(key) && record[key].is_number_integer()
+             ? record[key].get<int64_t>()
+             : otherwise;
+}
+
+/// The run's age when the part that begins after that step began.
+double start_of(const RunData& run, int64_t after_step) {
+  double age_s = 0;
+  for (const experiment::Restart& restart : run.restarts) {
+    if (restart.step <= after_step) age_s = restart.age_s;
+  }
+  return age_s;
+}
+
+/// How many devices the run held, the mean over the time of its parts.
+double mean_ranks(const RunData& run) {
+  std::vector<const nlohmann::json*> parts;
+  const auto earlier = run.record.find("earlier");
+  if (earlier != run.record.end() && earlier->is_array()) {
+    for (const nlohmann::json& part : *earlier) parts.push_back(&part);
+  }
+  parts.push_back(&run.record);
+  double sum = 0, begin_s = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t ranks = integer_at(*parts[i], "ranks", 1);
+    if (ranks < 1 || ranks > kMaxRanks) {
+      throw Error(Exit::kData, "{}: run.json: expected 1 to {} ranks, found {}",
+                  run.folder.string(), kMaxRanks, ranks);
+    }
+    const bool is_last = i + 1 == parts.size();
+    const double end_s =
+        is_last ? run.age_s.last() : start_of(run, integer_at(*parts[i + 1], "after_step", 0));
+    sum += static_cast<double>(ranks) * std::max(0.0, end_s - begin_s);
+    begin_s = std::max(begin_s, end_s);
+    if (is_last && begin_s <= 0) return static_cast<double>(ranks);
+  }
+  return sum / begin_s;
+}
+
 /// Each line of metrics stands for about as many steps.
-Hours hours_of(const RunData& run, const doctor::RunFacts& facts, int64_t ranks) {
+Hours hours_of(const RunData& run, const doctor::RunFacts& facts) {
   Hours hours;
-  const double device_hours = static_cast<double>(ranks) / kHourS;
+  const double device_hours = mean_ranks(run) / kHourS;
   const double steps = static_cast<double>(run.last_step()) * device_hours;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     const auto name = phase_name(static_cast<Phase>(phase));
@@ -65,6 +109,10 @@ Hours hours_of(const RunData& run, const doctor::RunFacts& facts, int64_t ranks)
   hours.by_cause[static_cast<size_t>(Cause::kData)] += decoding;
   hours.by_cause[static_cast<size_t>(Cause::kIdle)] =
       std::max(0.0, run.age_s.last() * device_hours - hours.total());
+  if (!(hours.total() <= kMaxHours)) {
+    throw Error(Exit::kData, "{}: metrics.jsonl: expected times of at most {} hours, found {:.3g}",
+                run.folder.string(), kMaxHours, hours.total());
+  }
   return hours;
 }
 
@@ -111,6 +159,9 @@ Hours& Hours::operator+=(const Hours& other) {
 
 PastRun read_past_run(const fs::path& folder, std::string name) {
   const RunData run = experiment::read_run(folder);
+  for (const std::string& remark : run.lines == 0 ? run.notices : run.remarks()) {
+    log::warning("{}: {}", folder.string(), remark);
+  }
   const doctor::RunFacts facts = doctor::facts_of(run);
   const nlohmann::json& machine = run.record.value("machine", nlohmann::json());
   PastRun past{.folder = folder,
@@ -128,8 +179,9 @@ PastRun read_past_run(const fs::path& folder, std::string name) {
     past.samples_per_s = speed->quantiles().at(0.5);
   }
   if (facts.busy_percent) past.busy_percent = facts.busy_percent->mean;
-  past.hours = hours_of(run, facts, past.ranks);
-  if (const Series* power = run.metric("device/power_w")) {
+  past.hours = hours_of(run, facts);
+  const Series* power = run.metric("device/power_w");
+  if (power != nullptr && power->mean() <= kMaxPowerW) {
     past.energy_kwh = power->mean() * past.hours.total() / 1000;
   }
   past.findings = doctor::diagnose(facts).findings;
@@ -153,7 +205,9 @@ std::vector<PastRun> find_runs(const fs::path& folder) {
       log::warning("left out: {}", failure.what());
     }
   };
-  const auto is_run = [&](const fs::path& at) { return fs::exists(at / "run.json", error); };
+  const auto is_run = [&](const fs::path& at) {
+    return fs::exists(at / "run.json", error) || fs::exists(at / "metrics.jsonl", error);
+  };
   if (is_run(folder)) {
     read(folder);
     return runs;

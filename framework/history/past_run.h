@@ -21,7 +21,7 @@ enum class Cause {
   kCheckpoint,
   kEvaluation,
   kOther,
-  kIdle  // held outside the steps: start-up, batch tuning
+  kIdle  // held outside the steps: start-up, batch tuning, steps that a crash lost
 };
 inline constexpr size_t kCauseCount = 7;
 inline constexpr std::array<std::string_view, kCauseCount> kCauseNames = {
@@ -42,7 +42,7 @@ struct PastRun {
   std::string started;                    // of its first part, as run.json has it
   int64_t started_unix_s = 0;             // 0: not recorded
   std::string user, host, model, device;  // "": not recorded
-  int64_t ranks = 1;
+  int64_t ranks = 1;                      // of its last part
   int64_t steps = 0;
   std::string metric_name = {};              // "top1", "loss"; "": no evaluation
   double metric = 0;                         // the best of its evaluations

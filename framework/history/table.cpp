@@ -71,7 +71,7 @@ std::string groups_table(std::span<const PastRun> runs, GroupBy by) {
   for (const Group& group : group(runs, by)) {
     const double all = group.hours.total();
     Row row = {group.name, format_count(group.runs), format_number(all),
-               group.energy_kwh > 0 ? format_number(group.energy_kwh) : kNone};
+               group.energy_kwh ? format_number(*group.energy_kwh) : kNone};
     for (const double hours : group.hours.by_cause) row.push_back(percent(hours, all));
     rows.push_back(std::move(row));
   }
@@ -92,8 +92,9 @@ json hours_json(const Hours& hours) {
   return result;
 }
 
+json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
 json run_json(const PastRun& run) {
-  const auto or_null = [](const auto& value) { return value ? json(*value) : json(nullptr); };
   return {{"folder", run.folder.string()},
           {"started", run.started},
           {"user", run.user},
@@ -150,7 +151,7 @@ json to_json(std::span<const PastRun> runs, std::optional<GroupBy> by) {
     result["groups"].push_back({{"name", group.name},
                                 {"runs", group.runs},
                                 {"hours", hours_json(group.hours)},
-                                {"energy_kwh", group.energy_kwh}});
+                                {"energy_kwh", or_null(group.energy_kwh)}});
   }
   return result;
 }

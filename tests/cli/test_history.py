@@ -114,6 +114,32 @@ def test_a_resumed_run_began_with_its_first_part_and_is_counted_once(runs, tmp_p
     assert sum(after["hours"].values()) > sum(before["hours"].values())
 
 
+def test_each_part_of_a_run_counts_with_its_own_ranks(tmp_path):
+    run = tmp_path / "runs" / "one"
+    values = {"train__steps": 400, "telemetry__every_steps": 5}
+    assert trainer("--recipe", DIGITS, "--output", run, *sets(**values)).returncode == 0
+    (alone,) = history_of(run.parent)["runs"]
+    done = trainer("--recipe", DIGITS, "--resume", run, *sets(**{**values, "train__steps": 410}), "--devices", "cpu,cpu")
+    assert done.returncode == 0, done.stderr
+    (both,) = history_of(run.parent)["runs"]
+    alone_s, both_s = sum(alone["hours"].values()) * 3600, sum(both["hours"].values()) * 3600
+    ages = [line["run_age_s"] for line in metrics(run) if "run_age_s" in line]
+    assert both_s == pytest.approx(alone_s + 2 * (ages[-1] - alone_s), rel=0.05), (alone_s, both_s)
+
+
+@pytest.mark.parametrize("line", ['{"step": 2, "step_s": 1, "process_age_s": 5, "phases_s": {"forward": 1e308}}',
+                                  '{"step": 2, "step_s": 1, "process_age_s": 5, "run_age_s": 1e300}'])
+def test_metrics_beyond_reason_leave_their_run_out(runs, tmp_path, line):
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    (folder / "one" / "metrics.jsonl").write_text('{"step": 1, "step_s": 1, "process_age_s": 4}\n' + line + "\n")
+    done = history(folder, "--json")
+    assert f"left out: {folder / 'one'}: metrics.jsonl: expected times of at most" in done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 2
+    (folder / "two" / "run.json").write_text('{"ranks": 10000000000}')
+    assert "expected 1 to 1000000 ranks" in history(folder).stderr
+
+
 def test_a_page_shows_the_same(runs, tmp_path):
     page = tmp_path / "hours.html"
     done = history(runs, "--output", page)
@@ -147,6 +173,7 @@ def test_a_run_that_cannot_be_read_is_left_out(runs, tmp_path):
     (folder / "loop").symlink_to(folder)
     done = history(folder, "--json")
     assert f"left out: {folder / 'bad'}" in done.stderr
+    assert f"{folder / 'damaged'}: run.json is damaged and was left out" in done.stderr
     found = json.loads(done.stdout)["runs"]
     assert len(found) == 4  # the damaged one says nothing of itself
     assert [run for run in found if run["folder"] == str(folder / "damaged")][0]["steps"] == 0
@@ -160,6 +187,8 @@ def test_a_folder_without_runs_is_empty(tmp_path):
 
 
 def test_wrong_words_are_refused(tmp_path):
+    for words in (["--json"], ["--by", "week"]):
+        assert "does not go with" in history(tmp_path, "--output", tmp_path / "page.html", *words, status=2).stderr
     assert "expected user, model, host or week, found 'colour'" in history(tmp_path, "--by", "colour", status=2).stderr
     for period in ("7", "d", "0d", "-1d", "7 d", "7days", "99999999999999999999d"):
         assert "--since: expected hours, days or weeks" in history(tmp_path, "--since", period, status=2).stderr
@@ -170,7 +199,7 @@ def test_wrong_words_are_refused(tmp_path):
 
 
 def test_a_stop_ends_the_search(tmp_path):
-    long = tmp_path / "metrics.jsonl"
+    long = tmp_path / "long"
     long.write_text('{"step": 1, "loss": 1}\n' * 500_000)
     for i in range(300):  # a minute's work
         (tmp_path / str(i)).mkdir()
