@@ -6,17 +6,13 @@ usage: .venv/bin/python benchmarks/data_cost.py
 Each run trains for about ten seconds on a CPU; --prove then takes its steps on preloaded samples. Both say which
 share of the run's time its data cost. Writes a table to benchmarks/results/. Needs a quiet machine.
 """
-import datetime
 import json
-import os
 import pathlib
-import platform
 import statistics
-import sys
 import tempfile
 
-from programs import RESULTS, SOURCE, TRAINER, commit, output_of
-from slowed import instruction_sets, make_images, steps_of, train
+from programs import SOURCE, TRAINER, output_of
+from slowed import make_images, measured_by, steps_of, train, write_table
 
 RUN_S = 10
 CASES = [("small_cnn", 256, 64), ("small_cnn", 600, 64), ("small_cnn", 2000, 64),
@@ -52,8 +48,7 @@ def measure(model, side, size):
 
 
 def main():
-    table = [f"`benchmarks/data_cost.py` on {os.cpu_count()} cores ({', '.join(instruction_sets())}), "
-             f"commit {commit()}.\n",
+    table = [measured_by("benchmarks/data_cost.py"),
              "| model | JPEG | step | waits for data | data cost, by the record | by --prove |",
              "|---|---|---|---|---|---|"]
     for model, side, size in CASES:
@@ -61,10 +56,7 @@ def main():
         table.append(f"| {model}, {size} px | {side} px | {1e3 * step_s:.0f} ms | {100 * waits:.0f} % "
                      f"| {100 * recorded:.0f} % | {100 * proved:.0f} % |")
         print(table[-1], flush=True)
-    day = datetime.date.today().isoformat()
-    path = RESULTS / f"{platform.machine()}-{os.cpu_count()}cores_{day}_data_cost.md"
-    path.write_text("\n".join(table) + "\n")
-    print(f"written to {path}", file=sys.stderr)
+    write_table("data_cost", table)
 
 
 if __name__ == "__main__":

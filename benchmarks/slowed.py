@@ -116,9 +116,18 @@ def make_images(folder, count, height, width):
                 Image.fromarray(pixels).save(folder / label / f"{i}.jpg")
 
 
-def instruction_sets():
+def measured_by(command):
+    """A table's first line: the command, the machine and the commit."""
     flags = next(line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    return [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags.split()]
+    has = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags.split()]
+    return f"`{command}` on {os.cpu_count()} cores ({', '.join(has)}), commit {commit()}.\n"
+
+
+def write_table(name, lines):
+    day = datetime.date.today().isoformat()
+    path = RESULTS / f"{platform.machine()}-{os.cpu_count()}cores_{day}_{name}.md"
+    path.write_text("\n".join(lines) + "\n")
+    print(f"written to {path}", file=sys.stderr)
 
 
 def sets(values):
@@ -199,8 +208,7 @@ def main():
     make_images(IMAGES, 64, 1600, 2400)
     make_images(SMALL_IMAGES, 256, 128, 128)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", SLOW_DISK, SOURCE / "benchmarks" / "slow_disk.c"], check=True)
-    table = [f"`benchmarks/slowed.py --rounds {given.rounds} --only {','.join(names)}` on {os.cpu_count()} cores "
-             f"({', '.join(instruction_sets())}), commit {commit()}.\n",
+    table = [measured_by(f"benchmarks/slowed.py --rounds {given.rounds} --only {','.join(names)}"),
              "| made slow by | found | kept | slow, samples/s | fixed | good | regained |", "|---|---|---|---|---|---|---|"]
     for name in names:
         row = measure(name, given.rounds)
@@ -208,10 +216,7 @@ def main():
         table.append(f"| {name} | {row['found']} | {row['kept'] or 'nothing'} | {row['slow']:.0f} | {row['fixed']:.0f} "
                      f"| {row['good']:.0f} | {regained} |")
         print(table[-1], flush=True)
-    day = datetime.date.today().isoformat()
-    path = RESULTS / f"{platform.machine()}-{os.cpu_count()}cores_{day}_slowed.md"
-    path.write_text("\n".join(table) + "\n")
-    print(f"written to {path}", file=sys.stderr)
+    write_table("slowed", table)
 
 
 if __name__ == "__main__":
