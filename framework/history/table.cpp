@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/base/units.h"
+#include "framework/experiment/bench/bench_summary.h"
 
 namespace brim::history {
 namespace {
@@ -24,23 +25,18 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : kNone;
 }
 
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;  // not inside a character
-  }));
-}
-
 /// Columns of one width, the first row their heads; the last column is not filled up.
 std::string aligned(const std::vector<Row>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], experiment::width_of(row[i]));
   }
   std::string text;
   for (const Row& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i] + std::string(widths[i] - width_of(row[i]) + 2, ' ');
+      line += experiment::pad_right(row[i], widths[i] + 2);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

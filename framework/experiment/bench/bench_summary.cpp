@@ -39,11 +39,6 @@ Row row_of(const BenchVariant& variant, double first) {
           fmt::format("{:.3f}×", s.samples_per_s / first)};
 }
 
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 std::string table(const std::vector<Row>& rows) {
   std::array<size_t, 7> widths{};
   for (const Row& row : rows) {
@@ -173,6 +168,11 @@ std::vector<std::string> doubts(const BenchResult& result) {
 std::string pad_left(const std::string& text, size_t width) {
   const size_t own = width_of(text);
   return std::string(width > own ? width - own : 0, ' ') + text;
+}
+
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string pad_right(const std::string& text, size_t width) {
