@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "framework/experiment/bench/bench_summary.h"
+#include "framework/base/columns.h"
 
 namespace brim::cli {
 namespace {
@@ -49,12 +49,11 @@ std::string hardest_classes(const std::vector<ClassResult>& results,
   labels.resize(std::min(wrong, kShownClasses));
   size_t width = std::string("class").size();
   for (const size_t label : labels) width = std::max(width, names.at(label).size());
-  std::string text =
-      fmt::format("{}  samples  correct  taken for\n", experiment::pad_right("class", width));
+  std::string text = fmt::format("{}  samples  correct  taken for\n", pad_right("class", width));
   for (const size_t label : labels) {
     const ClassResult& result = results[label];
     text +=
-        fmt::format("{}  {:>7}  {:>5.1f} %  {}\n", experiment::pad_right(names.at(label), width),
+        fmt::format("{}  {:>7}  {:>5.1f} %  {}\n", pad_right(names.at(label), width),
                     result.samples, 100 * share_correct(result), mistakes(result, label, names));
   }
   if (wrong > labels.size()) {

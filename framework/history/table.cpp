@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "framework/base/columns.h"
 #include "framework/base/units.h"
-#include "framework/experiment/bench/bench_summary.h"
 
 namespace brim::history {
 namespace {
@@ -25,25 +25,6 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : kNone;
 }
 
-/// Columns of one width, the first row their heads; the last column is not filled up.
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], experiment::width_of(row[i]));
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += experiment::pad_right(row[i], widths[i] + 2);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
 std::string runs_table(std::span<const PastRun> runs) {
   std::vector<Row> rows = {{"run", "started", "user", "host", "model", "steps", "best", "samples/s",
                             "busy", "hours", "kWh", "verdict"}};
@@ -57,7 +38,7 @@ std::string runs_table(std::span<const PastRun> runs) {
          format_number(run.hours.total()), run.energy_kwh ? format_number(*run.energy_kwh) : kNone,
          run.findings.empty() ? kNone : run.findings.front().finding.message});
   }
-  return aligned(rows);
+  return in_columns(rows);
 }
 
 std::string groups_table(std::span<const PastRun> runs, GroupBy by) {
@@ -71,7 +52,7 @@ std::string groups_table(std::span<const PastRun> runs, GroupBy by) {
     for (const double hours : group.hours.by_cause) row.push_back(percent(hours, all));
     rows.push_back(std::move(row));
   }
-  return aligned(rows);
+  return in_columns(rows);
 }
 
 Hours sum(std::span<const PastRun> runs) {

@@ -11,6 +11,7 @@
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/page.h"
 #include "framework/experiment/run_data.h"
+#include "framework/sweep/importance.h"
 #include "framework/sweep/parallel_coordinates.h"
 #include "framework/sweep/table.h"
 #include "framework/telemetry/run_record.h"
@@ -28,6 +29,8 @@ svg.trials text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 svg.trials text.name { fill: var(--text); font-size: 12px; }
 svg.trials .axis { stroke: var(--edge); stroke-width: 1.5; }
 svg.trials polyline:hover { stroke-width: 4; stroke-opacity: 1; }
+td.share { width: 60%; }
+td.share div { height: 10px; border-radius: 3px; background: var(--r0); }
 .many .legend { display: none; }
 )css";
 
@@ -77,6 +80,22 @@ std::string table_of(const Plan& plan, std::span<const Trial> trials,
   return html + "</tbody></table></div>";
 }
 
+/// Empty where there are too few results.
+std::string importance_section(const Plan& plan, std::span<const Trial> trials) {
+  const std::vector<Importance> keys = importance_of_keys(plan, trials);
+  if (keys.empty()) return "";
+  std::string html = fmt::format(
+      R"(<section><h2>What the results depend on</h2><div class="card"><p>Of the )"
+      R"(differences in {} between trials, each key explains by itself:</p><table><tbody>)",
+      escape_html(plan.metric));
+  for (const auto& [key, share] : keys) {
+    html += fmt::format(R"(<tr><td>{}</td><td>{:.0f} %</td>)"
+                        R"(<td class="share"><div style="width:{:.1f}%"></div></td></tr>)",
+                        escape_html(key), 100 * share, 100 * share);
+  }
+  return html + "</tbody></table></div></section>";
+}
+
 std::string best_recipe(const Store& store, const Trial& best) {
   const auto path = store.run_folder(best) / "recipe.toml";
   std::string text = best.recipe;
@@ -112,6 +131,7 @@ std::string make_page(const Store& store, std::span<const Trial> trials,
         R"(<section><h2>Settings and results</h2><div class="card scroll">{}</div></section>)"
         "<section><h2>Over the steps</h2>{}</section>",
         parallel_coordinates(plan, trials), curves(store, trials, order));
+    page += importance_section(plan, trials);
     page += best_recipe(store, trials[order[0]]);
   }
   page += "<section><h2>Trials</h2>" + table_of(plan, trials, order) + "</section>";

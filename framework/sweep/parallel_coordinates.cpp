@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -36,13 +35,6 @@ struct Upright {
   std::vector<Tick> ticks;
   std::vector<double> places;
 };
-
-std::optional<double> number(const std::string& word) {
-  double value = 0.0;
-  const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
-  const bool is_number = code == std::errc() && end == word.data() + word.size();
-  return is_number && std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
 
 Upright numeric(std::string name, const std::vector<double>& values) {
   const auto [low, high] = std::ranges::minmax(values);
@@ -77,7 +69,7 @@ Upright of_key(const std::string& key, const std::vector<const Trial*>& trials) 
   std::vector<double> numbers;
   for (const Trial* trial : trials) {
     words.push_back(value_at(*trial, key));
-    if (const auto value = number(words.back())) numbers.push_back(*value);
+    if (const auto value = number_in(words.back())) numbers.push_back(*value);
   }
   return numbers.size() == words.size() ? numeric(key, numbers) : of_words(key, words);
 }

@@ -4,37 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
+#include "framework/base/columns.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
+#include "framework/sweep/importance.h"
 
 namespace brim::sweep {
 namespace {
 
 using Row = std::vector<std::string>;
 
-constexpr size_t kWidest = 60;  // bytes of a cell but the last
-
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i) {
-      widths[i] = std::max(widths[i], std::min(row[i].size(), kWidest));
-    }
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
+constexpr size_t kWidest = 60;  // characters of a column but the last
 
 std::string in_csv(std::string_view cell) {
   const std::string text = printable_lines(cell);
@@ -103,7 +90,7 @@ std::string table(const Plan& plan, std::span<const Trial> trials) {
     row.push_back(in_one_line(trial.reason));
     rows.push_back(std::move(row));
   }
-  return aligned(rows) + summary(plan, trials) + "\n";
+  return in_columns(rows, kWidest) + summary(plan, trials) + "\n";
 }
 
 nlohmann::json to_json(const Plan& plan, std::span<const Trial> trials) {
@@ -128,6 +115,10 @@ nlohmann::json to_json(const Plan& plan, std::span<const Trial> trials) {
                     {"failures", trial.failures},
                     {"reason", trial.reason}});
   }
+  nlohmann::json importance = nlohmann::json::array();
+  for (const auto& [key, share] : importance_of_keys(plan, trials)) {
+    importance.push_back({{"key", key}, {"share", share}});
+  }
   const auto order = ranking(plan, trials);
   const bool has_best = !order.empty() && trials[order[0]].last() != nullptr;
   return {{"metric", plan.metric},
@@ -135,6 +126,7 @@ nlohmann::json to_json(const Plan& plan, std::span<const Trial> trials) {
           {"search", kSearchWords[static_cast<size_t>(plan.search)]},
           {"rungs", plan.rungs},
           {"best", has_best ? nlohmann::json(trials[order[0]].id) : nlohmann::json()},
+          {"importance", std::move(importance)},
           {"trials", std::move(list)}};
 }
 
@@ -172,6 +164,13 @@ std::string value_at(const Trial& trial, const std::string& key) {
     if (setting.starts_with(key + "=")) return value_of(setting);
   }
   return "";
+}
+
+std::optional<double> number_in(const std::string& word) {
+  double value = 0.0;
+  const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool is_number = code == std::errc() && end == word.data() + word.size();
+  return is_number && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace brim::sweep

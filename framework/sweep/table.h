@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,5 +32,7 @@ std::string value_of(const std::string& setting);
 std::vector<std::string> keys_of(std::span<const Trial> trials);
 /// What the trial sets the key to; "" where it doesn't.
 std::string value_at(const Trial& trial, const std::string& key);
+/// nullopt for what is no finite number.
+std::optional<double> number_in(const std::string& word);
 
 }  // namespace brim::sweep

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/columns.h"
 #include "framework/base/units.h"
 
 namespace brim::experiment {
@@ -164,21 +165,6 @@ std::vector<std::string> doubts(const BenchResult& result) {
 }
 
 }  // namespace
-
-std::string pad_left(const std::string& text, size_t width) {
-  const size_t own = width_of(text);
-  return std::string(width > own ? width - own : 0, ' ') + text;
-}
-
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-std::string pad_right(const std::string& text, size_t width) {
-  const size_t own = width_of(text);
-  return text + std::string(width > own ? width - own : 0, ' ');
-}
 
 Summary summary_of(const BenchVariant& variant) {
   std::vector<double> rates;

@@ -37,10 +37,4 @@ nlohmann::json to_json(const Summary& summary);
 /// runs, variation, other processes, throttling.
 std::string report(const BenchResult& result);
 
-/// Characters of UTF-8.
-size_t width_of(const std::string& text);
-/// `text` with blanks up to `width` characters of UTF-8, before it or after it.
-std::string pad_left(const std::string& text, size_t width);
-std::string pad_right(const std::string& text, size_t width);
-
 }  // namespace brim::experiment
