@@ -3,8 +3,6 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/train/observe/call_recorder.h"
 #include "framework/train/observe/module_at_work.h"
 #include "framework/train/observe/operator_numbers.h"
 #include "framework/train/observe/operator_traits.h"
@@ -24,12 +23,6 @@ using telemetry::OperatorCalls;
 namespace {
 
 constexpr size_t kShownInputs = 6;
-
-int64_t clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 template <class Each>
 void for_each_tensor(const c10::IValue& value, Each each) {
@@ -48,6 +41,8 @@ class OperatorProfiler::Calls {
  public:
   Calls(const torch::nn::Module& model, bool keeps_order)
       : module_(model), keeps_order_(keeps_order) {}
+
+  static constexpr bool kNeedsTensors = true;
 
   void enter(const at::RecordFunction& call) {
     const int64_t entered_ns = clock_ns();
@@ -131,6 +126,25 @@ class OperatorProfiler::Calls {
         row.self_ns += call.kernels_ns;
       }
     }
+  }
+
+  std::vector<ExpectedCall> order() const {
+    const std::lock_guard lock(mutex_);
+    if (order_.size() != 1) return {};
+    std::vector<ExpectedCall> result;
+    for (const size_t row : order_.begin()->second) {
+      const Key& key = rows_[row].key;
+      result.push_back({operators_.full_name(key.name), key.phase});
+    }
+    return result;
+  }
+
+  void take_times(const StepTimes& times) {
+    const std::lock_guard lock(mutex_);
+    for (Row& row : rows_) row.self_ns = 0;
+    const std::vector<size_t>& rows = order_.begin()->second;
+    for (size_t i = 0; i < rows.size(); ++i) rows_[rows[i]].self_ns += times.self_ns[i];
+    own_ns_ = times.recorder_ns;
   }
 
   std::vector<OperatorCalls> mean_of(int64_t steps) const {
@@ -299,38 +313,8 @@ class OperatorProfiler::Calls {
 };
 
 struct OperatorProfiler::Installed {
-  explicit Installed(Calls& calls) {
-    Calls* none = nullptr;
-    if (!current().compare_exchange_strong(none, &calls)) {
-      throw Error(Exit::kBug, "one OperatorProfiler runs in another");
-    }
-    handle = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&enter, &leave)
-            .needsInputs(true)
-            .needsOutputs(true)
-            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  }
-  ~Installed() {
-    at::removeCallback(handle);
-    current() = nullptr;
-  }
-  Installed(const Installed&) = delete;
-  Installed& operator=(const Installed&) = delete;
-
-  /// Callbacks carry no state.
-  static std::atomic<Calls*>& current() {
-    static std::atomic<Calls*> calls = nullptr;
-    return calls;
-  }
-  static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
-    if (Calls* calls = current()) calls->enter(call);
-    return nullptr;
-  }
-  static void leave(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
-    if (Calls* calls = current()) calls->leave(call);
-  }
-
-  at::CallbackHandle handle = 0;
+  explicit Installed(Calls& calls) : recorder(calls) {}
+  CallRecorder<Calls> recorder;
 };
 
 OperatorProfiler::OperatorProfiler(const torch::nn::Module& model, Timeline& timeline,
@@ -344,6 +328,12 @@ OperatorProfiler::OperatorProfiler(const torch::nn::Module& model, Timeline& tim
 OperatorProfiler::~OperatorProfiler() { timeline_.forget(*this); }
 
 void OperatorProfiler::begins(Phase phase) { calls_->begins(phase); }
+
+void OperatorProfiler::stop() { installed_.reset(); }
+
+std::vector<ExpectedCall> OperatorProfiler::order() const { return calls_->order(); }
+
+void OperatorProfiler::take_times(const StepTimes& times) { calls_->take_times(times); }
 
 void OperatorProfiler::take_device_times(const DeviceCalls& calls) {
   calls_->take_device_times(calls);

@@ -1,6 +1,7 @@
 #include "framework/train/observe/profile_job.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include "framework/base/units.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/train/components.h"
+#include "framework/train/observe/call_times.h"
 #include "framework/train/observe/device_times.h"
 #include "framework/train/observe/measured_peaks.h"
 #include "framework/train/observe/operator_profiler.h"
@@ -20,6 +22,7 @@ namespace brim::train {
 namespace {
 
 constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
+constexpr int kMostCounted = 8;              // steps, until two of them are alike
 constexpr int64_t kUnprofiledSteps = 3;      // the first ones allocate, and measure fused forms
 
 TakenStep take_step(TrainingStep& step) {
@@ -36,6 +39,77 @@ std::vector<telemetry::FormChoice> form_choices() {
     result.push_back({name, times.fused_s, times.plain_s, times.prefers_fused()});
   }
   return result;
+}
+
+/// Adds a step's wall time and phases to the mean of `profile.steps`.
+void add_step(telemetry::StepProfile& profile, double wall_s, const TakenStep& taken) {
+  const auto count = static_cast<double>(profile.steps);
+  profile.wall_s += wall_s / count;
+  for (size_t phase = 0; phase < kPhaseCount; ++phase) {
+    profile.phase_s[phase] += taken.record.phase_s[phase] / count;
+  }
+}
+
+/// A usual step's calls: of two steps that made the same ones of as many samples. Null where some
+/// steps have found none.
+struct UsualStep {
+  std::unique_ptr<OperatorProfiler> counts;
+  std::vector<ExpectedCall> calls;
+  int64_t samples = 0;
+};
+UsualStep usual_step(TrainingStep& step, const nn::Model& model) {
+  UsualStep before;
+  for (int i = 0; i < kMostCounted; ++i) {
+    UsualStep now;
+    now.counts = std::make_unique<OperatorProfiler>(model, step.timeline(), /*keeps_order=*/true);
+    now.samples = take_step(step).record.samples;
+    now.counts->stop();
+    now.calls = now.counts->order();
+    if (now.calls == before.calls && now.samples == before.samples) return now;
+    before = std::move(now);
+  }
+  return {};
+}
+
+/// Times the operators of usual steps; the others, such as an epoch's last one with fewer samples,
+/// are left out. False where these are too many.
+bool time_calls(TrainingStep& step, const nn::Model& model, telemetry::StepProfile& profile) {
+  const UsualStep usual = usual_step(step, model);
+  if (usual.counts == nullptr || usual.calls.empty()) return false;
+  CallTimes times(usual.calls);
+  int64_t counted = 0;
+  for (int64_t i = 0; counted < profile.steps; ++i) {
+    if (i == 2 * profile.steps + kMostCounted) return false;
+    step.timeline().take();
+    const double start_s = now_s();
+    const TakenStep taken = take_step(step);
+    const double wall_s = now_s() - start_s;
+    if (!times.end_step(taken.record.samples == usual.samples)) continue;
+    add_step(profile, wall_s, taken);
+    ++counted;
+  }
+  usual.counts->take_times(times.mean());
+  profile.operators = usual.counts->mean_of(1);
+  profile.profiler_s = usual.counts->own_s(1);
+  return true;
+}
+
+/// Counts and times the operators of every step.
+void count_and_time_calls(TrainingStep& step, const nn::Model& model, c10::Device device,
+                          device::Memory& memory, telemetry::StepProfile& profile) {
+  profile.wall_s = 0;
+  profile.phase_s = {};
+  std::optional<DeviceTimes> device_times;
+  if (device.is_cuda()) device_times.emplace(device);
+  OperatorProfiler profiler(model, step.timeline(), device.is_cuda());
+  step.timeline().take();
+  const double start_s = now_s();
+  for (int64_t i = 0; i < profile.steps; ++i) add_step(profile, 0, take_step(step));
+  memory.synchronize();
+  profile.wall_s = (now_s() - start_s) / static_cast<double>(profile.steps);
+  if (device_times) profiler.take_device_times(device_times->take());
+  profile.operators = profiler.mean_of(profile.steps);
+  profile.profiler_s = profiler.own_s(profile.steps);
 }
 
 /// Of every format that products were computed in.
@@ -82,24 +156,11 @@ telemetry::StepProfile profile_job(JobConfig job, c10::Device device, device::Me
     for (int64_t i = 0; i < kUnprofiledSteps; ++i) take_step(step);
     memory.synchronize();
 
-    std::optional<DeviceTimes> device_times;
-    if (device.is_cuda()) device_times.emplace(device);
-    OperatorProfiler profiler(*components.model, step.timeline(), device.is_cuda());
-    step.timeline().take();
-    const double start_s = now_s();
-    for (int64_t i = 0; i < steps; ++i) {
-      const TakenStep taken = take_step(step);
-      for (size_t phase = 0; phase < kPhaseCount; ++phase) {
-        profile.phase_s[phase] += taken.record.phase_s[phase] / static_cast<double>(steps);
-      }
+    if (device.is_cuda() || !time_calls(step, *components.model, profile)) {
+      count_and_time_calls(step, *components.model, device, memory, profile);
     }
     // A rounding below 0, where time was moved from one phase to another.
     for (double& seconds : profile.phase_s) seconds = std::max(0.0, seconds);
-    memory.synchronize();
-    profile.wall_s = (now_s() - start_s) / static_cast<double>(steps);
-    if (device_times) profiler.take_device_times(device_times->take());
-    profile.operators = profiler.mean_of(steps);
-    profile.profiler_s = profiler.own_s(steps);
   }
   profile.forms = form_choices();
   memory.release_cached();

@@ -117,6 +117,37 @@ TEST(OperatorProfiler, HasKinetosTimesWhereBothSawTheSameCalls) {
   EXPECT_THROW(profiler.take_device_times(calls), Error);
 }
 
+TEST(CallTimes, AreOfStepsThatMakeTheSameCalls) {
+  const auto net = std::make_shared<Net>();
+  Timeline timeline;
+  OperatorProfiler profiler(*net, timeline, /*keeps_order=*/true);
+  take(*net, timeline);
+  profiler.stop();
+  const auto counted = profiler.mean_of(1);
+  const std::vector<ExpectedCall> order = profiler.order();
+  CallTimes times(order);
+  for (int i = 0; i < 3; ++i) {
+    take(*net, timeline);
+    EXPECT_TRUE(times.end_step());
+  }
+  at::zeros({1}).add_(1);  // calls that the step does not have
+  EXPECT_FALSE(times.end_step());
+  take(*net, timeline);
+  at::zeros({1});  // one more
+  EXPECT_FALSE(times.end_step());
+  const StepTimes mean = times.mean();
+  ASSERT_EQ(mean.self_ns.size(), order.size());
+  profiler.take_times(mean);
+  const auto timed = profiler.mean_of(1);
+  ASSERT_EQ(timed.size(), counted.size());
+  double self_s = 0;
+  for (const OperatorCalls& calls : timed) self_s += calls.self_s;
+  int64_t expected_ns = 0;
+  for (const int64_t ns : mean.self_ns) expected_ns += ns;
+  EXPECT_NEAR(self_s, 1e-9 * static_cast<double>(expected_ns), 1e-12);
+  EXPECT_EQ(flops(timed, "first", Phase::kBackward), flops(counted, "first", Phase::kBackward));
+}
+
 TEST(OperatorProfiler, OnlyOneAtATime) {
   const auto net = std::make_shared<Net>();
   Timeline timeline;
