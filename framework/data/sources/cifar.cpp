@@ -155,9 +155,11 @@ struct Version {
 
 Version find_version(const fs::path& folder, CifarLabels labels) {
   std::vector<fs::path> batches = batch_files(folder);
-  const bool has_100 = is_there(folder / "train.bin");
-  if (batches.empty() && !has_100) refuse(folder);
-  if (!batches.empty() && has_100) {
+  const fs::path test_10 = folder / "test_batch.bin", test_100 = folder / "test.bin";
+  const bool has_10 = !batches.empty() || is_there(test_10);
+  const bool has_100 = is_there(folder / "train.bin") || is_there(test_100);
+  if (!has_10 && !has_100) refuse(folder);
+  if (has_10 && has_100) {
     throw Error(Exit::kData, "{}: expected CIFAR-10 or CIFAR-100, found files of both",
                 folder.string());
   }
@@ -169,13 +171,12 @@ Version find_version(const fs::path& folder, CifarLabels labels) {
                   "labels",
                   folder.string());
     }
-    return {{false, labels, read_names(folder / "batches.meta.txt", 10)},
-            std::move(batches),
-            folder / "test_batch.bin"};
+    return {
+        {false, labels, read_names(folder / "batches.meta.txt", 10)}, std::move(batches), test_10};
   }
   auto names = coarse ? read_names(folder / "coarse_label_names.txt", 20)
                       : read_names(folder / "fine_label_names.txt", 100);
-  return {{true, labels, std::move(names)}, {folder / "train.bin"}, folder / "test.bin"};
+  return {{true, labels, std::move(names)}, {folder / "train.bin"}, test_100};
 }
 
 std::unique_ptr<Dataset> open_files(const std::vector<fs::path>& paths, const CifarFormat& format,
@@ -199,6 +200,10 @@ void CifarConfig::fields(recipe::Fields& f) {
 
 std::unique_ptr<Dataset> CifarConfig::open_train(const AugmentConfig& augment) const {
   const Version version = find_version(path, labels);
+  if (version.train.empty()) {
+    throw Error(Exit::kData, "{}: expected data_batch_1.bin, found test_batch.bin alone; {}",
+                path.string(), kWhereFrom);
+  }
   return open_files(version.train, version.format, augment);
 }
 

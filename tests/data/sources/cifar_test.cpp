@@ -80,6 +80,14 @@ TEST_F(CifarTest, ReadsCifar10) {
   EXPECT_EQ(config_.open_train({})->images()->class_names()[0], "a");
 }
 
+TEST_F(CifarTest, EvaluationNeedsItsFileAlone) {
+  file("test_batch.bin", record({7}));
+  EXPECT_EQ(config_.open_eval()->size(), 1);
+  EXPECT_THAT(train_error(), HasSubstr("expected data_batch_1.bin, found test_batch.bin alone"));
+  file("test.bin", record({1, 7}));
+  EXPECT_THAT(train_error(), HasSubstr("found files of both"));
+}
+
 TEST_F(CifarTest, ReadsBothLabelsOfCifar100) {
   file("train.bin", record({19, 99}) + record({4, 0}, 7));
   const auto fine = config_.open_train({});
