@@ -9,7 +9,8 @@
 // written depends on the task, with the names of the package `format` where one is given:
 //   weights     all parameters and buffers of the model
 //   shapes      the same without values, as JSON: {"name": [dtype, dimension…]}; takes no memory
-//   logits      "logits" [batches, N, classes], or [batches, N, T, vocabulary], in evaluation mode
+//   logits      "logits" [batches, N, classes], or [batches, N, T, vocabulary], in evaluation mode,
+//               and of the last batch "block.NAME", what each of the model's blocks gives
 //   gradients   the parameters' gradients after one backward pass on the first batch
 //   train       all parameters and buffers after `steps` steps, cycling through the batches, and
 //               "losses" [steps]
@@ -24,6 +25,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/checkpoint/tensors.h"
+#include "framework/nn/block.h"
 #include "framework/nn/model.h"
 #include "framework/nn/without_storage.h"
 #include "framework/optim/optimizer.h"
@@ -108,6 +110,28 @@ class Trace {
   std::filesystem::path path_;
 };
 
+/// Keeps what each block of a model gives while it lives.
+class BlockOutputs : public nn::BlockObserver {
+ public:
+  explicit BlockOutputs(nn::Model& model) : blocks_(nn::named_blocks(model)) {
+    for (const auto& [name, block] : blocks_) block->observe(this);
+  }
+  ~BlockOutputs() override {
+    for (const auto& [name, block] : blocks_) block->observe(nullptr);
+  }
+  void before(nn::Block& /*block*/, const at::Tensor& /*x*/) override {}
+  void after(nn::Block& block, const at::Tensor& /*x*/, const at::Tensor& y) override {
+    for (const auto& [name, each] : blocks_) {
+      if (each == &block) outputs["block." + name] = y.contiguous();
+    }
+  }
+
+  checkpoint::TensorMap outputs;
+
+ private:
+  std::vector<std::pair<std::string, nn::Block*>> blocks_;
+};
+
 class Runner {
  public:
   explicit Runner(const Job& job) : job_(job), precision_(resolve()) {
@@ -159,9 +183,12 @@ class Runner {
   checkpoint::TensorMap logits() {
     const at::NoGradGuard no_grad;
     model_->eval();
+    BlockOutputs blocks(*model_);
     std::vector<at::Tensor> logits;
     for (int64_t i = 0; i < inputs_.size(0); ++i) logits.push_back(model_->forward(batch(i)));
-    return {{"logits", at::stack(logits)}};
+    checkpoint::TensorMap result = std::move(blocks.outputs);
+    result["logits"] = at::stack(logits);
+    return result;
   }
 
   checkpoint::TensorMap gradients() {

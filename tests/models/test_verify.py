@@ -18,7 +18,10 @@ def test_a_model_agrees_with_its_package():
     assert done.returncode == 0, done.stdout + done.stderr
     title, head, *layers, total, verdict = done.stdout.splitlines()
     assert "torchvision" in title and head.split() == ["layer", "values", "output", "gradient", "step"]
-    assert {"conv1", "layer4.1.bn2", "fc"} <= {line.split()[0] for line in layers}
+    names = [line.split()[0] for line in layers]
+    assert {"conv1", "layer4.1.bn2", "fc"} <= set(names)
+    block = names.index("layer4.1")  # with its output, before its layers
+    assert names[block + 1] == "layer4.1.conv1" and len(errors_of(layers[block])) == 1
     assert total.split()[0] == "all" and max(errors_of(total)) <= 1e-9
     assert verdict.startswith("agrees: ")
 
@@ -31,6 +34,8 @@ def test_a_twin_that_computes_something_else_is_told_apart(tmp_path):
     done = verify("--model", "resnet18", "--image", "32", "--classes", "10", "--twin", f"{twin}:make")
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("DIFFERS: ")
+    rows = {line.split()[0]: errors_of(line) for line in done.stdout.splitlines()[2:-1]}
+    assert rows["layer4.0"][0] <= 1e-9 < rows["layer4.1"][0]  # where the output begins to differ
 
 
 def test_what_is_missing_is_said(tmp_path):
