@@ -28,6 +28,13 @@ using nlohmann::json;
 /// A folder for each class where no shards are, else shards.
 std::unique_ptr<data::EncodedImages> open_images(const std::string& path) {
   std::error_code code;
+  const std::filesystem::path given = path;
+  if (given.extension() == ".toml" || std::filesystem::exists(given / "recipe.toml", code)) {
+    throw UsageError(
+        "{}: expected a folder of images or of tar shards, found a {}; name the folder "
+        "that its [data.train] has as path",
+        path, given.extension() == ".toml" ? "recipe" : "run");
+  }
   const std::filesystem::directory_iterator entries(path, code);
   if (code) return data::open_shards(path, {}, {});
   for (const auto& entry : entries) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -55,6 +56,15 @@ std::vector<std::string> classify_images(train::TrainedModel& trained,
                          });
 }
 
+/// An option that has no effect on this kind of model is a mistake.
+void refuse(const cxxopts::ParseResult& parsed, std::initializer_list<const char*> of_other_kind,
+            const char* takes) {
+  for (const char* option : of_other_kind) {
+    if (parsed.count(option) == 0) continue;
+    throw UsageError("--{}: this model takes {}; see trainer help predict", option, takes);
+  }
+}
+
 /// Each file, and for each folder the files below it that the model takes.
 std::vector<std::string> in_folders(const std::vector<std::string>& names, bool is_text) {
   std::vector<std::string> files;
@@ -95,6 +105,11 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   train::TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
   const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
+  if (is_text) {
+    refuse(parsed, {"top"}, "text");
+  } else {
+    refuse(parsed, {"prompt", "tokens", "temperature", "top-k", "seed", "tokenizer"}, "images");
+  }
   files = in_folders(files, is_text);
   const auto bad = is_text ? continue_texts(trained, files, parsed, batch)
                            : classify_images(trained, files, parsed, batch);

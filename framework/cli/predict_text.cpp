@@ -37,6 +37,9 @@ Prompt read_prompt(const std::string& name, const text::Tokenizer& tokenizer) {
     throw Error(Exit::kData, "{}: expected 1 to {} bytes of text, found {}", name, kMaxText,
                 prompt.text.empty() ? "none" : "more");
   }
+  if (prompt.text.find('\0') != std::string::npos) {
+    throw Error(Exit::kData, "{}: expected text, found bytes of something else", name);
+  }
   try {
     prompt.ids = tokenizer.encode(prompt.text);
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 
 namespace brim::history {
 namespace {
@@ -125,7 +126,9 @@ int64_t read_period(const std::string& text) {
     if (*rest == 'd') return count * kDayS;
     if (*rest == 'w') return count * 7 * kDayS;
   }
-  throw UsageError("--since: expected hours, days or weeks, as in 12h, 7d or 4w, found '{}'", text);
+  throw UsageError(
+      "--since: expected 1 to {} hours, days or weeks, as in 12h, 7d or 4w, found '{}'",
+      format_count(kMaxCount), text);
 }
 
 }  // namespace brim::history

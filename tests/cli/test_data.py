@@ -242,6 +242,7 @@ def test_shards_are_inspected_too(tmp_path):
         (["pack", "--from", "x", "--to", "y", "--samples", "0"], "--samples: expected a number from 1"),
         (["pack", "--from", "x", "--to", "y", "--quality", "101"], "--quality: expected a number from 1 to 100"),
         (["inspect"], "--from is missing"),
+        (["inspect", "--from", "digits.toml"], "digits.toml: expected a folder of images or of tar shards, found a recipe"),
     ],
     ids=str,
 )

@@ -106,6 +106,20 @@ def test_bad_files_in_a_folder_are_skipped_and_named(flowers, tmp_path):
     assert re.search(r"2 of 4 files could not be read: \S+/bad.png, \S+/gone.jpg; ", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("words", [("--prompt", "Once"), ("--tokens", 5), ("--seed", 1)])
+def test_options_for_text_are_refused_for_images(flowers, words):
+    done = trainer("predict", flowers, "some.png", *words)
+    assert done.returncode == 2 and f"{words[0]}: this model takes images" in done.stderr
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/recipe.toml").write_text("")
+    for command in "predict", "eval", "audit":
+        done = trainer(command, tmp_path / "run")
+        assert done.returncode == 4 and "this run has no complete checkpoint yet" in done.stderr
+
+
 def test_a_folder_without_images_is_refused(flowers, tmp_path):
     (tmp_path / "empty/below").mkdir(parents=True)
     (tmp_path / "empty/notes.txt").write_text("no image")
@@ -212,6 +226,14 @@ def test_without_any_tokenizer_there_is_a_way_to_name_one(text_run, tmp_path):
     done = trainer("predict", run, "--prompt", "row")
     assert done.returncode == 3 and "song/tokens.json: cannot open" in done.stderr, done.stderr
     assert predictions(run, "--prompt", "row", "--tokens", 2, "--tokenizer", tmp_path / "tokenizer")
+
+
+def test_what_is_no_text_is_refused(text_run, tmp_path):
+    done = trainer("predict", text_run, "--prompt", "a", "--top", 3)
+    assert done.returncode == 2 and "--top: this model takes text" in done.stderr
+    Image.new("RGB", (16, 16)).save(tmp_path / "image.png")
+    done = trainer("predict", text_run, tmp_path / "image.png")
+    assert done.returncode == 3 and "image.png: expected text, found bytes of something else" in done.stderr
 
 
 def test_a_folder_stands_for_the_texts_below_it(text_run, tmp_path):

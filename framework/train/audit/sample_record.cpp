@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/units.h"
 #include "framework/data/order/plan.h"
 #include "framework/train/run/state.h"
@@ -113,7 +114,7 @@ SampleRecord read_sample_record(const std::filesystem::path& checkpoint) {
     return parse_record(state);
   } catch (const nlohmann::json::exception& problem) {
     throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}", file,
-                problem.what());
+                json_complaint(problem));
   } catch (const Error& error) {
     throw Error(error.status(), "{}: {}; use another checkpoint", file, error.what());
   }

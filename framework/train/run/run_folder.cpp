@@ -206,6 +206,13 @@ SavedRun find_saved(const fs::path& path) {
   std::optional<fs::path> checkpoint = checkpoint::best_checkpoint(run.checkpoints());
   if (!checkpoint) checkpoint = newest_checkpoint(folder);
   if (checkpoint) return {*checkpoint, run};
+  if (holds_run(folder)) {
+    throw Error(
+        Exit::kCheckpoint,
+        "{}: this run has no complete checkpoint yet; it saves one after its first epoch or "
+        "as checkpoint.every_steps says",
+        path.string());
+  }
   throw Error(Exit::kCheckpoint,
               "{}: expected a run's or checkpoint's folder, found no complete checkpoint",
               path.string());

@@ -299,7 +299,7 @@ auto reading_state_of(const std::filesystem::path& path, const Read& read) {
     return read();
   } catch (const nlohmann::json::exception& problem) {
     throw Error(Exit::kCheckpoint, "{}: expected the state of a Brim run: {}",
-                (path / kStateFile).string(), problem.what());
+                (path / kStateFile).string(), json_complaint(problem));
   }
 }
 
