@@ -6,6 +6,7 @@ usage: .venv/bin/python benchmarks/data_cost.py
 Each run trains for about ten seconds on a CPU; --prove then takes its steps on preloaded samples. Both say which
 share of the run's time its data cost. Writes a table to benchmarks/results/. Needs a quiet machine.
 """
+import argparse
 import json
 import pathlib
 import statistics
@@ -48,6 +49,7 @@ def measure(model, side, size):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     table = [measured_by("benchmarks/data_cost.py"),
              "| model | JPEG | step | waits for data | data cost, by the record | by --prove |",
              "|---|---|---|---|---|---|"]
