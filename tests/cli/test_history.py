@@ -193,7 +193,7 @@ def test_wrong_words_are_refused(tmp_path):
         assert "does not go with" in history(tmp_path, "--output", tmp_path / "page.html", *words, status=2).stderr
     assert "expected user, model, host or week, found 'colour'" in history(tmp_path, "--by", "colour", status=2).stderr
     for period in ("7", "d", "0d", "-1d", "7 d", "7days", "99999999999999999999d"):
-        assert "--since: expected hours, days or weeks" in history(tmp_path, "--since", period, status=2).stderr
+        assert "--since: expected 1 to 100,000 hours, days or weeks" in history(tmp_path, "--since", period, status=2).stderr
     assert "found nothing there" in history(tmp_path / "gone", status=3).stderr
     (tmp_path / "file").write_text("")
     assert "found a file" in history(tmp_path / "file", status=3).stderr
