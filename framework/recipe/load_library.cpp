@@ -129,10 +129,11 @@ void require_own_command(const Value& document, std::string_view section, std::s
   const Value* value = entry(entry(&document, section), key);
   const auto* words = value == nullptr ? nullptr : std::get_if<Array>(&value->data);
   if (words == nullptr || words->empty() || value->author == Author::kUser) return;
-  throw Error(Exit::kRecipe,
-              "{}: [{}] {}: expected a command that you chose, found one that came with a run. Pass "
-              "--trust-library if you trust its author, or leave it out: --set {}.{}=[]",
-              value->location.text(), section, key, section, key);
+  throw Error(
+      Exit::kRecipe,
+      "{}: [{}] {}: expected a command that you chose, found one that came with a run. Pass "
+      "--trust-library if you trust its author, or leave it out: --set {}.{}=[]",
+      value->location.text(), section, key, section, key);
 }
 
 bool load_library(const Value& document, std::string_view section, std::string_view key) {

@@ -50,8 +50,8 @@ class SpawnSettings {
     ::posix_spawnattr_setsigmask(&attributes_, &none);
     ::posix_spawnattr_setsigdefault(&attributes_, &all);
     ::posix_spawnattr_setpgroup(&attributes_, 0);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                 POSIX_SPAWN_SETPGROUP);
+    ::posix_spawnattr_setflags(
+        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   }
   ~SpawnSettings() {
     ::posix_spawn_file_actions_destroy(&files_);
@@ -61,7 +61,8 @@ class SpawnSettings {
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 
   /// errno's number, or 0.
-  int spawn(pid_t& pid, const std::vector<char*>& words, const std::vector<char*>& variables) const {
+  int spawn(pid_t& pid, const std::vector<char*>& words,
+            const std::vector<char*>& variables) const {
     return ::posix_spawnp(&pid, words[0], &files_, &attributes_, words.data(), variables.data());
   }
 

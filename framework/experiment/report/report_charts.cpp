@@ -296,6 +296,12 @@ std::string axis_choice(const Shown& shown) {
            R"(<label><input type="radio" name="axis" value="x" checked> step</label>)"
            R"(<label><input type="radio" name="axis" value="time"> wall time</label></fieldset>)";
   }
+  const bool have_lines =
+      std::ranges::any_of(shown.runs, [](const ReportRun& run) { return run.data.lines > 1; });
+  if (have_lines) {
+    html += R"(<p id="smoothing" hidden><label>Smoothing <input type="range" min="0" max="0.99" )"
+            R"(step="0.01" value="0"><output>0</output></label></p>)";
+  }
   if (is_resumed) {
     html += R"(<p class="note">Vertical lines: the run was resumed. Wall time is the time during )"
             R"(which its processes ran, without the time between them.</p>)";

@@ -51,8 +51,9 @@ Prometheus::Prometheus(PrometheusTarget target, const Labels& about,
     writer_ = std::jthread([this](const std::stop_token& stop) { write_files(stop); });
     return;
   }
-  const std::string index = "/metrics has this run's newest metrics. A live page of it: trainer watch " +
-                            printable(folder.string()) + "\n";
+  const std::string index =
+      "/metrics has this run's newest metrics. A live page of it: trainer watch " +
+      printable(folder.string()) + "\n";
   Address& address = target_.address;
   try {
     server_ = std::make_unique<HttpServer>(

@@ -69,11 +69,12 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   }
   if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
     prometheus_ = std::make_unique<telemetry::Prometheus>(
-        *target, telemetry::Labels{{"run", job.run.name},
-                                   {"folder", folder.path.string()},
-                                   {"device", device.str()},
-                                   {"version", telemetry::brim_version()},
-                                   {"steps", std::to_string(total_steps)}},
+        *target,
+        telemetry::Labels{{"run", job.run.name},
+                          {"folder", folder.path.string()},
+                          {"device", device.str()},
+                          {"version", telemetry::brim_version()},
+                          {"steps", std::to_string(total_steps)}},
         folder.path);
   }
   if (!job.telemetry.exec.empty()) {

@@ -98,11 +98,11 @@ class Recorder final : public StepObserver {
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessMetrics process_;
-  std::unique_ptr<telemetry::DeviceMetrics> device_;   // null: the CPU
-  std::unique_ptr<DevicePhases> phases_;               // null: the CPU
-  std::deque<StepRecord> enqueued_;                    // steps that a GPU may not be through with
-  std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for
-  std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
+  std::unique_ptr<telemetry::DeviceMetrics> device_;    // null: the CPU
+  std::unique_ptr<DevicePhases> phases_;                // null: the CPU
+  std::deque<StepRecord> enqueued_;                     // steps that a GPU may not be through with
+  std::unique_ptr<telemetry::EventFile> events_;        // null: not asked for
+  std::unique_ptr<telemetry::Prometheus> prometheus_;   // null: not asked for
   std::unique_ptr<telemetry::MetricsProgram> program_;  // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
