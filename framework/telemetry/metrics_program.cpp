@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <thread>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -24,7 +22,8 @@ namespace {
 
 constexpr size_t kMaxUnsent = size_t{1} << 20;
 constexpr int kLookEveryMs = 10;
-constexpr double kPatienceS = 5;
+constexpr double kPatienceS = 10;  // trackers take seconds to start and to upload
+constexpr double kLongestWaitS = 30;
 constexpr double kPatienceAfterStopS = 1;
 const std::string kFolderVariable = "BRIM_RUN_FOLDER=";
 
@@ -141,34 +140,36 @@ bool MetricsProgram::has_ended() {
   return status_.has_value();
 }
 
-/// False: it still runs. A stop that is requested meanwhile shortens the wait.
-bool MetricsProgram::wait_for_end(double until_s) {
+/// False: it still runs after so long without reading. A stop that is requested meanwhile shortens
+/// the wait.
+bool MetricsProgram::wait_for_end(double patience_s) {
+  const double last_s = now_s() + kLongestWaitS;
+  double until_s = now_s() + patience_s;
   bool was_stopped = stop_requested();
   while (!has_ended()) {
     if (!was_stopped && stop_requested()) {
       was_stopped = true;
-      until_s = std::min(until_s, now_s() + kPatienceAfterStopS);
+      patience_s = std::min(patience_s, kPatienceAfterStopS);
+      until_s = now_s() + patience_s;
     }
-    if (now_s() >= until_s) return false;
-    if (!unsent_.empty() && input_ >= 0) {
-      pollfd room{.fd = input_, .events = POLLOUT, .revents = 0};
-      ::poll(&room, 1, kLookEveryMs);
-      send();
-    } else {
-      if (input_ >= 0) ::close(std::exchange(input_, -1));
-      std::this_thread::sleep_for(std::chrono::milliseconds(kLookEveryMs));
-    }
+    if (now_s() >= std::min(until_s, last_s)) return false;
+    const size_t before = unsent_.size();
+    if (before == 0 && input_ >= 0) ::close(std::exchange(input_, -1));
+    pollfd room{.fd = input_, .events = POLLOUT, .revents = 0};  // poll() passes over -1
+    ::poll(&room, 1, kLookEveryMs);
+    send();
+    if (unsent_.size() < before) until_s = now_s() + patience_s;
   }
   return true;
 }
 
 MetricsProgram::~MetricsProgram() {
   if (pid_ < 0) return;
-  const bool was_late = !wait_for_end(now_s() + kPatienceS);
+  const bool was_late = !wait_for_end(kPatienceS);
   for (const int signal : {SIGTERM, SIGKILL}) {
     if (has_ended()) break;
     ::kill(-pid_, signal);
-    wait_for_end(now_s() + 1);
+    wait_for_end(1);
   }
   if (input_ >= 0) ::close(input_);
   const int64_t lost = dropped_ + std::ranges::count(unsent_, '\n');
@@ -176,7 +177,7 @@ MetricsProgram::~MetricsProgram() {
     log::warning("{} did not read fast enough: {} dropped", name_, format_plural(lost, "line"));
   }
   if (was_late) {
-    log::warning("{} still ran {} s after the run's end, and was ended", name_, kPatienceS);
+    log::warning("{} still ran after the run's end, and was ended", name_);
   } else if (*status_ != 0) {
     log::warning("{} {}", name_, describe_end(*status_));
   }

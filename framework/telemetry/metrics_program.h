@@ -19,8 +19,9 @@ class MetricsProgram {
   /// stderr and environment, and BRIM_RUN_FOLDER. What it prints goes to stderr. A program that
   /// can't be started is a warning.
   MetricsProgram(const std::vector<std::string>& words, const std::filesystem::path& run);
-  /// Ends its input once it has read what is left, and waits for it: 5 s, or 1 s from a request to
-  /// stop that comes meanwhile. One that still runs then gets SIGTERM, and a second later SIGKILL.
+  /// Ends its input once it has read what is left, and waits for its end: until it has read nothing
+  /// for 10 s (1 s from a request to stop that comes meanwhile), and 30 s at most. One that still
+  /// runs then gets SIGTERM, and a second later SIGKILL.
   ~MetricsProgram();
   MetricsProgram(const MetricsProgram&) = delete;
   MetricsProgram& operator=(const MetricsProgram&) = delete;
@@ -33,7 +34,7 @@ class MetricsProgram {
   void start(const std::vector<std::string>& words, const std::filesystem::path& run);
   void send();
   bool has_ended();
-  bool wait_for_end(double until_s);
+  bool wait_for_end(double patience_s);
 
   const std::string name_;
   pid_t pid_ = -1;  // -1: it was not started
