@@ -136,7 +136,10 @@ void MetricsProgram::send() {
 
 bool MetricsProgram::has_ended() {
   int status = 0;
-  if (pid_ > 0 && !status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  if (status_) return true;
+  const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+  // Where SIGCHLD is ignored, the kernel keeps no status.
+  if (ended == pid_ || (ended < 0 && errno == ECHILD)) status_ = status;
   return status_.has_value();
 }
 

@@ -266,8 +266,9 @@ def test_in_a_browser_changes_take_their_place_and_the_readers_choices_stay(tmp_
         page = watch.get()
         append(run, [51, 52], eval_loss=0.5)
         changes = watch.get("/?have=" + ",".join(re.findall(r'data-version="(\w+)"', page)))
+    changes = json.dumps(changes).replace("<", r"\u003c")
     stub = f"""<script>
-        const changes = {json.dumps(changes).replace("<", "\\u003c")};
+        const changes = {changes};
         let asked = 0;
         window.fetch = async url => {{
           if (++asked === 1) {{
