@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 #include <ctime>
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
@@ -78,8 +80,8 @@ const experiment::Page* Site::find_page(std::string_view path) {
     table_ = folder_page(folder_);
     return &table_;
   }
-  for (const std::string name : folder_.sweeps()) {  // a copy: making the page may look for runs
-    if (path == place_of("sweep", name)) return &sweep_page(name);
+  for (const std::string& name : folder_.sweeps()) {  // a copy: making the page may look for runs
+    if (path == place_of("sweep", name)) return &sweep_page(std::string(name));
   }
   for (const auto& [name, run] : folder_.runs()) {
     if (path == place_of("run", name)) return &run_page(*folder_.find(name));

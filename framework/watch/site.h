@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "framework/telemetry/http/http_server.h"
 #include "framework/watch/pages.h"

@@ -38,8 +38,10 @@ std::string frozen_page(const Page& page) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">");
   for (const Block& block : page.blocks) html += block.html;
-  return html + fmt::format("</main><div id=\"tip\"></div>\n<script>{}</script></body></html>\n",
-                            page_script());
+  return html + fmt::format(
+                    "</main><div id=\"tip\" "
+                    "aria-live=\"polite\"></div>\n<script>{}</script></body></html>\n",
+                    page_script());
 }
 
 std::string live_page(const Page& page, const std::string& nonce, const std::string& way_back) {
