@@ -1,4 +1,4 @@
-#include "framework/telemetry/prometheus/http_request.h"
+#include "framework/telemetry/http/http_request.h"
 
 #include <algorithm>
 
