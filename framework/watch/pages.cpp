@@ -30,18 +30,18 @@ constexpr std::array<std::string_view, 4> kSweepFiles = {"sweep.db", "sweep.db-j
 
 struct Cell {
   std::string html;
-  std::string sorted_by;  // "" comes last
   bool is_number = false;
+  std::string sorted_by = {};  // of a number; "" comes last
 };
 
-Cell text_cell(const std::string& text) { return {escape_html(text), escape_html(text)}; }
+Cell text_cell(const std::string& text) { return {escape_html(text)}; }
 
 Cell number_cell(const std::string& text, double value) {
-  return {escape_html(text), fmt::format("{}", value), true};
+  return {escape_html(text), true, fmt::format("{}", value)};
 }
 
 Cell number_cell(const std::optional<double>& value) {
-  if (!value) return {"–", "", true};
+  if (!value) return {"–", true};
   return number_cell(
       std::abs(*value) >= 1000 ? format_count(std::llround(*value)) : format_number(*value),
       *value);
@@ -65,7 +65,7 @@ std::vector<Cell> cells_of(const WatchedRun& run) {
   if (!past.metric_name.empty()) metric = past.metric;
   std::string verdict = run.problem;
   if (verdict.empty() && !past.findings.empty()) verdict = past.findings.front().finding.message;
-  return {{link, escape_html(run.name)},
+  return {{link},
           number_cell(past.started.empty() ? "–" : past.started.substr(0, 16),
                       static_cast<double>(past.started_unix_s)),
           number_cell(changed_s > 0 ? local_time(changed_s) : "–", static_cast<double>(changed_s)),
@@ -84,8 +84,9 @@ std::vector<Cell> cells_of(const WatchedRun& run) {
 std::string row_of(const WatchedRun& run) {
   std::string html = "<tr>";
   for (const Cell& cell : cells_of(run)) {
-    html += fmt::format(R"(<td{} data-sort="{}">{}</td>)", cell.is_number ? R"( class="n")" : "",
-                        cell.sorted_by, cell.html);
+    html += cell.is_number
+                ? fmt::format(R"(<td class="n" data-sort="{}">{}</td>)", cell.sorted_by, cell.html)
+                : "<td>" + cell.html + "</td>";
   }
   return html + "</tr>";
 }

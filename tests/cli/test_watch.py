@@ -186,11 +186,12 @@ def test_a_real_run_is_followed_while_it_trains(tmp_path):
 
 def test_the_table_lists_runs_with_links_to_their_pages(watched):
     text = watched.get()
-    assert re.findall(r'<td data-sort="[^"]*"><a href="([^"]*)">', text) == [
+    assert re.findall(r'<td><a href="([^"]*)">', text) == [
         "/run/%3Cb%20onclick%3Dx%3E%26amp%3B", "/run/one", "/run/team/two%20words"]
     row = re.search(r"<tr>(?:(?!</tr>).)*two words.*?</tr>", text, re.S)[0]
     cells = [html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<td.*?</td>", row)]
-    assert cells[0] == "team/two words" and cells[5:10] == ["mlp", "50", "top1", "97.5", "640"]
+    assert cells[0] == "team/two words" and cells[5:9] == ["mlp", "50", "top1", "97.5"]
+    assert float(cells[9]) == pytest.approx(640, rel=0.02)
     assert "two words</h1>" in watched.get("/run/team/two%20words")
 
 
@@ -220,7 +221,7 @@ def test_links_out_of_the_folder_are_not_followed(runs, tmp_path):
     (shots / "samples").symlink_to(secret)
     with Watch(folder) as watch:
         table = watch.get()
-        assert "whole" not in table and table.count("leads out of the folder") == 4
+        assert ">whole<" not in table and table.count("leads out of the folder") == 4
         for name in ("run.json", "metrics.jsonl", "recipe.toml", "trainer.log"):
             text = watch.get(f"/run/links%20{name.replace('.', '%2E')}", status=503)
             assert "topsecret" not in text and f"{name}: a link that leads out of the folder" in text
