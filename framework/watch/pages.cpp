@@ -25,8 +25,21 @@ namespace {
 using experiment::escape_html;
 
 constexpr size_t kMaxRows = 2000;
+constexpr const char* kStyle = R"css(
+.sortable th, .sortable td { padding-right: 16px; }
+.sortable th.n, .sortable td.n { padding: 5px 16px 5px 0; }
+.sortable td:last-child { min-width: 15em; }
+)css";
 constexpr std::array<std::string_view, 4> kSweepFiles = {"sweep.db", "sweep.db-journal",
                                                          "sweep.db-wal", "trials"};
+
+struct Head {
+  const char* name;
+  bool is_number = false;
+};
+constexpr Head kHeads[] = {{"run"},           {"best", true},  {"steps", true}, {"samples/s", true},
+                           {"busy, %", true}, {"hours", true}, {"last line"},   {"started"},
+                           {"user"},          {"host"},        {"model"},       {"verdict"}};
 
 struct Cell {
   std::string html;
@@ -51,33 +64,30 @@ std::string local_time(int64_t unix_s) {
   const auto time = static_cast<std::time_t>(unix_s);
   std::tm parts{};
   std::array<char, 32> text{};
-  if (::localtime_r(&time, &parts) == nullptr) return "";
+  if (unix_s == 0 || ::localtime_r(&time, &parts) == nullptr) return "";
   std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
   return text.data();
 }
 
+/// In the order of kHeads.
 std::vector<Cell> cells_of(const WatchedRun& run) {
   const history::PastRun& past = run.past;
-  const int64_t changed_s = run.versions[0].changed_ns / 1'000'000'000;
   const std::string link =
       fmt::format(R"(<a href="{}">{}</a>)", place_of("run", run.name), escape_html(run.name));
-  std::optional<double> metric;
-  if (!past.metric_name.empty()) metric = past.metric;
+  const std::string best = past.metric_name + " " + format_number(past.metric);
   std::string verdict = run.problem;
   if (verdict.empty() && !past.findings.empty()) verdict = past.findings.front().finding.message;
   return {{link},
-          number_cell(past.started.empty() ? "–" : past.started.substr(0, 16),
-                      static_cast<double>(past.started_unix_s)),
-          number_cell(changed_s > 0 ? local_time(changed_s) : "–", static_cast<double>(changed_s)),
-          text_cell(past.user),
-          text_cell(past.host),
-          text_cell(past.model),
-          number_cell(format_count(past.steps), static_cast<double>(past.steps)),
-          text_cell(past.metric_name),
-          number_cell(metric),
+          past.metric_name.empty() ? number_cell(std::nullopt) : number_cell(best, past.metric),
+          number_cell(static_cast<double>(past.steps)),
           number_cell(past.samples_per_s),
           number_cell(past.busy_percent),
           number_cell(past.hours.total()),
+          text_cell(local_time(run.versions[0].changed_ns / 1'000'000'000)),
+          text_cell(past.started.substr(0, 16)),
+          text_cell(past.user),
+          text_cell(past.host),
+          text_cell(past.model),
           text_cell(verdict)};
 }
 
@@ -92,16 +102,14 @@ std::string row_of(const WatchedRun& run) {
 }
 
 std::string table_of(const WatchedFolder& folder) {
-  constexpr std::array kHeads = {"run",     "started", "last line", "user", "host",
-                                 "model",   "steps",   "metric",    "best", "samples/s",
-                                 "busy, %", "hours",   "verdict"};
   std::vector<const WatchedRun*> runs;
   for (const auto& [name, run] : folder.runs()) runs.push_back(&run);
   std::ranges::stable_sort(runs, std::greater<>{},
                            [](const auto* run) { return run->past.started_unix_s; });
   std::string heads, rows;
-  for (const char* head : kHeads) {
-    heads += fmt::format(R"(<th aria-sort="none"><button type="button">{}</button></th>)", head);
+  for (const auto& [head, is_number] : kHeads) {
+    heads += fmt::format(R"(<th{} aria-sort="none"><button type="button">{}</button></th>)",
+                         is_number ? R"( class="n")" : "", head);
   }
   for (size_t i = 0; i < std::min(runs.size(), kMaxRows); ++i) rows += row_of(*runs[i]);
   const std::string note =
@@ -150,6 +158,7 @@ experiment::Page folder_page(const WatchedFolder& folder) {
                           escape_html(name.empty() ? title : name));
   }
   return {.title = title,
+          .style = kStyle,
           .blocks = {
               {"head", fmt::format("<header><h1>{}</h1>{}</header>", escape_html(title), sweeps)},
               {"runs", table_of(folder)}}};

@@ -117,6 +117,7 @@ tr.differs td { background: var(--mark); }
 .best { color: var(--good); font-weight: 600; }
 .findings { margin: 18px 0 0; padding: 12px 16px; border-left: 4px solid var(--warn); }
 .findings.fine { border-left-color: var(--good); }
+.findings h2 { font-size: 14px; margin: 0; }
 .findings ul { margin: 4px 0 0; padding-left: 18px; }
 .stack { display: grid; gap: 14px; margin-top: 14px; }
 .caption { display: flex; align-items: baseline; }
