@@ -22,9 +22,8 @@ namespace {
 
 constexpr size_t kMaxUnsent = size_t{1} << 20;
 constexpr int kLookEveryMs = 10;
-constexpr double kPatienceS = 10;  // trackers take seconds to start and to upload
-constexpr double kLongestWaitS = 30;
-constexpr double kPatienceAfterStopS = 1;
+constexpr double kPatienceS = 30;  // trackers take seconds to start and to upload
+constexpr double kPatienceAfterStopS = 5;
 const std::string kFolderVariable = "BRIM_RUN_FOLDER=";
 
 std::vector<char*> words_of(const std::vector<std::string>& texts) {
@@ -143,25 +142,20 @@ bool MetricsProgram::has_ended() {
   return status_.has_value();
 }
 
-/// False: it still runs after so long without reading. A stop that is requested meanwhile shortens
-/// the wait.
+/// False: it still runs.
 bool MetricsProgram::wait_for_end(double patience_s) {
-  const double last_s = now_s() + kLongestWaitS;
   double until_s = now_s() + patience_s;
-  bool was_stopped = stop_requested();
+  bool is_shortened = false;
   while (!has_ended()) {
-    if (!was_stopped && stop_requested()) {
-      was_stopped = true;
-      patience_s = std::min(patience_s, kPatienceAfterStopS);
-      until_s = now_s() + patience_s;
+    if (!is_shortened && stop_requested()) {
+      is_shortened = true;
+      until_s = std::min(until_s, now_s() + kPatienceAfterStopS);
     }
-    if (now_s() >= std::min(until_s, last_s)) return false;
-    const size_t before = unsent_.size();
-    if (before == 0 && input_ >= 0) ::close(std::exchange(input_, -1));
+    if (now_s() >= until_s) return false;
+    if (unsent_.empty() && input_ >= 0) ::close(std::exchange(input_, -1));
     pollfd room{.fd = input_, .events = POLLOUT, .revents = 0};  // poll() passes over -1
     ::poll(&room, 1, kLookEveryMs);
     send();
-    if (unsent_.size() < before) until_s = now_s() + patience_s;
   }
   return true;
 }

@@ -19,9 +19,8 @@ class MetricsProgram {
   /// stderr and environment, and BRIM_RUN_FOLDER. What it prints goes to stderr. A program that
   /// can't be started is a warning.
   MetricsProgram(const std::vector<std::string>& words, const std::filesystem::path& run);
-  /// Ends its input once it has read what is left, and waits for its end: until it has read nothing
-  /// for 10 s (1 s from a request to stop that comes meanwhile), and 30 s at most. One that still
-  /// runs then gets SIGTERM, and a second later SIGKILL.
+  /// Ends its input once it has read what is left, and waits for its end: 30 s, or 5 s from a
+  /// request to stop. One that still runs then gets SIGTERM, and a second later SIGKILL.
   ~MetricsProgram();
   MetricsProgram(const MetricsProgram&) = delete;
   MetricsProgram& operator=(const MetricsProgram&) = delete;

@@ -252,6 +252,7 @@ void Trainer::report_end(bool complete) {
         progress_.step, folder_.recipe().string(), folder_.path.string(),
         job_.telemetry.exec.empty() ? "" : " --trust-library");
   }
+  if (recorder_) recorder_->end_program();
 }
 
 }  // namespace brim::train

@@ -113,9 +113,19 @@ void WatchedFolder::read(WatchedRun& run, bool needs_reader) {
     run.log = end_of(run.folder / kRunFiles[4]);
     run.versions = versions;
     ++run.changes;
-    run.past = history::past_run_of(run.reader->data(), run.name);
   } catch (const Error& error) {
     if (run.problem != error.what()) ++run.changes;
+    run.problem = error.what();
+  }
+}
+
+/// As of the last change; a run that was let go of has not changed since.
+void WatchedFolder::sum_up(WatchedRun& run) {
+  if (run.summed_up == run.changes || run.reader == nullptr) return;
+  run.summed_up = run.changes;
+  try {
+    run.past = history::past_run_of(run.reader->data(), run.name);
+  } catch (const Error& error) {
     run.problem = error.what();
   }
 }
@@ -137,6 +147,7 @@ void WatchedFolder::refresh() {
   find_runs();
   for (auto& [name, run] : runs_) {
     read(run, /*needs_reader=*/false);
+    sum_up(run);
     let_go_of_readers();
   }
   due_s_ = now_s() + std::max(kRefreshEveryS, kRestPerWork * (now_s() - begin_s));

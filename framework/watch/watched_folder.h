@@ -30,7 +30,8 @@ struct WatchedRun {
   int64_t changes = 0;       // how often something new was read
   std::array<experiment::FileVersion, kRunFiles.size()> versions = {};
   std::unique_ptr<experiment::RunReader> reader = {};  // null: not read, or let go since
-  history::PastRun past = {};                          // as of the last change
+  history::PastRun past = {};                          // as of `summed_up` changes
+  int64_t summed_up = 0;
   std::optional<telemetry::StepProfile> profile = {};
   std::string log = {};  // the end of it
 };
@@ -63,6 +64,7 @@ class WatchedFolder {
   void require_inside(const std::filesystem::path& path) const;
   void find_runs();
   void read(WatchedRun& run, bool needs_reader);
+  void sum_up(WatchedRun& run);
   void let_go_of_readers();
 
   std::filesystem::path folder_;  // without links

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, metrics, sets, trainer
+from trainer import DIGITS, LIMIT_S, TRAINER, environment, metrics, sets, start, trainer
 
 KEEP = """
 import os, pathlib, sys
@@ -18,7 +18,6 @@ with open(folder / "kept.jsonl", "a") as kept:
     kept.write("end " + " ".join(sys.argv[1:]) + "\\n")
 print("kept")
 """
-MUTE = "import time\ntime.sleep(1000)\n"
 
 
 def program(folder, text, *arguments):
@@ -88,13 +87,18 @@ def test_a_program_that_cannot_be_started_or_ends_is_a_warning(tmp_path):
 def test_one_that_never_reads_neither_stops_nor_slows_the_run_and_is_ended(tmp_path):
     """More than a pipe and the buffer hold: what is dropped is counted, and the process is gone."""
     run = tmp_path / "run"
-    pid = tmp_path / "pid"
-    text = f"import os, pathlib\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n" + MUTE
-    done = train(run, program(tmp_path, text), steps=2500, eval__every_epochs=0, checkpoint__enabled=False)
-    assert done.returncode == 0, done.stderr
-    assert "did not read fast enough: " in done.stderr and "still ran after the run's end" in done.stderr
+    text = "import os, pathlib, time\npathlib.Path(os.environ['BRIM_RUN_FOLDER'], 'pid').write_text(str(os.getpid()))\ntime.sleep(1000)\n"
+    process = start("--recipe", DIGITS, "--output", run,
+                    *sets(train__steps=2500, telemetry__every_steps=1, telemetry__tensorboard=False, eval__every_epochs=0,
+                          checkpoint__enabled=False, telemetry__exec=program(tmp_path, text)))
+    while not (line := process.stderr.readline()).startswith("brim: done: "):
+        assert line, "it ended without a word"
     assert len([line for line in metrics(run) if "loss" in line]) == 2500
-    assert not pathlib.Path(f"/proc/{pid.read_text()}").exists()
+    process.terminate()  # it does not wait for 30 s then
+    _, rest = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert "did not read fast enough: " in rest and "still ran after the run's end, and was ended" in rest
+    assert not pathlib.Path("/proc", (run / "pid").read_text()).exists()
 
 
 def test_ctrl_c_stops_the_run_and_not_the_program(tmp_path):

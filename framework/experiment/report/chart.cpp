@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -25,8 +26,10 @@ using Buffer = std::string;
 /// One decimal, none where it is 0.
 void put_number(Buffer& out, double value) {
   const auto tenths = static_cast<int64_t>(std::llround(value * 10));
-  fmt::format_to(std::back_inserter(out), "{}", tenths / 10);
-  if (tenths % 10 != 0) fmt::format_to(std::back_inserter(out), ".{}", tenths % 10);
+  std::array<char, 24> text{};
+  const auto [end, code] = std::to_chars(text.data(), text.data() + text.size(), tenths / 10);
+  out.append(text.data(), end);
+  if (tenths % 10 != 0) out += {'.', static_cast<char>('0' + tenths % 10)};
 }
 
 struct Axes {

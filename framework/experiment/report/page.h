@@ -23,7 +23,7 @@ struct Page {
 /// One HTML file that needs no network and no other file.
 std::string frozen_page(const Page& page);
 
-/// The page for a browser that asks for its changes every second. `nonce` is that of the policy for
+/// The page for a browser that asks for its changes every 1.5 s. `nonce` is that of the policy for
 /// scripts in the answer's head; `way_back` a link above the page, "" for none.
 std::string live_page(const Page& page, const std::string& nonce, const std::string& way_back = "");
 

@@ -333,7 +333,7 @@ std::string_view live_script() {
     } catch (error) {
       say("No news, trying again: " + error.message, true);
     }
-    setTimeout(again, 1000);
+    setTimeout(again, 1500);
   };
   for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;
   again();

@@ -354,13 +354,18 @@ std::string time_section(const Shown& shown) {
 }
 
 std::string not_recorded(const Shown& shown) {
+  const auto has = [&](std::string_view prefix, auto is_shown) {
+    return std::ranges::any_of(metrics_with(shown, prefix), is_shown);
+  };
   std::string words;
   const auto say = [&](bool is_recorded, const char* what) {
     if (!is_recorded) words += (words.empty() ? "" : ", ") + std::string(what);
   };
-  say(!evaluation_charts(shown).empty(), "evaluations");
-  say(!memory_chart(shown).empty(), "memory");
-  say(!utilisation_chart(shown).empty(), "utilisation");
+  say(has("eval_", [](const std::string& name) { return name != "loss" && name != "s"; }),
+      "evaluations");
+  say(has("memory/", [](const std::string& name) { return name.ends_with("_bytes"); }), "memory");
+  say(has("device/", [](const std::string& name) { return name.ends_with("_percent"); }),
+      "utilisation");
   say(!tuning_charts(shown).empty(), "batch tuning");
   return words;
 }

@@ -262,13 +262,14 @@ void Recorder::works(const std::vector<telemetry::RankWork>& works) {
 void Recorder::finish() {
   if (events_ != nullptr) telemetry::add_recipe_end(*events_, state_.step);
   flush();
-  program_.reset();
   telemetry::add_to_record(record_, "forms", forms_record());
   if (!classes_.empty()) telemetry::add_to_record(record_, "classes", std::move(classes_));
   if (!all_works_.empty()) {
     telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, all_works_));
   }
 }
+
+void Recorder::end_program() { program_.reset(); }
 
 void Recorder::flush() {
   metrics_.flush();

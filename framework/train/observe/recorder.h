@@ -67,6 +67,8 @@ class Recorder final : public StepObserver {
   void flush();
   /// flush(), and the sums over the run to run.json. No line of metrics follows.
   void finish();
+  /// Waits for the program of telemetry.exec, as its destructor says.
+  void end_program();
 
   /// Steps that were left out because their gradients were not finite.
   int64_t skipped_steps() const { return skipped_steps_; }
