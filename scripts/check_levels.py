@@ -10,7 +10,7 @@ import sys
 
 LEVELS = ["base", "recipe", "device", "nn", "amp", "optim", "data", "distributed", "checkpoint",
           "text", "telemetry", "tune", "train", "experiment", "sweep", "doctor",
-          "history", "cli"]
+          "history", "watch", "cli"]
 # The CUDA half implements interfaces of these folders; models see only what a model needs.
 CUDA_MAY_INCLUDE = {"base", "device", "nn", "amp", "optim", "data", "distributed", "cuda"}
 MODELS_MAY_INCLUDE = {"base", "recipe", "nn"}

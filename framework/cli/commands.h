@@ -21,6 +21,7 @@ Command compare_command();
 Command doctor_command();
 Command profile_command();
 Command report_command();
+Command watch_command();
 Command audit_command();
 Command devices_command();
 Command history_command();

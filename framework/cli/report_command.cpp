@@ -13,22 +13,12 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
-#include "framework/doctor/diagnosis.h"
-#include "framework/doctor/profile_rules/profile_rules.h"
+#include "framework/doctor/report_run.h"
 #include "framework/experiment/profile/profile_file.h"
-#include "framework/experiment/report/report.h"
 
 namespace brim::cli {
 
 namespace {
-
-/// What its profile points to, after the run's own findings.
-void add_findings(experiment::ReportRun& run) {
-  if (!run.findings) run.findings.emplace();
-  for (const auto& named : doctor::findings_of(*run.profile)) {
-    run.findings->push_back(named.sentence());
-  }
-}
 
 int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("runs") == 0) {
@@ -36,16 +26,9 @@ int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) 
   }
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
-    runs.push_back({.data = experiment::read_run(folder)});
-    for (const std::string& remark : runs.back().data.remarks()) {
-      log::warning("{}: {}", folder, remark);
-    }
-    const doctor::Diagnosis diagnosis = doctor::diagnose(doctor::facts_of(runs.back().data));
-    if (!diagnosis.is_too_short) {
-      runs.back().findings = diagnosis.verdict(diagnosis.findings.size());
-    }
-    runs.back().profile = experiment::find_profile(folder);
-    if (runs.back().profile) add_findings(runs.back());
+    experiment::RunData data = experiment::read_run(folder);
+    for (const std::string& remark : data.remarks()) log::warning("{}: {}", folder, remark);
+    runs.push_back(doctor::report_run(std::move(data), experiment::find_profile(folder)));
   }
   const std::filesystem::path output =
       parsed.count("output") != 0 ? std::filesystem::path(parsed["output"].as<std::string>())

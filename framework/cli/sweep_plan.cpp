@@ -13,6 +13,7 @@
 #include "framework/cli/sobol.h"
 #include "framework/device/gpus/device_list.h"
 #include "framework/recipe/document.h"
+#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
 #include "framework/sweep/search.h"
@@ -261,6 +262,7 @@ void check_trial(const Trial& trial, const std::filesystem::path& folder, bool t
       recipe::parse(trial.recipe, fmt::format("the recipe of trial {}", trial.id),
                     trusts_library ? recipe::Author::kUser : recipe::Author::kRun);
   place(document, std::filesystem::absolute(folder));
+  recipe::require_own_command(document, "telemetry", "exec");
   train::read_job(document);
 }
 

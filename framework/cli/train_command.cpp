@@ -27,6 +27,7 @@
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/doctor/verdict.h"
+#include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/text/tokenizer_files.h"
@@ -203,7 +204,9 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
     profile = train::read_profile_steps(parsed["profile"].as<std::string>());
   }
   if (distributed::read_ranks().rank > 0) log::write_only_warnings();
-  train::JobConfig job = train::read_job(load_document(parsed));
+  const recipe::Value document = load_document(parsed);
+  recipe::require_own_command(document, "telemetry", "exec");
+  train::JobConfig job = train::read_job(document);
   RankDevice here;
   if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
   const distributed::Ranks& ranks = here.ranks;

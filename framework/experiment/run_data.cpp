@@ -45,6 +45,13 @@ std::string name_of(const fs::path& folder) {
 
 }  // namespace
 
+FileVersion version_of(const fs::path& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return {};
+  return {status.st_ino, status.st_size,
+          status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec};
+}
+
 const Series* RunData::metric(std::string_view name) const {
   const auto found = metrics.find(name);
   return found == metrics.end() || found->second.empty() ? nullptr : &found->second;
@@ -96,18 +103,25 @@ RunReader::RunReader(const fs::path& folder) : file_(nullptr, &std::fclose) {
   }
   data_.folder = folder;
   data_.name = name_of(folder);
-  data_.recipe = text_of(folder / "recipe.toml");
-  if (data_.recipe.empty()) data_.notices.emplace_back("recipe.toml is missing or empty");
-  read_record();
+  read_files();
 }
 
-void RunReader::read_record() {
-  const std::string text = text_of(data_.folder / "run.json");
+/// run.json and recipe.toml, where they have changed.
+bool RunReader::read_files() {
+  const fs::path record = data_.folder / "run.json", recipe = data_.folder / "recipe.toml";
+  const std::array versions = {version_of(record), version_of(recipe)};
+  if (versions == versions_ && data_.record.is_object()) return false;
+  versions_ = versions;
+  data_.notices.clear();
+  data_.recipe = text_of(recipe);
+  if (data_.recipe.empty()) data_.notices.emplace_back("recipe.toml is missing or empty");
+  const std::string text = text_of(record);
   data_.record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (data_.record.is_object()) return;
+  if (data_.record.is_object()) return true;
   data_.record = nlohmann::json::object();
   data_.notices.emplace_back(text.empty() ? "run.json is missing or empty"
                                           : "run.json is damaged and was left out");
+  return true;
 }
 
 /// From the start of the file, with nothing taken in.
@@ -115,6 +129,7 @@ void RunReader::open() {
   data_.metrics.clear();
   data_.age_s = {};
   data_.restarts.clear();
+  data_.texts.clear();
   earlier_s_ = 0.0;
   data_.lines = data_.damaged_lines = data_.left_out_metrics = data_.torn_bytes = 0;
   expected_.clear();
@@ -126,6 +141,11 @@ void RunReader::open() {
 }
 
 bool RunReader::update() {
+  const bool are_files_new = read_files();
+  return read_metrics() || are_files_new;
+}
+
+bool RunReader::read_metrics() {
   const fs::path path = data_.folder / "metrics.jsonl";
   struct stat now = {};
   const bool is_found = ::stat(path.c_str(), &now) == 0;
@@ -183,6 +203,7 @@ void RunReader::take_line(std::string_view line) {
   ++data_.lines;
   const auto at = static_cast<int64_t>(step->value);
   take_age(at);
+  if (line_.size() == 1) take_text(at, line);
   for (size_t i = 0; i < line_.size(); ++i) {
     if (i == static_cast<size_t>(step - line_.begin())) continue;
     const LineMetric& metric = line_[i];
@@ -226,6 +247,13 @@ void RunReader::take_age(int64_t step) {
   }
   earlier_s_ = earlier_s;
   data_.age_s.add(step, std::max(before_s, earlier_s + process_s));
+}
+
+void RunReader::take_text(int64_t step, std::string_view line) {
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !object.contains("text") || !object["text"].is_string()) return;
+  data_.texts.push_back({step, object["text"].get<std::string>()});
+  if (data_.texts.size() > RunData::kMaxTexts) data_.texts.erase(data_.texts.begin());
 }
 
 /// Null where there are too many already.

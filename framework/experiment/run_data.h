@@ -2,6 +2,7 @@
 // metrics.jsonl, which are read line by line in bounded memory, also while the run is still going.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -17,10 +18,26 @@
 
 namespace brim::experiment {
 
+/// Changes with a file's content, unless that is written over in place within a clock tick.
+struct FileVersion {
+  uint64_t number = 0;  // its inode; 0: there is no such file
+  int64_t bytes = 0;
+  int64_t changed_ns = 0;
+
+  friend bool operator==(const FileVersion&, const FileVersion&) = default;
+};
+FileVersion version_of(const std::filesystem::path& file);
+
 /// Where another process took over.
 struct Restart {
   int64_t step = 0;    // the last one that was kept of the process before
   double age_s = 0.0;  // of the run
+};
+
+/// What a language model wrote after the evaluation of that step.
+struct WrittenText {
+  int64_t step = 0;
+  std::string text;
 };
 
 struct RunData {
@@ -34,11 +51,13 @@ struct RunData {
   Series age_s;
   std::vector<Restart> restarts;  // the first kMaxRestarts of them
   static constexpr size_t kMaxRestarts = 200;
+  std::vector<WrittenText> texts;  // the newest kMaxTexts, the newest last
+  static constexpr size_t kMaxTexts = 3;
   int64_t lines = 0;  // with a step
   int64_t damaged_lines = 0;
-  int64_t left_out_metrics = 0;  // over the number that is kept
-  int64_t torn_bytes = 0;        // of a last line without its end: being written, or cut off
-  std::vector<std::string> notices;
+  int64_t left_out_metrics = 0;      // over the number that is kept
+  int64_t torn_bytes = 0;            // of a last line without its end: being written, or cut off
+  std::vector<std::string> notices;  // of run.json and recipe.toml
 
   /// Null where the run has no such metric.
   const Series* metric(std::string_view name) const;
@@ -53,8 +72,8 @@ class RunReader {
   /// Throws Error: kData where the folder is not a run's, kResource where it can't be read.
   explicit RunReader(const std::filesystem::path& folder);
 
-  /// Takes in what the run has written since the last call; all of it again where the file was cut
-  /// back, as by a resumed run. Throws Error(kResource). True where there was something new.
+  /// Takes in what the run has written since the last call; all of it again where metrics.jsonl was
+  /// cut back, as by a resumed run. Throws Error(kResource). True where there was something new.
   bool update();
 
   const RunData& data() const { return data_; }
@@ -65,14 +84,17 @@ class RunReader {
     std::string key;
     Series* series;
   };
-  void read_record();
+  bool read_files();
+  bool read_metrics();
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
   void take_age(int64_t step);
+  void take_text(int64_t step, std::string_view line);
   Series* find(const LineMetric& metric);
 
   RunData data_;
+  std::array<FileVersion, 2> versions_;  // of run.json and recipe.toml, as they were read
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t file_number_ = 0;  // its inode
   int64_t read_bytes_ = 0;

@@ -157,14 +157,10 @@ Hours& Hours::operator+=(const Hours& other) {
   return *this;
 }
 
-PastRun read_past_run(const fs::path& folder, std::string name) {
-  const RunData run = experiment::read_run(folder);
-  for (const std::string& remark : run.lines == 0 ? run.notices : run.remarks()) {
-    log::warning("{}: {}", folder.string(), remark);
-  }
+PastRun past_run_of(const RunData& run, std::string name) {
   const doctor::RunFacts facts = doctor::facts_of(run);
   const nlohmann::json& machine = run.record.value("machine", nlohmann::json());
-  PastRun past{.folder = folder,
+  PastRun past{.folder = run.folder,
                .name = std::move(name),
                .started = text_at(first_part(run.record), "started"),
                .user = text_at(run.record, "user"),
@@ -188,39 +184,45 @@ PastRun read_past_run(const fs::path& folder, std::string name) {
   return past;
 }
 
-std::vector<PastRun> find_runs(const fs::path& folder) {
+std::vector<RunFolder> find_run_folders(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw Error(Exit::kData, "{}: expected a folder with runs in it or below it, found {}",
                 folder.string(), fs::exists(folder, error) ? "a file" : "nothing there");
   }
-  std::vector<PastRun> runs;
-  const auto read = [&](const fs::path& at) {
-    if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
-    const fs::path below = at.lexically_relative(folder);
-    const std::string name = below == "." ? folder.string() : below.string();
-    try {
-      runs.push_back(read_past_run(at, printable(name)));
-    } catch (const Error& failure) {
-      log::warning("left out: {}", failure.what());
-    }
-  };
   const auto is_run = [&](const fs::path& at) {
     return fs::exists(at / "run.json", error) || fs::exists(at / "metrics.jsonl", error);
   };
-  if (is_run(folder)) {
-    read(folder);
-    return runs;
-  }
+  if (is_run(folder)) return {{folder, ""}};
+  std::vector<RunFolder> runs;
   fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied,
                                         error);
   for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
+    if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     std::error_code unreadable;
     if (!walk->is_directory(unreadable) || walk->is_symlink(unreadable)) continue;
     if (walk.depth() >= kDeepest) walk.disable_recursion_pending();
     if (!is_run(walk->path())) continue;
     walk.disable_recursion_pending();
-    read(walk->path());
+    runs.push_back({walk->path(), walk->path().lexically_relative(folder).string()});
+  }
+  std::ranges::sort(runs, {}, &RunFolder::name);
+  return runs;
+}
+
+std::vector<PastRun> find_runs(const fs::path& folder) {
+  std::vector<PastRun> runs;
+  for (const auto& [at, name] : find_run_folders(folder)) {
+    if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
+    try {
+      const RunData run = experiment::read_run(at);
+      for (const std::string& remark : run.lines == 0 ? run.notices : run.remarks()) {
+        log::warning("{}: {}", at.string(), remark);
+      }
+      runs.push_back(past_run_of(run, printable(name.empty() ? folder.string() : name)));
+    } catch (const Error& failure) {
+      log::warning("left out: {}", failure.what());
+    }
   }
   std::ranges::stable_sort(runs, std::greater<>{}, &PastRun::started_unix_s);
   return runs;

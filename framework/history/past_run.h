@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "framework/doctor/diagnosis.h"
+#include "framework/experiment/run_data.h"
 
 namespace brim::history {
 
@@ -53,11 +54,20 @@ struct PastRun {
   std::vector<doctor::NamedFinding> findings = {};  // worst first; none of a run that is too short
 };
 
-/// What the folder of a run says. Throws what experiment::read_run() throws.
-PastRun read_past_run(const std::filesystem::path& folder, std::string name);
+/// What a run has recorded. Throws Error(kData) where that is beyond reason.
+PastRun past_run_of(const experiment::RunData& run, std::string name);
 
-/// The runs in a folder and below it, those of sweeps too, newest first; links are not followed. A
-/// run that can't be read is left out with a warning. Throws Error(kData) where the folder is not
+/// A folder that holds a run, and its name below the folder that was searched; "" for that itself.
+struct RunFolder {
+  std::filesystem::path folder;
+  std::string name;
+};
+
+/// The runs in a folder and below it, by their names; links are not followed. Throws Error(kData)
+/// where the folder is not there, and Error(kStopped) after a stop.
+std::vector<RunFolder> find_run_folders(const std::filesystem::path& folder);
+
+/// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't be read is left out with a warning. Throws Error(kData) where the folder is not
 /// there, and Error(kStopped) after a stop.
 std::vector<PastRun> find_runs(const std::filesystem::path& folder);
 

@@ -125,6 +125,17 @@ void require_trust(const Value& document, std::string_view section, std::string_
               value->location.text(), section, key, path_of(*value).string(), why);
 }
 
+void require_own_command(const Value& document, std::string_view section, std::string_view key) {
+  const Value* value = entry(entry(&document, section), key);
+  const auto* words = value == nullptr ? nullptr : std::get_if<Array>(&value->data);
+  if (words == nullptr || words->empty() || value->author == Author::kUser) return;
+  throw Error(
+      Exit::kRecipe,
+      "{}: [{}] {}: expected a command that you chose, found one that came with a run. Pass "
+      "--trust-library if you trust its author, or leave it out: --set {}.{}=[]",
+      value->location.text(), section, key, section, key);
+}
+
 bool load_library(const Value& document, std::string_view section, std::string_view key) {
   const Value* value = find_path(document, section, key);
   if (value == nullptr) return false;

@@ -13,6 +13,10 @@ namespace brim::recipe {
 /// belongs to this user or to root.
 void require_trust(const Value& document, std::string_view section, std::string_view key);
 
+/// Throws Error(kRecipe) where [section] key is a command line, a list of words, that a run's recipe
+/// or a bench file brought along.
+void require_own_command(const Value& document, std::string_view section, std::string_view key);
+
 /// Loads what the path [section] key of the recipe names and lets it register its parts; nothing
 /// where the recipe has no such key. True where that was now: a library stays, and a process has
 /// one. Throws as require_trust() does, and Error(kRecipe) with the place in the recipe where there

@@ -35,22 +35,17 @@ td.share div { height: 10px; border-radius: 3px; background: var(--r0); }
 )css";
 
 std::string curves(const Store& store, std::span<const Trial> trials,
-                   const std::vector<size_t>& order) {
+                   const std::vector<size_t>& order, const FindSeries& find) {
   experiment::Chart chart{.title = store.plan().metric};
   for (const size_t place : order) {
     const Trial& trial = trials[place];
     if (trial.last() == nullptr || chart.lines.size() == kMaxCurves) break;
-    try {
-      const experiment::RunData run = experiment::read_run(store.run_folder(trial));
-      const experiment::Series* series = run.metric("eval_" + store.plan().metric);
-      if (series == nullptr) continue;
-      chart.lines.push_back({.label = fmt::format("trial {}", trial.id),
-                             .colour = fmt::format("r{}", chart.lines.size() % 8),
-                             .points = experiment::points_of(*series, kMaxPoints),
-                             .has_dots = true});
-    } catch (const Error&) {  // its folder was removed since
-      continue;
-    }
+    const auto series = find(store.run_folder(trial), "eval_" + store.plan().metric);
+    if (!series) continue;
+    chart.lines.push_back({.label = fmt::format("trial {}", trial.id),
+                           .colour = fmt::format("r{}", chart.lines.size() % 8),
+                           .points = experiment::points_of(*series, kMaxPoints),
+                           .has_dots = true});
   }
   const bool is_many = chart.lines.size() > kMaxLabels;
   return fmt::format(R"(<div class="{}">{}</div>)", is_many ? "many" : "few",
@@ -113,33 +108,51 @@ std::string best_recipe(const Store& store, const Trial& best) {
 
 }  // namespace
 
-std::string make_page(const Store& store, std::span<const Trial> trials,
-                      const std::string& made_at) {
+experiment::Page sweep_page(const Store& store, std::span<const Trial> trials,
+                            const std::string& made_at, const FindSeries& find) {
   const Plan& plan = store.plan();
   const std::vector<size_t> order = ranking(plan, trials);
-  const std::string title = escape_html("Sweep of " + plan.name);
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src 'unsafe-inline'\">"
-      "<title>{}</title>\n<style>{}{}</style></head>\n<body><main>\n<header><p class=\"soft\">Brim "
-      "sweep</p><h1>{}</h1><p>{}</p></header>\n",
-      title, experiment::page_style(), kStyle, title, escape_html(summary(plan, trials)));
-  if (!order.empty() && trials[order[0]].last() != nullptr) {
-    page += fmt::format(
-        R"(<section><h2>Settings and results</h2><div class="card scroll">{}</div></section>)"
-        "<section><h2>Over the steps</h2>{}</section>",
-        parallel_coordinates(plan, trials), curves(store, trials, order));
-    page += importance_section(plan, trials);
-    page += best_recipe(store, trials[order[0]]);
-  }
-  page += "<section><h2>Trials</h2>" + table_of(plan, trials, order) + "</section>";
-  page += fmt::format(
-      "<footer>Made {} by trainer sweep.</footer>\n</main><div id=\"tip\"></div>\n"
-      "<script>{}</script></body></html>\n",
-      escape_html(made_at), experiment::page_script());
+  experiment::Page page{.title = "Sweep of " + plan.name, .style = kStyle};
+  page.blocks.push_back(
+      {"head",
+       fmt::format("<header><p class=\"soft\">Brim sweep</p><h1>{}</h1><p>{}</p></header>\n",
+                   escape_html(page.title), escape_html(summary(plan, trials)))});
+  const bool has_results = !order.empty() && trials[order[0]].last() != nullptr;
+  page.blocks.push_back(
+      {"settings",
+       !has_results
+           ? ""
+           : fmt::format(
+                 R"(<section><h2>Settings and results</h2><div class="card scroll">{}</div></section>)",
+                 parallel_coordinates(plan, trials))});
+  page.blocks.push_back({"curves", !has_results
+                                       ? ""
+                                       : "<section><h2>Over the steps</h2>" +
+                                             curves(store, trials, order, find) + "</section>"});
+  page.blocks.push_back({"importance", !has_results ? "" : importance_section(plan, trials)});
+  page.blocks.push_back({"best", !has_results ? "" : best_recipe(store, trials[order[0]])});
+  page.blocks.push_back(
+      {"trials", "<section><h2>Trials</h2>" + table_of(plan, trials, order) + "</section>"});
+  page.blocks.push_back({"foot", made_at.empty()
+                                     ? ""
+                                     : fmt::format("<footer>Made {} by trainer sweep.</footer>\n",
+                                                   escape_html(made_at))});
   return page;
+}
+
+std::string make_page(const Store& store, std::span<const Trial> trials,
+                      const std::string& made_at) {
+  const auto find = [](const std::filesystem::path& folder,
+                       const std::string& metric) -> std::optional<experiment::Series> {
+    try {
+      const experiment::RunData run = experiment::read_run(folder);
+      const experiment::Series* series = run.metric(metric);
+      return series == nullptr ? std::nullopt : std::optional(*series);
+    } catch (const Error&) {  // its folder was removed since
+      return std::nullopt;
+    }
+  };
+  return experiment::frozen_page(sweep_page(store, trials, made_at, find));
 }
 
 }  // namespace brim::sweep

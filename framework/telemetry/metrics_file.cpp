@@ -70,8 +70,10 @@ void for_each_line(std::FILE* file, const std::filesystem::path& path, Take take
 
 }  // namespace
 
-void MetricsFile::append(const json& line) {
-  file_.append(line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
+std::string MetricsFile::append(const json& line) {
+  std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  file_.append(text);
+  return text;
 }
 
 int64_t cut_back_metrics(const std::filesystem::path& path, int64_t step,

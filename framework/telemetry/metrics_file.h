@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "framework/telemetry/append_file.h"
 
@@ -17,8 +18,9 @@ class MetricsFile {
  public:
   explicit MetricsFile(const std::filesystem::path& path) : file_(path) {}
 
-  /// Numbers that are not finite appear as null: JSON has no word for them.
-  void append(const nlohmann::json& line);
+  /// Numbers that are not finite appear as null: JSON has no word for them. Returns the line as it
+  /// is written, with its line feed.
+  std::string append(const nlohmann::json& line);
   void flush() { file_.flush(); }
   void close() { file_.close(); }
 

@@ -142,6 +142,9 @@ void TelemetryConfig::fields(recipe::Fields& f) {
   f.value("prometheus", prometheus,
           "where Prometheus finds the newest metrics: \"127.0.0.1:9400\" or \":9400\" (from this "
           "machine alone), \"0.0.0.0:9400\", \"file:/PATH.prom\"; empty: nowhere");
+  f.value("exec", exec,
+          "program and arguments that get each line of metrics.jsonl on standard input, once, from "
+          "rank 0; empty: none");
 }
 
 void JobConfig::fields(recipe::Fields& f) {
@@ -314,6 +317,10 @@ JobConfig read_job(const recipe::Value& document) {
   }
   check_batch(job);
   (void)telemetry::read_prometheus_target(job.telemetry.prometheus);
+  if (!job.telemetry.exec.empty() && job.telemetry.exec.front().empty()) {
+    throw Error(Exit::kRecipe,
+                "[telemetry] exec: expected a program and its arguments, found an empty name");
+  }
   return job;
 }
 

@@ -113,6 +113,7 @@ struct TelemetryConfig {
   int64_t every_steps = 10;
   int64_t histograms_every_steps = 0;  // 0: none
   std::string prometheus = {};         // see telemetry::read_prometheus_target; "": none
+  std::vector<std::string> exec = {};  // see telemetry::MetricsProgram; empty: none
   void fields(recipe::Fields& f);
 };
 

@@ -248,9 +248,11 @@ void Trainer::report_end(bool complete) {
   } else {
     log::info(
         "stopped at step {}, state saved; resume with: trainer train {} --resume auto "
-        "--output {}",
-        progress_.step, folder_.recipe().string(), folder_.path.string());
+        "--output {}{}",
+        progress_.step, folder_.recipe().string(), folder_.path.string(),
+        job_.telemetry.exec.empty() ? "" : " --trust-library");
   }
+  if (recorder_) recorder_->end_program();
 }
 
 }  // namespace brim::train

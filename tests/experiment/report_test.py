@@ -289,6 +289,118 @@ def test_what_samples_say_stays_text_and_in_the_folder(tmp_path):
         assert "Sample predictions" not in report(page, run)
 
 
+# --- what the reader changes ---
+
+CHANGE = r"""
+const chart = document.querySelector('.chart'), area = chart.querySelector('.plot > .area');
+const line = () => [...chart.querySelector('.line').getAttribute('d').matchAll(/[ML]([-\d.]+) ([-\d.]+)/g)].map(m => [+m[1], +m[2]]);
+const texts = kind => [...chart.querySelectorAll(kind)].filter(e => e.offsetHeight > 0 && e.textContent).map(e => e.textContent);
+const pointer = (kind, share) => { const box = area.getBoundingClientRect(); area.dispatchEvent(new PointerEvent(kind,
+    {bubbles: true, pointerType: 'mouse', button: 0, clientX: box.left + share * box.width, clientY: box.top + 9})); };
+const key = name => area.dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}));
+const button = text => [...chart.querySelectorAll('button')].find(b => b.textContent === text);
+const before = line();
+"""
+
+
+@pytest.fixture
+def falling(tmp_path):
+    """Losses of 1000 / step at steps 1 to 1000."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    with open(run / "metrics.jsonl", "w") as file:
+        for step in range(1, 101):
+            file.write(json.dumps({"step": 10 * step, "loss": 100 / step, "process_age_s": step}) + "\n")
+            file.write(json.dumps({"step": 10 * step, "eval_loss": 200 / step}) + "\n")
+    page = tmp_path / "page.html"
+    report(page, run)
+    return page
+
+
+def test_dragging_zooms_in_and_two_clicks_show_the_whole_again(falling):
+    zoomed, ticks, shown, after = run_in(falling, CHANGE + """
+        pointer('pointerdown', 0.5); pointer('pointermove', 0.7); pointer('pointermove', 0.75); pointer('pointerup', 0.75);
+        const zoomed = line(), ticks = texts('.xs span');
+        pointer('pointermove', 0);
+        const shown = document.getElementById('tip').firstChild.textContent;
+        button('whole axis').click();
+        return [zoomed, ticks, shown, line().every(([x, y], i) => x === before[i][0] && y === before[i][1])];""")
+    inside = [(x, y) for x, y in zoomed if 0 <= x <= 1000]
+    assert 24 <= len(inside) <= 27 and max(y for _, y in inside) - min(y for _, y in inside) > 50  # fills the height
+    assert ticks == ["500", "550", "600", "650", "700", "750"] and shown == "step 500" and after
+
+
+def test_keys_read_values_and_zoom(falling):
+    values, zoomed, whole = run_in(falling, CHANGE + """
+        area.focus();
+        key('End');
+        const tip = document.getElementById('tip'), values = [];
+        for (const name of ['ArrowLeft', 'ArrowLeft', 'Home']) { key(name); values.push(tip.firstChild.textContent); }
+        key('ArrowRight'); key('+');
+        const zoomed = texts('.xs span');
+        key('Escape');
+        return [values, zoomed, texts('.xs span')];""")
+    assert values == ["step 980", "step 960", "step 10"]
+    assert zoomed == ["0", "100", "200"] and whole[-1] == "1000"
+
+
+def test_log_scale_is_a_choice_where_values_are_positive(falling):
+    pressed, heights, ticks, back = run_in(falling, CHANGE + """
+        const pressed = [button('log').getAttribute('aria-pressed')];
+        button('log').click();
+        pressed.push(button('log').getAttribute('aria-pressed'));
+        const ticks = texts('.ys span'), heights = line().map(point => point[1]);
+        button('log').click();
+        return [pressed, heights, ticks, line().every(([x, y], i) => y === before[i][1])];""")
+    # The page itself chose the log scale, as values spread over more than two decades.
+    assert pressed == ["true", "false"] and back
+    assert [float(tick.replace(",", "")) for tick in ticks] == [0, 100, 200]
+    # In proportion to 100 / step now: half of the way down is halfway between the highest and the lowest.
+    low, high = heights[-1], heights[0]
+    assert (low - heights[1]) / (low - high) == pytest.approx((50 - 1) / (100 - 1), abs=0.01)
+
+
+def test_smoothing_follows_the_debiased_mean(falling):
+    found, dots, back = run_in(falling, CHANGE + """
+        const evaluation = () => chart.querySelectorAll('.line')[1].getAttribute('d').length;
+        const input = document.querySelector('#smoothing input');
+        const set = value => { input.value = value; input.dispatchEvent(new Event('input', {bubbles: true})); };
+        set(0.9);
+        pointer('pointermove', 1);
+        const rows = [...document.getElementById('tip').querySelectorAll('b')].map(e => e.textContent);
+        set(0);
+        return [rows, document.querySelector('#smoothing').offsetHeight > 0, line().every(([x, y], i) => y === before[i][1])];""")
+    total = weight = 0
+    for step in range(1, 101):
+        total, weight = 0.9 * total + 0.1 * 100 / step, 0.9 * weight + 0.1
+    assert float(found[0]) == pytest.approx(total / weight, rel=1e-3)
+    assert float(found[1]) == 2  # an evaluation stands for itself
+    assert dots and back
+
+
+def test_lines_are_hidden_by_their_names(falling):
+    names, hidden, rows, shown = run_in(falling, CHANGE + """
+        const names = [...chart.querySelectorAll('.legend button')].map(b => [b.textContent, b.getAttribute('aria-pressed')]);
+        button('evaluation').click();
+        pointer('pointermove', 0.5);
+        const hidden = [...chart.querySelectorAll('.line')].map(e => getComputedStyle(e).display);
+        const rows = document.getElementById('tip').querySelectorAll('b').length;
+        button('evaluation').click();
+        return [names, hidden, rows, getComputedStyle(chart.querySelectorAll('.line')[1]).display];""")
+    assert names == [["training", "true"], ["evaluation", "true"]]
+    assert hidden == ["inline", "none"] and rows == 1 and shown == "inline"
+
+
+def test_controls_have_names_and_a_keyboard(falling):
+    unnamed, small, label = run_in(falling, CHANGE + """
+        const all = [...document.querySelectorAll('button, input, [tabindex]')].filter(e => e.offsetHeight > 0);
+        return [all.filter(e => !(e.textContent.trim() || e.labels?.[0]?.textContent.trim() || e.getAttribute('aria-label'))).length,
+                all.filter(e => e.tagName === 'BUTTON' && e.offsetHeight < 24).length, area.getAttribute('aria-label')];""", width=390)
+    assert unnamed == 0 and small == 0
+    assert label == "Loss: training 1, evaluation 2. Arrow keys read values, plus and minus zoom."
+
+
 # --- by wall time ---
 
 

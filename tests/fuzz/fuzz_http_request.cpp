@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "framework/telemetry/prometheus/http_request.h"
+#include "framework/telemetry/http/http_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using State = brim::telemetry::HttpRequest::State;
@@ -16,6 +16,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::string_view part : {whole.method, whole.path}) {
       if (part.empty() || part.data() < bytes.data() || part.data() + part.size() > end) abort();
       if (std::ranges::any_of(part, [](char c) { return c <= ' ' || c >= 0x7f; })) abort();
+    }
+    for (const std::string_view part : {whole.query, whole.host}) {
+      if (part.empty()) continue;
+      if (part.data() < bytes.data() || part.data() + part.size() > end) abort();
+      if (part.find('\n') != std::string_view::npos) abort();
     }
   }
   if (whole.state == State::kUnfinished && size >= brim::telemetry::kLongestHead) abort();

@@ -128,7 +128,7 @@ def tokens():
 
 def http_request():
     for head in ["GET /metrics HTTP/1.1\r\nHost: x:9400\r\nAccept: */*\r\n\r\n", "HEAD / HTTP/1.0\n\n",
-                 "GET /metrics?name[]=x HTTP/1.1\r\n\r\nbody", "GET /metrics", "GET  HTTP/1.1\r\n\r\n",
+                 "GET /metrics?name[]=x HTTP/1.1\r\n\r\nbody", "GET /?a HTTP/1.1\nhost:\t[::1]:8000 \n\n", "GET /metrics", "GET  HTTP/1.1\r\n\r\n",
                  "POST /metrics HTTP/2\r\na: b\r\n\r\n"]:
         yield head.encode()
 

@@ -105,8 +105,13 @@ def test_head_has_no_body_and_a_query_changes_nothing(served):
     assert fetch(served.port, "/metrics?name[]=brim_step")[1] == fetch(served.port)[1]
 
 
+def test_the_first_page_says_where_there_is_more(served):
+    assert fetch(served.port, "/")[1] == ("/metrics has this run's newest metrics. A live page of it: "
+                                          "trainer watch runs/x\n")
+
+
 @pytest.mark.parametrize("request_, status", [
-    (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"GET /x HTTP/1.1\r\n\r\n", "404 Not Found"),
     (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
     (b"\x16\x03\x01\x02\x00\n", "400 Bad Request"),
     (b"GET /" + 9000 * b"x", "431 Request Header Fields Too Large"),

@@ -83,7 +83,7 @@ void progress(int64_t steps, int64_t step_ms) {
 
 void prometheus(const std::string& target) {
   telemetry::Prometheus metrics(*telemetry::read_prometheus_target(target),
-                                {{"run", "a \"quoted\" \\ name\nof two lines"}});
+                                {{"run", "a \"quoted\" \\ name\nof two lines"}}, "runs/x");
   for (std::string line; std::getline(std::cin, line);) {
     metrics.take(nlohmann::json::parse(line));
     std::cout << "taken" << std::endl;

@@ -32,7 +32,8 @@ std::vector<std::string> own_settings(int64_t steps, bool keeps_telemetry) {
   std::vector<std::string> words = {"--set", fmt::format("train.steps={}", steps),
                                     "--set", "schedule.steps=1000000000000",
                                     "--set", "eval.enabled=false",
-                                    "--set", "checkpoint.enabled=false"};
+                                    "--set", "checkpoint.enabled=false",
+                                    "--set", "telemetry.exec=[]"};
   if (keeps_telemetry) return words;
   for (const char* set : {"telemetry.every_steps=1", "telemetry.tensorboard=false"}) {
     words.insert(words.end(), {"--set", set});

@@ -16,11 +16,12 @@ struct OwnKey {
   std::string_view key;
   std::string_view instead;
 };
-constexpr std::array<OwnKey, 6> kOwnKeys = {{
+constexpr std::array<OwnKey, 7> kOwnKeys = {{
     {"train.steps", "give --steps"},
     {"schedule.steps", "a bench measures the first steps of a long run"},
     {"telemetry.every_steps", "a bench records every step"},
     {"telemetry.tensorboard", "a bench writes no event file"},
+    {"telemetry.exec", "a bench starts no program"},
     {"eval.enabled", "a bench measures training steps"},
     {"checkpoint.enabled", "a bench measures training steps"},
 }};

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -25,8 +26,10 @@ using Buffer = std::string;
 /// One decimal, none where it is 0.
 void put_number(Buffer& out, double value) {
   const auto tenths = static_cast<int64_t>(std::llround(value * 10));
-  fmt::format_to(std::back_inserter(out), "{}", tenths / 10);
-  if (tenths % 10 != 0) fmt::format_to(std::back_inserter(out), ".{}", tenths % 10);
+  std::array<char, 24> text{};
+  const auto [end, code] = std::to_chars(text.data(), text.data() + text.size(), tenths / 10);
+  out.append(text.data(), end);
+  if (tenths % 10 != 0) out += {'.', static_cast<char>('0' + tenths % 10)};
 }
 
 struct Axes {
@@ -83,6 +86,11 @@ std::string marks_of(const Chart& chart, const Axes& axes) {
   return html;
 }
 
+bool has_band(const Line& line) {
+  return std::ranges::any_of(line.points,
+                             [](const Point& point) { return point.low < point.high; });
+}
+
 std::string svg_of(const Chart& chart, const Axes& axes) {
   std::string svg = fmt::format(
       R"(<svg viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true"><path class="grid" d=")",
@@ -99,9 +107,7 @@ std::string svg_of(const Chart& chart, const Axes& axes) {
   for (const Line& line : chart.lines) {
     if (line.points.empty()) continue;
     const std::string data = fmt::format(R"(data-line="{}")", number++);
-    const bool has_band =
-        std::ranges::any_of(line.points, [](const Point& point) { return point.low < point.high; });
-    if (has_band) {
+    if (has_band(line)) {
       svg += fmt::format(R"(<path class="{} {}" {} d="{}"/>)", chart.is_stacked ? "area" : "band",
                          line.colour, data, area(axes, line.points));
     }
@@ -127,18 +133,23 @@ std::string ticks_of(const Axis& axis, const char* side) {
   return html;
 }
 
-/// What the page's script shows under the pointer, and what it draws charts by time from.
+/// What the page's script shows under the pointer, and what it draws from when the reader changes
+/// an axis: unit and ends of the axes, whether heights are logarithmic (g) or stacked (s); of each
+/// line its name and colour, whether each point stands for itself (e), its points and bands.
 std::string values_of(const Chart& chart, const Axes& axes) {
-  std::string json = fmt::format(R"({{"u":{},"xu":{},"x0":{},"x1":{},)", script_string(chart.unit),
-                                 script_string(chart.x_unit), short_number(axes.x.low, 12),
-                                 short_number(axes.x.high, 12));
+  std::string json = fmt::format(
+      R"({{"u":{},"xu":{},"x0":{},"x1":{},"y0":{},"y1":{},"g":{},"s":{},)",
+      script_string(chart.unit), script_string(chart.x_unit), short_number(axes.x.low, 12),
+      short_number(axes.x.high, 12), short_number(axes.y.low, 12), short_number(axes.y.high, 12),
+      axes.y.is_log ? 1 : 0, chart.is_stacked ? 1 : 0);
   if (chart.has_times) json += fmt::format(R"("t1":{},)", short_number(axes.time.high, 6));
   json += "\"l\":[";
   bool is_first = true;
   for (const Line& line : chart.lines) {
     if (line.points.empty()) continue;
-    json += fmt::format(R"({}{{"n":{},"c":{},"x":[)", is_first ? "" : ",",
-                        script_string(line.label), script_string(line.colour));
+    json +=
+        fmt::format(R"({}{{"n":{},"c":{},"e":{},"x":[)", is_first ? "" : ",",
+                    script_string(line.label), script_string(line.colour), line.has_dots ? 1 : 0);
     is_first = false;
     const auto list = [&](auto value) {
       for (size_t i = 0; i < line.points.size(); ++i) {
@@ -152,6 +163,13 @@ std::string values_of(const Chart& chart, const Axes& axes) {
       return short_number(chart.is_stacked ? point.high - point.low : point.y, 4);
     });
     json += ']';
+    if (has_band(line)) {
+      json += ",\"lo\":[";
+      list([](const Point& point) { return short_number(point.low, 4); });
+      json += "],\"hi\":[";
+      list([](const Point& point) { return short_number(point.high, 4); });
+      json += ']';
+    }
     if (chart.has_times) {
       json += ",\"t\":[";
       list([](const Point& point) { return short_number(point.time_s, 6); });

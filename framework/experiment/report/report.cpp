@@ -70,38 +70,39 @@ std::vector<std::string> labels_of(const std::vector<ReportRun>& runs) {
   return labels;
 }
 
-std::string make_report(const std::vector<ReportRun>& runs, const std::string& made_at) {
+Page report_page(const std::vector<ReportRun>& runs, const std::string& made_at) {
   const Shown shown{runs, labels_of(runs)};
-  const std::string title = escape_html(title_of(shown));
+  const std::string title = title_of(shown);
   const std::string missing = not_recorded(shown);
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">"
-      "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n<header><p class=\"soft\">Brim "
-      "report</p><h1>{}</h1>{}{}{}</header>\n",
-      title, page_style(), title, remarks(shown), findings(shown), summary(shown));
-  page += axis_choice(shown);
-  page += section("Learning", charts(learning_charts(shown)));
-  page += section("Speed and memory", charts(speed_charts(shown)));
-  page += section("Where the time went", time_section(shown));
-  page += section("Classes", classes_section(shown));
-  page += section("Sample predictions", samples_section(shown));
-  page += section("Profile of single steps", profile_of(shown));
-  page += section("Recipe", recipe_section(shown));
-  page += section("Environment", environment_section(shown));
-  page += fmt::format(
-      "<footer>{}Made {} by trainer report. Bands span the lowest and the highest value of the "
-      "steps "
-      "that a point stands for; each line of metrics.jsonl is the mean of "
-      "telemetry.every_steps steps.</footer>\n</main><div id=\"tip\"></div>\n<script>{}</script>"
-      "</body></html>\n",
+  const std::string footer = fmt::format(
+      "<footer>{}{}Bands span the lowest and the highest value of the steps that a point stands "
+      "for; "
+      "each line of metrics.jsonl is the mean of telemetry.every_steps steps.</footer>\n",
       missing.empty() ? ""
                       : fmt::format("Not recorded by {}: {}. ",
                                     shown.is_one() ? "this run" : "these runs", missing),
-      escape_html(made_at), page_script());
-  return page;
+      made_at.empty() ? "" : fmt::format("Made {} by trainer report. ", escape_html(made_at)));
+  return {.title = title,
+          .blocks = {{"head", fmt::format("<header><p class=\"soft\">Brim "
+                                          "report</p><h1>{}</h1>{}{}{}</header>\n",
+                                          escape_html(title), remarks(shown), findings(shown),
+                                          summary(shown))},
+                     {"choice", axis_choice(shown)},
+                     {"learning", section("Learning", charts(learning_charts(shown)))},
+                     {"speed", section("Speed and memory", charts(speed_charts(shown)))},
+                     {"time", section("Where the time went", time_section(shown))},
+                     {"classes", section("Classes", classes_section(shown))},
+                     {"samples", section("Sample predictions", samples_section(shown))},
+                     {"texts", section("Written after evaluations", texts_section(shown))},
+                     {"profile", section("Profile of single steps", profile_of(shown))},
+                     {"recipe", section("Recipe", recipe_section(shown))},
+                     {"environment", section("Environment", environment_section(shown))},
+                     {"log", section("Log", log_section(shown))},
+                     {"foot", footer}}};
+}
+
+std::string make_report(const std::vector<ReportRun>& runs, const std::string& made_at) {
+  return frozen_page(report_page(runs, made_at));
 }
 
 }  // namespace brim::experiment

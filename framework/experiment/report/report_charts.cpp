@@ -296,6 +296,12 @@ std::string axis_choice(const Shown& shown) {
            R"(<label><input type="radio" name="axis" value="x" checked> step</label>)"
            R"(<label><input type="radio" name="axis" value="time"> wall time</label></fieldset>)";
   }
+  const bool have_lines =
+      std::ranges::any_of(shown.runs, [](const ReportRun& run) { return run.data.lines > 1; });
+  if (have_lines) {
+    html += R"(<p id="smoothing" hidden><label>Smoothing <input type="range" min="0" max="0.99" )"
+            R"(step="0.01" value="0"><output>0</output></label></p>)";
+  }
   if (is_resumed) {
     html += R"(<p class="note">Vertical lines: the run was resumed. Wall time is the time during )"
             R"(which its processes ran, without the time between them.</p>)";
@@ -348,13 +354,18 @@ std::string time_section(const Shown& shown) {
 }
 
 std::string not_recorded(const Shown& shown) {
+  const auto has = [&](std::string_view prefix, auto is_shown) {
+    return std::ranges::any_of(metrics_with(shown, prefix), is_shown);
+  };
   std::string words;
   const auto say = [&](bool is_recorded, const char* what) {
     if (!is_recorded) words += (words.empty() ? "" : ", ") + std::string(what);
   };
-  say(!evaluation_charts(shown).empty(), "evaluations");
-  say(!memory_chart(shown).empty(), "memory");
-  say(!utilisation_chart(shown).empty(), "utilisation");
+  say(has("eval_", [](const std::string& name) { return name != "loss" && name != "s"; }),
+      "evaluations");
+  say(has("memory/", [](const std::string& name) { return name.ends_with("_bytes"); }), "memory");
+  say(has("device/", [](const std::string& name) { return name.ends_with("_percent"); }),
+      "utilisation");
   say(!tuning_charts(shown).empty(), "batch tuning");
   return words;
 }

@@ -23,8 +23,8 @@ struct Shown {
 /// Key results: tiles for one run, a table for several.
 std::string summary(const Shown& shown);
 std::string findings(const Shown& shown);
-/// The choice between charts by step and by wall time, where all runs have recorded their age, and
-/// what the marks of resumed runs mean.
+/// The choice between charts by step and by wall time, where all runs have recorded their age,
+/// smoothing, and what the marks of resumed runs mean.
 std::string axis_choice(const Shown& shown);
 /// Loss, accuracy, learning rate and what else concerns learning.
 std::string learning_charts(const Shown& shown);
@@ -36,6 +36,10 @@ std::string time_section(const Shown& shown);
 std::string classes_section(const Shown& shown);
 /// Of one run: images of its last evaluation with label, prediction and confidence.
 std::string samples_section(const Shown& shown);
+/// Of one run: the newest texts that its model wrote after evaluations.
+std::string texts_section(const Shown& shown);
+/// Of one run: the end of its log.
+std::string log_section(const Shown& shown);
 std::string recipe_section(const Shown& shown);
 std::string environment_section(const Shown& shown);
 /// "memory, utilisation": what no run has recorded.

@@ -1,12 +1,15 @@
-// Single samples of the last evaluation: the worst mistakes, and some at random. Their images lie in
-// the run's folder; what run.json says of them is checked like anything else from a file.
+// What a model made of single samples: the worst mistakes of the last evaluation and some samples at
+// random, texts, and the run's log. Images lie in the run's folder; what run.json says of them is
+// checked like anything else from a file.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/units.h"
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/report_parts.h"
 
@@ -35,13 +38,14 @@ bool is_sample_file(std::string_view name) {
   });
 }
 
-/// Empty where there is none.
+/// Empty where there is none. A link may lead out of the folder: a run has none there.
 std::string png_of(const std::filesystem::path& folder, const std::string& file) {
   if (!is_sample_file(file)) return "";
   try {
+    if (is_symlink(folder / "samples") || is_symlink(folder / file)) return "";
     std::string bytes = read_file(folder / file, Exit::kData, kLargestImageBytes);
     return bytes.starts_with(kPngSignature) ? bytes : "";
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return "";
   }
 }
@@ -95,6 +99,22 @@ std::string card(const char* title, const std::string& note,
 }
 
 }  // namespace
+
+std::string texts_section(const Shown& shown) {
+  if (!shown.is_one()) return "";
+  std::string html;
+  for (const WrittenText& text : shown.runs[0].data.texts | std::views::reverse) {
+    html += fmt::format(R"(<div class="card"><h3>Step {}</h3><pre>{}</pre></div>)",
+                        format_count(text.step), escape_html(text.text));
+  }
+  return html.empty() ? "" : R"(<div class="stack">)" + html + "</div>";
+}
+
+std::string log_section(const Shown& shown) {
+  if (!shown.is_one() || shown.runs[0].log.empty()) return "";
+  return fmt::format(R"(<div class="card"><pre class="log" tabindex="0">{}</pre></div>)",
+                     escape_html(shown.runs[0].log));
+}
 
 std::string samples_section(const Shown& shown) {
   if (!shown.is_one()) return "";

@@ -276,7 +276,7 @@ std::string findings(const Shown& shown) {
       html += fmt::format(R"(<div class="card findings fine">{}nothing stands out.</div>)", who);
       continue;
     }
-    html += fmt::format(R"(<div class="card findings"><h3>{}What to change</h3><ul>)", who);
+    html += fmt::format(R"(<div class="card findings"><h2>{}What to change</h2><ul>)", who);
     for (const std::string& finding : *found) {
       html += fmt::format("<li>{}</li>", escape_html(finding));
     }

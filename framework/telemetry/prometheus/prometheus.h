@@ -10,14 +10,14 @@
 #include <string>
 #include <thread>
 
+#include "framework/telemetry/http/address.h"
+#include "framework/telemetry/http/http_server.h"
 #include "framework/telemetry/prometheus/run_metrics.h"
-#include "framework/telemetry/prometheus/text_endpoint.h"
 
 namespace brim::telemetry {
 
 struct PrometheusTarget {
-  std::string host;            // where `file` is empty
-  int port = 0;                // 0: any that is free
+  Address address;             // where `file` is empty
   std::filesystem::path file;  // for node_exporter's textfile collector
 };
 
@@ -29,8 +29,9 @@ class Prometheus {
  public:
   /// A port that is in use, or a file that can't be written, is a warning: training continues,
   /// unseen.
-  Prometheus(PrometheusTarget target, const Labels& about);
-  /// The file goes, as the endpoint does: a run that has ended has no current metrics.
+  /// `folder` is the run's: the page at / says how to watch it.
+  Prometheus(PrometheusTarget target, const Labels& about, const std::filesystem::path& folder);
+  /// The file goes, as the server does: a run that has ended has no current metrics.
   ~Prometheus();
   Prometheus(const Prometheus&) = delete;
   Prometheus& operator=(const Prometheus&) = delete;
@@ -41,9 +42,9 @@ class Prometheus {
  private:
   void write_files(const std::stop_token& stop);
 
-  const PrometheusTarget target_;
+  PrometheusTarget target_;
   RunMetrics metrics_;
-  std::unique_ptr<TextEndpoint> endpoint_;
+  std::unique_ptr<HttpServer> server_;
   std::mutex mutex_;
   std::condition_variable_any wakes_;
   std::jthread writer_;  // the last member: it uses the others

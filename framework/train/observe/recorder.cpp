@@ -69,11 +69,16 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   }
   if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
     prometheus_ = std::make_unique<telemetry::Prometheus>(
-        *target, telemetry::Labels{{"run", job.run.name},
-                                   {"folder", folder.path.string()},
-                                   {"device", device.str()},
-                                   {"version", telemetry::brim_version()},
-                                   {"steps", std::to_string(total_steps)}});
+        *target,
+        telemetry::Labels{{"run", job.run.name},
+                          {"folder", folder.path.string()},
+                          {"device", device.str()},
+                          {"version", telemetry::brim_version()},
+                          {"steps", std::to_string(total_steps)}},
+        folder.path);
+  }
+  if (!job.telemetry.exec.empty()) {
+    program_ = std::make_unique<telemetry::MetricsProgram>(job.telemetry.exec, folder.path);
   }
   if (job.telemetry.tensorboard) {
     events_ = std::make_unique<telemetry::EventFile>(folder.path);
@@ -184,13 +189,18 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
     device_->add_to(json);
     json["device"]["host_syncs"] = static_cast<double>(window.host_syncs) / steps;
   }
-  metrics_.append(json);
-  if (prometheus_ != nullptr) prometheus_->take(json);
+  append(json);
   if (events_ == nullptr) return;
   events_->add_scalar("train/loss", record.step, arrived.values[kLoss]);
   if (has_unsmoothed) events_->add_scalar("train/unsmoothed_loss", record.step, unsmoothed);
   events_->add_scalar("train/learning_rate", record.step, record.learning_rate);
   events_->add_scalar("speed/samples_per_s", record.step, samples_per_s);
+}
+
+void Recorder::append(const nlohmann::json& line) {
+  const std::string text = metrics_.append(line);
+  if (program_ != nullptr) program_->take(text);
+  if (prometheus_ != nullptr) prometheus_->take(line);
 }
 
 void Recorder::count_tokens(int64_t tokens_per_sample) {
@@ -199,7 +209,7 @@ void Recorder::count_tokens(int64_t tokens_per_sample) {
 }
 
 void Recorder::sample(int64_t step, const std::string& text) {
-  metrics_.append({{"step", step}, {"text", text}});
+  append({{"step", step}, {"text", text}});
   progress_.note("text: " + text);
 }
 
@@ -211,8 +221,7 @@ void Recorder::evaluation(int64_t step, int64_t epoch, const Metrics& metrics, d
     line += fmt::format("  {} {}", name, format_number(value));
     if (events_ != nullptr) events_->add_scalar("eval/" + name, step, value);
   }
-  metrics_.append(json);
-  if (prometheus_ != nullptr) prometheus_->take(json);
+  append(json);
   progress_.note(line);
 }
 
@@ -259,6 +268,8 @@ void Recorder::finish() {
     telemetry::add_to_record(record_, "per_rank", telemetry::rank_record(places_, all_works_));
   }
 }
+
+void Recorder::end_program() { program_.reset(); }
 
 void Recorder::flush() {
   metrics_.flush();

@@ -1,5 +1,5 @@
-// What a run tells the world: metrics.jsonl, the TensorBoard event file and the progress line, fed
-// once a step. Losses arrive later than their steps; a line is written when both are there.
+// What a run tells the world: metrics.jsonl and who else gets its lines, the TensorBoard event file
+// and the progress line, fed once a step. Losses arrive later than their steps; a line is written when both are there.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,6 +18,7 @@
 #include "framework/base/timeline.h"
 #include "framework/telemetry/device_metrics.h"
 #include "framework/telemetry/metrics_file.h"
+#include "framework/telemetry/metrics_program.h"
 #include "framework/telemetry/process_metrics.h"
 #include "framework/telemetry/progress.h"
 #include "framework/telemetry/prometheus/prometheus.h"
@@ -64,8 +65,10 @@ class Recorder final : public StepObserver {
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
   void flush();
-  /// flush(), and the sums over the run to run.json.
+  /// flush(), and the sums over the run to run.json. No line of metrics follows.
   void finish();
+  /// Waits for the program of telemetry.exec, as its destructor says.
+  void end_program();
 
   /// Steps that were left out because their gradients were not finite.
   int64_t skipped_steps() const { return skipped_steps_; }
@@ -88,6 +91,7 @@ class Recorder final : public StepObserver {
   void count(const StepRecord& record);
   void count_passed_steps(int64_t wait_for);
   void write_line(const PendingLine& line, const ArrivedValues& arrived);
+  void append(const nlohmann::json& line);
 
   const int64_t every_steps_;
   const bool shows_gradient_norm_;
@@ -96,11 +100,12 @@ class Recorder final : public StepObserver {
   const std::filesystem::path record_;  // run.json
   telemetry::MetricsFile metrics_;
   telemetry::ProcessMetrics process_;
-  std::unique_ptr<telemetry::DeviceMetrics> device_;   // null: the CPU
-  std::unique_ptr<DevicePhases> phases_;               // null: the CPU
-  std::deque<StepRecord> enqueued_;                    // steps that a GPU may not be through with
-  std::unique_ptr<telemetry::EventFile> events_;       // null: not asked for
-  std::unique_ptr<telemetry::Prometheus> prometheus_;  // null: not asked for
+  std::unique_ptr<telemetry::DeviceMetrics> device_;    // null: the CPU
+  std::unique_ptr<DevicePhases> phases_;                // null: the CPU
+  std::deque<StepRecord> enqueued_;                     // steps that a GPU may not be through with
+  std::unique_ptr<telemetry::EventFile> events_;        // null: not asked for
+  std::unique_ptr<telemetry::Prometheus> prometheus_;   // null: not asked for
+  std::unique_ptr<telemetry::MetricsProgram> program_;  // null: not asked for
   telemetry::Progress progress_;
   telemetry::ProgressState state_;
   std::deque<telemetry::ProgressState> unshown_;  // of steps whose loss is on its way

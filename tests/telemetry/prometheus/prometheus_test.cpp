@@ -14,7 +14,8 @@ TEST(PrometheusTarget, IsAnAddressOrAFile) {
   EXPECT_FALSE(read_prometheus_target(""));
   const auto is = [](const char* text, const char* host, int port) {
     const auto target = read_prometheus_target(text);
-    return target && target->host == host && target->port == port && target->file.empty();
+    return target && target->address.host == host && target->address.port == port &&
+           target->file.empty();
   };
   EXPECT_TRUE(is("127.0.0.1:9400", "127.0.0.1", 9400));
   EXPECT_TRUE(is(":9400", "127.0.0.1", 9400));

@@ -1,4 +1,4 @@
-#include "framework/telemetry/prometheus/text_endpoint.h"
+#include "framework/telemetry/http/http_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,19 +12,19 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
-#include "framework/telemetry/prometheus/http_request.h"
 
 namespace brim::telemetry {
 namespace {
 
 constexpr size_t kMaxConnections = 16;
 constexpr int kMaxPerSecond = 50;
-constexpr double kLimitS = 5;  // of one connection
+constexpr double kLimitS = 5;  // to send a head, and for every MiB of an answer
 constexpr size_t kMaxDiscarded = 1 << 16;
 
 [[noreturn]] void refuse(const std::string& host, int port, const std::string& why) {
@@ -39,15 +39,10 @@ Listener listen_without_blocking(const std::string& host, int port) {
   return listener;
 }
 
-std::string response(const char* status, const std::string& type, const std::string& body,
-                     bool has_body = true) {
+std::string text_of(const HttpAnswer& answer, bool has_body) {
   return fmt::format(
-      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-      status, type, body.size(), has_body ? body : "");
-}
-
-std::string refusal(const char* status) {
-  return response(status, "text/plain; charset=utf-8", std::string(status) + "\n");
+      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n{}\r\n{}",
+      answer.status, answer.type, answer.body.size(), answer.fields, has_body ? answer.body : "");
 }
 
 bool is_later(ssize_t result) {
@@ -56,11 +51,10 @@ bool is_later(ssize_t result) {
 
 }  // namespace
 
-TextEndpoint::TextEndpoint(const std::string& host, int port, std::string path,
-                           std::string content_type, std::function<std::string()> text)
-    : path_(std::move(path)),
-      content_type_(std::move(content_type)),
-      text_(std::move(text)),
+HttpAnswer refusal(const std::string& status) { return {.status = status, .body = status + "\n"}; }
+
+HttpServer::HttpServer(const std::string& host, int port, Handler handler)
+    : handler_(std::move(handler)),
       listener_(listen_without_blocking(host, port)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) {
@@ -72,12 +66,12 @@ TextEndpoint::TextEndpoint(const std::string& host, int port, std::string path,
     try {
       serve();
     } catch (const std::exception& error) {  // training continues
-      log::warning("port {} serves no metrics from here on: {}", listener_.port, error.what());
+      log::warning("port {} is served no longer: {}", listener_.port, error.what());
     }
   });
 }
 
-TextEndpoint::~TextEndpoint() {
+HttpServer::~HttpServer() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t sent = ::write(wake_, &one, sizeof(one));
   thread_.join();
@@ -86,7 +80,7 @@ TextEndpoint::~TextEndpoint() {
   ::close(listener_.fd);
 }
 
-void TextEndpoint::serve() {
+void HttpServer::serve() {
   for (;;) {
     double now = now_s();
     if (now - second_s_ >= 1) {
@@ -98,7 +92,8 @@ void TextEndpoint::serve() {
         {.fd = wake_, .events = POLLIN, .revents = 0},
         {.fd = has_room ? listener_.fd : -1, .events = POLLIN, .revents = 0}};
     for (const Connection& connection : connections_) {
-      const short events = connection.out.empty() ? POLLIN : POLLOUT;
+      const bool is_sending = connection.is_read && !connection.is_closing;
+      const short events = is_sending ? POLLOUT : POLLIN;
       polled.push_back({.fd = connection.fd, .events = events, .revents = 0});
     }
     if (::poll(polled.data(), polled.size(), wait_ms(now)) < 0 && errno != EINTR) return;
@@ -121,14 +116,14 @@ void TextEndpoint::serve() {
 }
 
 /// Until the first connection runs out of time or new ones may come again; -1: for ever.
-int TextEndpoint::wait_ms(double now) const {
+int HttpServer::wait_ms(double now) const {
   double ends_s = accepted_ >= kMaxPerSecond ? second_s_ + 1 : INFINITY;
   for (const Connection& connection : connections_) ends_s = std::min(ends_s, connection.ends_s);
   if (std::isinf(ends_s)) return -1;
   return static_cast<int>(std::ceil(1000 * std::max(0.0, ends_s - now)));
 }
 
-void TextEndpoint::accept_clients(double now) {
+void HttpServer::accept_clients(double now) {
   while (connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond) {
     const int fd = ::accept4(listener_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
@@ -141,19 +136,19 @@ void TextEndpoint::accept_clients(double now) {
   }
 }
 
-bool TextEndpoint::go_on(Connection& connection) {
+bool HttpServer::go_on(Connection& connection) {
   if (!connection.is_read || connection.is_closing) return read_some(connection);
-  const ssize_t sent =
-      ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+  const std::string_view rest = std::string_view(connection.out).substr(connection.sent);
+  const ssize_t sent = ::send(connection.fd, rest.data(), rest.size(), MSG_NOSIGNAL);
   if (sent < 0) return is_later(sent);
-  connection.out.erase(0, static_cast<size_t>(sent));
-  if (!connection.out.empty()) return true;
+  connection.sent += static_cast<size_t>(sent);
+  if (connection.sent < connection.out.size()) return true;
   // Closed at once, the kernel might throw the answer away where the client has sent more.
   connection.is_closing = true;
   return ::shutdown(connection.fd, SHUT_WR) == 0;
 }
 
-bool TextEndpoint::read_some(Connection& connection) {
+bool HttpServer::read_some(Connection& connection) {
   std::array<char, 4096> block{};
   const ssize_t got = ::recv(connection.fd, block.data(), block.size(), 0);
   if (got <= 0) return is_later(got);
@@ -164,25 +159,36 @@ bool TextEndpoint::read_some(Connection& connection) {
   connection.in.append(block.data(), static_cast<size_t>(got));
   connection.out = answer(connection.in);
   connection.is_read = !connection.out.empty();
+  constexpr double kMib = 1 << 20;
+  if (connection.is_read) {
+    connection.ends_s = now_s() + kLimitS * (1 + static_cast<double>(connection.out.size()) / kMib);
+  }
   return true;
 }
 
 /// Empty: the head is not whole yet.
-std::string TextEndpoint::answer(const std::string& head) const {
+std::string HttpServer::answer(const std::string& head) const {
   const HttpRequest request = read_request(head);
   switch (request.state) {
     case HttpRequest::State::kUnfinished:
       return {};
     case HttpRequest::State::kTooLong:
-      return refusal("431 Request Header Fields Too Large");
+      return text_of(refusal("431 Request Header Fields Too Large"), /*has_body=*/true);
     case HttpRequest::State::kBad:
-      return refusal("400 Bad Request");
+      return text_of(refusal("400 Bad Request"), /*has_body=*/true);
     case HttpRequest::State::kWhole:
       break;
   }
-  if (request.method != "GET" && request.method != "HEAD") return refusal("405 Method Not Allowed");
-  if (request.path != path_) return refusal("404 Not Found");
-  return response("200 OK", content_type_, text_(), request.method == "GET");
+  const bool is_get = request.method == "GET";
+  if (!is_get && request.method != "HEAD") {
+    return text_of(refusal("405 Method Not Allowed"), /*has_body=*/true);
+  }
+  try {
+    return text_of(handler_(request), is_get);
+  } catch (const std::exception& error) {
+    log::warning("{}: {}", request.path, error.what());
+    return text_of(refusal("500 Internal Server Error"), is_get);
+  }
 }
 
 }  // namespace brim::telemetry

@@ -1,4 +1,4 @@
-#include "framework/telemetry/prometheus/http_request.h"
+#include "framework/telemetry/http/http_request.h"
 
 #include <algorithm>
 
@@ -28,18 +28,33 @@ bool read_first_line(std::string_view line, HttpRequest& request) {
   request.method = line.substr(0, method_end);
   const std::string_view target = line.substr(method_end + 1, target_end - method_end - 1);
   const std::string_view version = line.substr(target_end + 1);
-  request.path = target.substr(0, target.find('?'));
+  const size_t path_end = std::min(target.find('?'), target.size());
+  request.path = target.substr(0, path_end);
+  request.query = target.substr(std::min(path_end + 1, target.size()));
   return !request.method.empty() && request.method.size() <= kLongestMethod &&
          std::ranges::all_of(request.method, is_upper) && target.starts_with('/') &&
          std::ranges::all_of(target, is_visible) &&
          (version == "HTTP/1.1" || version == "HTTP/1.0");
 }
 
-bool is_field(std::string_view line) {
+bool is_host(std::string_view name) {
+  constexpr std::string_view kHost = "host";
+  return std::ranges::equal(name, kHost, [](char c, char wanted) { return (c | 0x20) == wanted; });
+}
+
+bool read_field(std::string_view line, HttpRequest& request) {
   const size_t colon = line.find(':');
-  return colon != std::string_view::npos && colon > 0 &&
-         std::ranges::all_of(line.substr(0, colon), is_visible) &&
-         std::ranges::all_of(line.substr(colon + 1), is_text);
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view name = line.substr(0, colon);
+  std::string_view value = line.substr(colon + 1);
+  if (!std::ranges::all_of(name, is_visible) || !std::ranges::all_of(value, is_text)) return false;
+  if (!is_host(name)) return true;
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!value.empty() && is_blank(value.front())) value.remove_prefix(1);
+  while (!value.empty() && is_blank(value.back())) value.remove_suffix(1);
+  const bool is_first = request.host.empty();
+  request.host = value;
+  return is_first;  // two hosts are none (RFC 9112, 3.2)
 }
 
 }  // namespace
@@ -56,7 +71,7 @@ HttpRequest read_request(std::string_view bytes) {
     }
     const std::string_view line = take_line(rest);
     if (!is_first && line.empty()) break;
-    if (!(is_first ? read_first_line(line, request) : is_field(line))) {
+    if (!(is_first ? read_first_line(line, request) : read_field(line, request))) {
       request = {};
       request.state = HttpRequest::State::kBad;
       return request;

@@ -1,5 +1,5 @@
-// The head of an HTTP/1.x request, as far as an endpoint needs it that only hands out a text.
-// Syntax: RFC 9112.
+// The head of an HTTP/1.x request, as far as a server needs it that only hands out texts. Syntax:
+// RFC 9112.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,9 @@ struct HttpRequest {
   State state = State::kUnfinished;
   // Of a whole head; views of the bytes.
   std::string_view method;  // "GET"
-  std::string_view path;    // "/metrics"; what follows a '?' is left out
+  std::string_view path;    // "/metrics", as it was sent: nothing is decoded
+  std::string_view query;   // what follows the path's '?'
+  std::string_view host;    // the field Host; "" where there is none
 };
 
 /// Any bytes; what follows the head is not looked at.
