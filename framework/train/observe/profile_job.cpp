@@ -22,7 +22,7 @@ namespace brim::train {
 namespace {
 
 constexpr double kShortestProduct_s = 1e-4;  // whose time a clock tells well
-constexpr int kMostCounted = 8;              // steps, until two of them are alike
+constexpr int kMaxCounted = 8;               // steps, until two of them are alike
 constexpr int64_t kUnprofiledSteps = 3;      // the first ones allocate, and measure fused forms
 
 TakenStep take_step(TrainingStep& step) {
@@ -59,7 +59,7 @@ struct UsualStep {
 };
 UsualStep usual_step(TrainingStep& step, const nn::Model& model) {
   UsualStep before;
-  for (int i = 0; i < kMostCounted; ++i) {
+  for (int i = 0; i < kMaxCounted; ++i) {
     UsualStep now;
     now.counts = std::make_unique<OperatorProfiler>(model, step.timeline(), /*keeps_order=*/true);
     now.samples = take_step(step).record.samples;
@@ -79,7 +79,7 @@ bool time_calls(TrainingStep& step, const nn::Model& model, telemetry::StepProfi
   CallTimes times(usual.calls);
   int64_t counted = 0;
   for (int64_t i = 0; counted < profile.steps; ++i) {
-    if (i == 2 * profile.steps + kMostCounted) return false;
+    if (i == 2 * profile.steps + kMaxCounted) return false;
     step.timeline().take();
     const double start_s = now_s();
     const TakenStep taken = take_step(step);
