@@ -19,7 +19,8 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
   std::ranges::sort(sorted);
   std::vector<double> ranks;
   for (const double value : values) {
-    const auto [first, last] = std::ranges::equal_range(sorted, value);
+    const auto first = std::ranges::lower_bound(sorted, value);
+    const auto last = std::ranges::upper_bound(sorted, value);
     ranks.push_back(static_cast<double>((first - sorted.begin()) + (last - sorted.begin()) + 1) /
                     2);
   }

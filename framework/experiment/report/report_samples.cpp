@@ -103,9 +103,10 @@ std::string card(const char* title, const std::string& note,
 std::string texts_section(const Shown& shown) {
   if (!shown.is_one()) return "";
   std::string html;
-  for (const WrittenText& text : shown.runs[0].data.texts | std::views::reverse) {
+  const auto& texts = shown.runs[0].data.texts;
+  for (auto text = texts.rbegin(); text != texts.rend(); ++text) {  // the newest first
     html += fmt::format(R"(<div class="card"><h3>Step {}</h3><pre>{}</pre></div>)",
-                        format_count(text.step), escape_html(text.text));
+                        format_count(text->step), escape_html(text->text));
   }
   return html.empty() ? "" : R"(<div class="stack">)" + html + "</div>";
 }
