@@ -29,11 +29,12 @@ using nlohmann::json;
 std::unique_ptr<data::EncodedImages> open_images(const std::string& path) {
   std::error_code code;
   const std::filesystem::path given = path;
-  if (given.extension() == ".toml" || std::filesystem::exists(given / "recipe.toml", code)) {
+  const bool is_recipe = given.extension() == ".toml";
+  if (is_recipe || std::filesystem::exists(given / "recipe.toml", code)) {
     throw UsageError(
         "{}: expected a folder of images or of tar shards, found a {}; name the folder "
         "that its [data.train] has as path",
-        path, given.extension() == ".toml" ? "recipe" : "run");
+        path, is_recipe ? "recipe" : "run");
   }
   const std::filesystem::directory_iterator entries(path, code);
   if (code) return data::open_shards(path, {}, {});

@@ -67,8 +67,9 @@ struct RunFolder {
 /// where the folder is not there, and Error(kStopped) after a stop.
 std::vector<RunFolder> find_run_folders(const std::filesystem::path& folder);
 
-/// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't be read is left out with a warning. Throws Error(kData) where the folder is not
-/// there, and Error(kStopped) after a stop.
+/// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't be
+/// read is left out with a warning. Throws Error(kData) where the folder is not there, and
+/// Error(kStopped) after a stop.
 std::vector<PastRun> find_runs(const std::filesystem::path& folder);
 
 }  // namespace brim::history

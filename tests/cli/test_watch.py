@@ -300,7 +300,7 @@ def test_other_names_of_this_machine_are_refused(watched):
         watched.get(host=host)
 
 
-def test_stuck_clients_hold_nobody_up(watched):
+def test_stuck_clients_keep_no_one_waiting(watched):
     stuck = [socket.create_connection(("127.0.0.1", watched.port)) for _ in range(8)]
     for client in stuck[:4]:
         client.sendall(b"GET / HT")

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "framework/base/columns.h"
 #include "framework/base/units.h"
 #include "framework/experiment/profile/roofline.h"
 
@@ -18,19 +19,12 @@ namespace {
 using nlohmann::json;
 using telemetry::StepProfile;
 
-/// Pads by characters, not by bytes.
-std::string to_right(const std::string& text, size_t width) {
-  const auto length = static_cast<size_t>(
-      std::ranges::count_if(text, [](unsigned char byte) { return (byte & 0xC0U) != 0x80U; }));
-  return std::string(width > length ? width - length : 0, ' ') + text;
-}
-
 std::string cells_of(const Work& work, double wall_s) {
-  return to_right(fmt::format("{:.1f}", percent_of(work.self_s, wall_s)), 6) +
-         to_right(in_ms(work.self_s), 10) + to_right(fmt::format("{:.4g}", work.calls), 8) +
-         to_right(giga_per_s(work.flops, work.self_s), 10) +
-         to_right(giga_per_s(work.bytes, work.self_s), 8) +
-         to_right(std::string(bound_name(work.bound())), 9);
+  return pad_left(fmt::format("{:.1f}", percent_of(work.self_s, wall_s)), 6) +
+         pad_left(in_ms(work.self_s), 10) + pad_left(fmt::format("{:.4g}", work.calls), 8) +
+         pad_left(giga_per_s(work.flops, work.self_s), 10) +
+         pad_left(giga_per_s(work.bytes, work.self_s), 8) +
+         pad_left(std::string(bound_name(work.bound())), 9);
 }
 
 constexpr const char* kColumns = "share%        ms   calls   GFLOP/s    GB/s   bound";
@@ -51,8 +45,8 @@ std::string operators_text(const StepProfile& profile, size_t most) {
     if (percent_of(rest.seconds, profile.wall_s) < 0.05) continue;
     text +=
         fmt::format("{}{}{:>35}  {}\n",
-                    to_right(fmt::format("{:.1f}", percent_of(rest.seconds, profile.wall_s)), 6),
-                    to_right(in_ms(rest.seconds), 10), "", rest.name);
+                    pad_left(fmt::format("{:.1f}", percent_of(rest.seconds, profile.wall_s)), 6),
+                    pad_left(in_ms(rest.seconds), 10), "", rest.name);
   }
   return text;
 }
@@ -63,7 +57,7 @@ std::string modules_text(const StepProfile& profile, size_t most) {
       "\nmodules, forward and backward, a step\n{}   forward  backward  module\n", kColumns);
   for (const WorkRow& row : std::span(rows).first(std::min(most, rows.size()))) {
     text += fmt::format("{}{}{}  {}\n", cells_of(row.work, profile.wall_s),
-                        to_right(in_ms(row.forward_s), 10), to_right(in_ms(row.backward_s), 10),
+                        pad_left(in_ms(row.forward_s), 10), pad_left(in_ms(row.backward_s), 10),
                         row.name);
   }
   if (rows.size() > most) text += fmt::format("and {} more; --json has all\n", rows.size() - most);
@@ -79,8 +73,8 @@ std::string forms_text(const StepProfile& profile, size_t most) {
   std::string text =
       "\nfused forms and LibTorch's, measured forward and backward\n  fused ms  plain ms  taken\n";
   for (const auto& form : std::span(forms).first(std::min(most, forms.size()))) {
-    text += fmt::format("{}{}  {:<6} {}\n", to_right(in_ms(form.fused_s), 10),
-                        to_right(in_ms(form.plain_s), 10), form.is_fused ? "fused" : "plain",
+    text += fmt::format("{}{}  {:<6} {}\n", pad_left(in_ms(form.fused_s), 10),
+                        pad_left(in_ms(form.plain_s), 10), form.is_fused ? "fused" : "plain",
                         form.name);
   }
   if (forms.size() > most)
@@ -119,8 +113,8 @@ std::string describe(const StepProfile& profile, size_t most) {
     const double seconds = profile.phase_s[static_cast<size_t>(i)];
     if (percent_of(seconds, profile.wall_s) < 0.05) continue;
     text += fmt::format("{}{}  {}\n",
-                        to_right(fmt::format("{:.1f}", percent_of(seconds, profile.wall_s)), 6),
-                        to_right(in_ms(seconds), 10), phase_name(static_cast<Phase>(i)));
+                        pad_left(fmt::format("{:.1f}", percent_of(seconds, profile.wall_s)), 6),
+                        pad_left(in_ms(seconds), 10), phase_name(static_cast<Phase>(i)));
   }
   return text + operators_text(profile, most) + modules_text(profile, most) +
          forms_text(profile, most);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
