@@ -412,4 +412,4 @@ def test_a_run_without_checkpoints(tmp_path):
     assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "run")
     done = trainer("audit", tmp_path / "run")
-    assert done.returncode == 4 and "found no complete checkpoint" in done.stderr
+    assert done.returncode == 4 and "this run has no complete checkpoint yet" in done.stderr
