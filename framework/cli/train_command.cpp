@@ -36,6 +36,7 @@
 #include "framework/train/job.h"
 #include "framework/train/run/job_record.h"
 #include "framework/train/run/run_folder.h"
+#include "framework/train/stage_plan.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning/batch_tuner.h"
 
@@ -123,7 +124,7 @@ void keep_tokenizer(const train::JobConfig& job, const train::RunFolder& folder)
 /// For batches under way, of the size that the recipe gives, and for what the data keep in memory.
 void keep_room_for_loading(const train::JobConfig& job, const train::TrainingComponents& components,
                            device::Memory& memory) {
-  const int64_t world = components.group->world();
+  const int64_t world = components.data_world();
   const int64_t global = std::min(*job.batch.global, components.train_data->size());
   const int64_t micro = std::min(job.batch.micro_or_all(), (global + world - 1) / world);
   memory.keep_outside(
@@ -154,14 +155,15 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     train::take(*tuning, group->world(), job);
     log::info("{}", train::report(*tuning, job, group->world()));
   }
+  const train::StagePlan stages = train::plan_stages(job, device, *group, *memory);
   train::TrainingComponents components;
   train::TrainState state;
   group->all_or_none("the preparation of all ranks", [&] {
     const train::Weights weights = is_dry_run          ? train::Weights::kNone
                                    : folder.checkpoint ? train::Weights::kOfCheckpoint
                                                        : train::Weights::kOfRecipe;
-    components =
-        train::build_components(job, device, group, weights, tuning ? nullptr : memory.get());
+    components = train::build_components(job, device, group, weights,
+                                         tuning ? nullptr : memory.get(), &stages);
     for (const std::string& line : train::describe(job, components)) log::info("{}", line);
     if (is_dry_run && group->is_main()) check_files(job, components);
     if (folder.checkpoint && !is_dry_run)

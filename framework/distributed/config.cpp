@@ -10,6 +10,7 @@ namespace brim::distributed {
 void DistributedConfig::fields(recipe::Fields& f) {
   static constexpr std::array<std::string_view, 3> kBackends = {"auto", "nccl", "gloo"};
   static constexpr std::array<std::string_view, 2> kStrategies = {"ddp", "fsdp"};
+  static constexpr std::array<std::string_view, 2> kSchedules = {"1f1b", "gpipe"};
   static constexpr std::array<std::string_view, 3> kBalances = {"even", "throughput", "cost"};
   static constexpr std::array<std::string_view, 3> kCompress = {"none", "bf16", "fp16"};
   f.choice("backend", backend, kBackends,
@@ -22,6 +23,16 @@ void DistributedConfig::fields(recipe::Fields& f) {
           "of fsdp: ranks, neighbours in number, that share one copy of the model, as those of a "
           "machine; 0: all",
           recipe::between(0, 1 << 20));
+  f.value("stages", stages,
+          "parts that the model is cut into, one after the other, each on a rank of its own; ranks "
+          "beyond them are replicas that see other samples",
+          recipe::between(1, 1 << 16));
+  f.choice("schedule", schedule, kSchedules,
+           "of stages: 1f1b holds the activations of at most as many micro-batches as there are "
+           "stages; gpipe those of all of a step's");
+  f.value("cut", cut,
+          "of stages: the parts of the model that later stages begin with, as the plan names them; "
+          "empty: those that make the slowest stage fastest");
   f.value("zero", zero,
           "split the optimizer's state over the ranks (ZeRO stage 1): less memory a rank");
   f.choice("balance", balance, kBalances,
@@ -43,6 +54,7 @@ void DistributedConfig::fields(recipe::Fields& f) {
 }
 
 void DistributedConfig::check() const {
+  check_stages();
   if (strategy != StrategyKind::kFsdp) {
     if (shards == 0) return;
     throw Error(Exit::kRecipe,
@@ -61,6 +73,32 @@ void DistributedConfig::check() const {
                 "[distributed] static_graph = true is for strategy = \"ddp\": fsdp sums gradients "
                 "block by block; leave it out");
   }
+}
+
+void DistributedConfig::check_stages() const {
+  if (!is_pipeline()) {
+    if (cut.empty()) return;
+    throw Error(Exit::kRecipe,
+                "[distributed] cut has {} part{} for one stage; set stages to {}, or leave it out",
+                cut.size(), cut.size() == 1 ? "" : "s", cut.size() + 1);
+  }
+  const auto refuse = [&](bool contradicts, std::string_view what, std::string_view why) {
+    if (!contradicts) return;
+    throw Error(Exit::kRecipe, "[distributed] {} and stages = {} exclude each other: {}", what,
+                stages, why);
+  };
+  refuse(strategy == StrategyKind::kFsdp, "strategy = \"fsdp\"",
+         "each stage keeps its parameters whole; leave one of them out");
+  refuse(zero, "zero = true",
+         "each stage has an optimizer of its own already; leave zero out");
+  refuse(sync_batch_norm, "sync_batch_norm = true",
+         "ranks would wait for each other within a stage's pass; leave it out");
+  refuse(balance != Balance::kEven, "balance other than \"even\"",
+         "the stages of a replica see the same samples; leave balance out");
+  if (cut.empty() || static_cast<int64_t>(cut.size()) + 1 == stages) return;
+  throw Error(Exit::kRecipe,
+              "[distributed] cut: expected {} part{}, the first of each stage but stage 0, found {}",
+              stages - 1, stages == 2 ? "" : "s", cut.size());
 }
 
 }  // namespace brim::distributed

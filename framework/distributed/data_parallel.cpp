@@ -152,6 +152,7 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module
   Trained trained = trained_parameters(model);
   names_ = std::move(trained.names);
   parameters_ = std::move(trained.parameters);
+  if (parameters_.empty()) return;  // a stage that is frozen
   keep_layouts(parameters_);
   round_ = std::make_shared<Round>();
   make_reducer(layout);

@@ -13,14 +13,6 @@ namespace {
 constexpr const char* kGatherRows = "the gathering of the state";
 constexpr const char* kPassOutcome = "the outcome of the pass";
 constexpr size_t kRoot = 0;
-/// Of a checkpoint, what is gathered at a time.
-constexpr int64_t kGatheredBytes = 16 << 20;
-
-/// "exp_avg.layer1.weight" is of "layer1.weight".
-std::string after_dot(const std::string& name) {
-  const size_t dot = name.find('.');
-  return dot == std::string::npos ? std::string() : name.substr(dot + 1);
-}
 
 }  // namespace
 

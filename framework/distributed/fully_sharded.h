@@ -23,13 +23,14 @@
 #include "framework/distributed/data_parallel.h"
 #include "framework/distributed/group.h"
 #include "framework/distributed/sharded_unit.h"
+#include "framework/distributed/split_state.h"
 #include "framework/distributed/strategy.h"
 #include "framework/nn/block.h"
 #include "framework/optim/optimizer.h"
 
 namespace brim::distributed {
 
-class FullySharded : public Strategy, private nn::BlockObserver {
+class FullySharded : public Strategy, public SplitState, private nn::BlockObserver {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -74,11 +75,8 @@ class FullySharded : public Strategy, private nn::BlockObserver {
   /// Throws Error(kDistributed) unless all ranks were built from the same model.
   void require_same_model();
 
-  /// Passes tensors to rank 0's `into`, those that are named as a parameter is, or end so after a
-  /// dot, as a whole, a few rows at a time; every rank takes part, the others with null.
-  void gather(const optim::State& own, optim::StateWriter* into);
-  /// What this rank has of such a state, where `own` is its part; what fits nothing stays in it.
-  optim::State local_shard(const optim::State& whole, const optim::State& own) const;
+  void gather(const optim::State& own, optim::StateWriter* into) override;
+  optim::State local_shard(const optim::State& whole, const optim::State& own) const override;
 
   /// "13 units, of whose 96 MiB each rank keeps 24 MiB".
   std::string text() const;

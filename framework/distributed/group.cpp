@@ -76,11 +76,11 @@ void abort_nccl(c10d::ProcessGroup& group) {
   }
 }
 
-/// Marks the time in a collective for the heartbeat.
+/// Marks the time in a collective, or in a wait for a message, for the heartbeat.
 class Inside {
  public:
-  Inside(Watchdog& watchdog, std::string_view what)
-      : watchdog_(watchdog), outer_(watchdog.enter(what)) {}
+  Inside(Watchdog& watchdog, std::string_view what, bool is_message)
+      : watchdog_(watchdog), outer_(watchdog.enter(what, is_message)) {}
   ~Inside() { watchdog_.leave(outer_); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
@@ -93,8 +93,9 @@ class Inside {
 /// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
 /// maths inside it throws stays what it is.
 template <class Body>
-void guarded(Watchdog& watchdog, std::string_view what, const Body& body) {
-  const Inside inside(watchdog, what);
+void guarded(Watchdog& watchdog, std::string_view what, const Body& body,
+             bool is_message = false) {
+  const Inside inside(watchdog, what, is_message);
   const auto fail = [&](const char* error) {
     throw Error(Exit::kDistributed, watchdog.explain(error));
   };
@@ -117,9 +118,10 @@ bool Pending::is_done() const {
 
 void Pending::wait() {
   if (works_.empty()) return;
-  guarded(*watchdog_, what_, [this] {
+  const auto wait_for_all = [this] {
     for (const auto& work : works_) work->wait();
-  });
+  };
+  guarded(*watchdog_, what_, wait_for_all, is_message_);
   works_.clear();
 }
 
@@ -177,13 +179,15 @@ std::shared_ptr<Group> Group::part(const std::string& name, int64_t first, int64
 }
 
 template <class Collective>
-Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective collective) {
+Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective collective,
+                     bool is_message) {
   Pending pending;
   if (is_single_rank()) return pending;
   std::vector<at::Tensor> tensors = {tensor};
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
-  guarded(*watchdog_, what, [&] { pending.works_ = {collective(tensors)}; });
+  pending.is_message_ = is_message;
+  guarded(*watchdog_, what, [&] { pending.works_ = {collective(tensors)}; }, is_message);
   return pending;
 }
 
@@ -239,6 +243,20 @@ Pending Group::start_reduce_scatter(const at::Tensor& parts, const at::Tensor& r
     std::vector<int64_t> even;  // rows of one size
     return process_group_->alltoall_base(tensors.front(), from, even, even, {});
   });
+}
+
+Pending Group::start_send(const at::Tensor& tensor, int64_t to, std::string_view what) {
+  const auto send = [&](auto& tensors) {
+    return process_group_->send(tensors, static_cast<int>(to), /*tag=*/0);
+  };
+  return start(tensor, what, send, /*is_message=*/true);
+}
+
+Pending Group::start_receive(const at::Tensor& tensor, int64_t from, std::string_view what) {
+  const auto receive = [&](auto& tensors) {
+    return process_group_->recv(tensors, static_cast<int>(from), /*tag=*/0);
+  };
+  return start(tensor, what, receive, /*is_message=*/true);
 }
 
 bool Group::any(bool own, std::string_view what) {

@@ -34,7 +34,7 @@ enum class Backend { kAuto, kNccl, kGloo };
 
 enum class Reduce { kSum, kMax };
 
-/// A collective under way. The tensor holds the result after wait().
+/// A collective or a message under way. The tensor holds the result after wait().
 class Pending {
  public:
   Pending() = default;
@@ -47,6 +47,7 @@ class Pending {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
   Watchdog* watchdog_ = nullptr;
   std::string_view what_;
+  bool is_message_ = false;
 };
 
 class Group {
@@ -87,6 +88,10 @@ class Group {
   /// `parts` [k, n] over k, where k is parts_of_sum().
   Pending start_reduce_scatter(const at::Tensor& parts, const at::Tensor& rows,
                                std::string_view what);
+  /// To and from another rank of this group; of two ranks' messages in one direction, both begin
+  /// the same one first. Not empty; a message that is sent stays as it is until wait().
+  Pending start_send(const at::Tensor& tensor, int64_t to, std::string_view what);
+  Pending start_receive(const at::Tensor& tensor, int64_t from, std::string_view what);
   /// 1 on a GPU. Gloo has no such sum: there each rank's row arrives by itself.
   int64_t parts_of_sum(c10::Device device) const { return device.is_cuda() ? 1 : world(); }
   void barrier(std::string_view what);
@@ -119,7 +124,8 @@ class Group {
   [[noreturn]] void fail(std::string_view what, const std::exception& error);
   /// `collective(tensors)` begins it and returns its c10d::Work, or several.
   template <class Collective>
-  Pending start(const at::Tensor& tensor, std::string_view what, Collective collective);
+  Pending start(const at::Tensor& tensor, std::string_view what, Collective collective,
+                bool is_message = false);
 
   /// Connects these ranks, under keys of the store that begin with `prefix`.
   using Connect = std::function<c10::intrusive_ptr<c10d::ProcessGroup>(const std::string& prefix,

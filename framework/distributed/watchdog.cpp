@@ -100,9 +100,10 @@ std::string Watchdog::ranks_missing_at_rendezvous() {
   return (count == 1 ? "rank " : "ranks ") + names;
 }
 
-std::string_view Watchdog::enter(std::string_view what) {
+std::string_view Watchdog::enter(std::string_view what, bool is_message) {
   const std::lock_guard lock(mutex_);
-  ++collectives_;
+  collectives_ += is_message ? 0 : 1;
+  is_message_ = is_message;
   entered_ = Clock::now();
   return std::exchange(what_, what);
 }
@@ -237,17 +238,23 @@ std::optional<std::string> Watchdog::find_missing_in_collective() {
   const Beat mine = own();
   if (mine.what.empty()) return std::nullopt;
   Clock::duration waited;
+  bool is_message = false;
   {
     const std::lock_guard lock(mutex_);
     waited = Clock::now() - entered_;
+    is_message = is_message_;
   }
   if (waited < limit_) return std::nullopt;
-  std::string missing;
+  // A rank that is late and waits itself, waits for another one that does not.
+  std::string waiting, busy;
   for (int64_t rank = 0; rank < world_; ++rank) {
-    const std::optional<Beat> beat = rank == rank_ ? mine : read(rank);
-    if (beat && beat->collectives >= mine.collectives) continue;
-    missing += (missing.empty() ? "" : ", ") + describe(rank, beat.value_or(Beat{}));
+    const Beat beat = rank == rank_ ? mine : read(rank).value_or(Beat{});
+    const bool is_busy = beat.what.empty();
+    if (is_message ? !is_busy : beat.collectives >= mine.collectives) continue;
+    std::string& names = is_busy ? busy : waiting;
+    names += (names.empty() ? "" : ", ") + describe(rank, beat);
   }
+  const std::string& missing = busy.empty() ? waiting : busy;
   if (missing.empty()) {
     return fmt::format(
         "{} has not finished for {:.1f} s though all ranks are in it: the network between them is "

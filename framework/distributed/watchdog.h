@@ -34,8 +34,10 @@ class Watchdog {
   /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
   /// gradients") and outlives it.
   void step(int64_t finished_steps) { step_ = finished_steps; }
-  /// Collectives may lie inside each other: leave() takes what enter() gave.
-  std::string_view enter(std::string_view what);
+  /// Collectives may lie inside each other: leave() takes what enter() gave. Ranks wait for a
+  /// message, of which they have different numbers, and not for each other's collectives, where
+  /// `is_message`.
+  std::string_view enter(std::string_view what, bool is_message = false);
   void leave(std::string_view outer);
 
   /// After a collective failed with `error`: finds out who is missing, which takes a few beats,
@@ -53,7 +55,7 @@ class Watchdog {
     int64_t count = 0;
     int64_t step = 0;
     int64_t collectives = 0;  // entered so far
-    std::string what;         // the collective that it is in; empty: none
+    std::string what;         // the collective or message that it is in; empty: none
   };
   using Clock = std::chrono::steady_clock;
 
@@ -87,9 +89,10 @@ class Watchdog {
 
   std::atomic<int64_t> step_ = 0;
   std::atomic<bool> is_closing_ = false;
-  std::mutex mutex_;  // guards the three below
+  std::mutex mutex_;  // guards the four below
   int64_t collectives_ = 0;
   std::string_view what_;
+  bool is_message_ = false;
   Clock::time_point entered_;
 
   bool has_told_stop_ = false;  // by the thread only, like the two below

@@ -13,8 +13,9 @@ namespace brim::optim {
 /// the gradients stay as they are: the scaler or the not-a-number policy decides about them.
 ///
 /// Where the gradients are a part of all, `add_up` makes of this part's sum of squares, a scalar,
-/// that of all parts.
+/// that of all parts; those of `counted_elsewhere` are scaled, too, and count in another part.
 at::Tensor clip_grad_norm(at::TensorList gradients, double max_norm,
-                          const std::function<void(at::Tensor& squares)>& add_up = {});
+                          const std::function<void(at::Tensor& squares)>& add_up = {},
+                          at::TensorList counted_elsewhere = {});
 
 }  // namespace brim::optim

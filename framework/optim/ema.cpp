@@ -18,6 +18,7 @@ Ema::Ema(Parameters parameters, double decay) : decay_(decay) {
 void Ema::update(const std::optional<at::Tensor>& found_inf) {
   if (swapped_) throw Error(Exit::kBug, "the average was updated while it was swapped in");
   const at::NoGradGuard no_grad;
+  if (averages_.empty()) return;  // of a stage without parameters
   if (!found_inf) {
     at::_foreach_lerp_(averages_, parameters_, 1 - decay_);
     return;

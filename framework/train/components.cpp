@@ -24,12 +24,14 @@
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/measured_forms.h"
+#include "framework/nn/stage.h"
 #include "framework/nn/without_storage.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/memory_account.h"
+#include "framework/train/stage_plan.h"
 #include "framework/train/weights/layer_decay.h"
 #include "framework/train/weights/pretrained.h"
 
@@ -121,7 +123,7 @@ nn::Fused fused_forms(const JobConfig& job) {
 
 /// On `device`, which is the CPU's for weights that are never needed.
 void build_model(const JobConfig& job, Weights weights, c10::Device device,
-                 TrainingComponents& components) {
+                 const StagePlan* stages, TrainingComponents& components) {
   at::manual_seed(job.run.seed);
   components.model = job.model.model->build(components.input);
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
@@ -129,19 +131,26 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
                     job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
+  bool has_images_inside = false;
+  components.parameter_count = 0;
+  for (const at::Tensor& parameter : components.model->parameters()) {
+    has_images_inside = has_images_inside || parameter.dim() == 4;
+    components.parameter_count += parameter.numel();
+  }
+  components.channels_last = job.precision.channels_last && has_images_inside;
+  nn::use_fused(*components.model, fused_forms(job));
+  nn::recompute(*components.model, job.train.recompute);
+  if (stages != nullptr && !stages->cut.empty()) {
+    components.pipeline = take_stage(*stages, components.group, components.model);
+    components.stage_lines = stages->lines;
+  }
   // Dropout differs from rank to rank.
   if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
   const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
                           !components.group->is_single_rank();
   components.model->to(is_sharded ? c10::Device(c10::kCPU) : device,
                        components.precision.parameters());
-  const auto parameters = components.model->parameters();
-  const bool has_images_inside =
-      std::ranges::any_of(parameters, [](const at::Tensor& w) { return w.dim() == 4; });
-  components.channels_last = job.precision.channels_last && has_images_inside;
   if (components.channels_last) nn::use_channels_last(*components.model);
-  nn::use_fused(*components.model, fused_forms(job));
-  nn::recompute(*components.model, job.train.recompute);
   if (job.distributed.sync_batch_norm && !components.group->is_single_rank()) {
     const int64_t count = nn::synchronize_batch_norms(
         *components.model, [group = components.group](const at::Tensor& sums) {
@@ -163,7 +172,8 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
   auto groups = optim::decay_groups(own_parameters(components), job.optimizer.weight_decay);
   if (job.optimizer.layer_decay < 1) {
-    groups = decay_by_layer(groups, *components.model, job.optimizer.layer_decay);
+    groups =
+        decay_by_layer(groups, nn::whole_of(*components.model), job.optimizer.layer_decay);
   }
   if (!job.distributed.zero || components.group->is_single_rank())
     return config.build(std::move(groups));
@@ -175,8 +185,8 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
 
 /// The model and what is as large as it: the optimizer's state and the moving average.
 void build_weights(const JobConfig& job, Weights weights, c10::Device device,
-                   TrainingComponents& components) {
-  build_model(job, weights, device, components);
+                   const StagePlan* stages, TrainingComponents& components) {
+  build_model(job, weights, device, stages, components);
   components.optimizer = build_optimizer(job, components);
   if (job.train.ema > 0) {
     components.ema = std::make_unique<optim::Ema>(own_parameters(components), job.train.ema);
@@ -184,18 +194,19 @@ void build_weights(const JobConfig& job, Weights weights, c10::Device device,
 }
 
 /// Throws Error(kResource) where those can't be in memory; leaves none of them in `components`.
-void require_room(const JobConfig& job, const device::Memory& memory,
+void require_room(const JobConfig& job, const device::Memory& memory, const StagePlan* stages,
                   TrainingComponents& components) {
   const int64_t cache_bytes = components.device.is_cpu() ? job.data.source->cache_bytes() : 0;
   require_room_beside_cache(cache_bytes, memory);
   {
     const nn::WithoutStorage without_storage;
-    build_weights(job, Weights::kOfCheckpoint, c10::kCPU, components);
+    build_weights(job, Weights::kOfCheckpoint, c10::kCPU, stages, components);
   }
   const MemoryAccount account = memory_account(job, components, memory);
   components.ema.reset();
   components.optimizer.reset();
   components.sharded.reset();
+  components.pipeline.reset();
   components.model.reset();
   const int64_t limit_bytes = std::max<int64_t>(0, memory.stats().cap_bytes - cache_bytes);
   const int64_t bytes = account.parameters_bytes + account.gradients_bytes +
@@ -206,12 +217,6 @@ void require_room(const JobConfig& job, const device::Memory& memory,
               "before any activation ({}). Choose a smaller model, or give the job more memory "
               "(device.memory_gib)",
               format_bytes(limit_bytes), format_bytes(bytes), account.state_text());
-}
-
-int64_t count_parameters(const nn::Model& model) {
-  int64_t count = 0;
-  for (const auto& parameter : model.parameters()) count += parameter.numel();
-  return count;
 }
 
 /// "cpu", or "4 ranks of cuda".
@@ -252,6 +257,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(components.pipeline && !job.train.task->prompt().text.empty(),
+       "train.prompt has no effect: no rank has the whole model");
   note(components.sharded && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
        "gradient");
@@ -264,6 +271,11 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
 }
 
 }  // namespace
+
+distributed::SplitState* TrainingComponents::split() const {
+  if (pipeline) return pipeline.get();
+  return sharded.get();
+}
 
 distributed::FullySharded::Named own_parameters(const TrainingComponents& components) {
   if (components.sharded) return components.sharded->shards();
@@ -308,7 +320,7 @@ std::string_view precision_name(const amp::Precision& precision) {
 
 TrainingComponents build_components(const JobConfig& job, c10::Device device,
                                     std::shared_ptr<distributed::Group> group, Weights weights,
-                                    const device::Memory* memory) {
+                                    const device::Memory* memory, const StagePlan* stages) {
   TrainingComponents components;
   components.group = std::move(group);
   components.device = device;
@@ -327,11 +339,12 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
 
   open_data(job, components);
   require_kind(job, components.input);
-  if (memory != nullptr) require_room(job, *memory, components);
+  if (memory != nullptr) require_room(job, *memory, stages, components);
   {
     std::optional<nn::WithoutStorage> without_storage;
     if (weights == Weights::kNone) without_storage.emplace();
-    build_weights(job, weights, without_storage ? c10::Device(c10::kCPU) : device, components);
+    build_weights(job, weights, without_storage ? c10::Device(c10::kCPU) : device, stages,
+                  components);
   }
   components.task = job.train.task->build(
       {.input = components.input, .label_smoothing = job.train.label_smoothing});
@@ -354,13 +367,14 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
       "{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
-      format_count(count_parameters(*components.model)), where(components),
+      format_count(components.parameter_count), where(components),
       precision_name(components.precision), components.channels_last ? ", channels_last" : ""));
   lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}",
                               format_count(components.train_data->size()),
                               format_count(components.eval_data ? components.eval_data->size() : 0),
                               text_of(components.input)));
   if (components.sharded) lines.push_back("fsdp: " + components.sharded->text());
+  lines.insert(lines.end(), components.stage_lines.begin(), components.stage_lines.end());
   if (!job.model.freeze.empty()) {
     int64_t trained = 0;
     for (const at::Tensor& parameter : components.model->parameters()) {

@@ -17,6 +17,7 @@
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/fully_sharded.h"
 #include "framework/distributed/group.h"
+#include "framework/distributed/pipeline.h"
 #include "framework/nn/model.h"
 #include "framework/optim/ema.h"
 #include "framework/optim/optimizer.h"
@@ -25,6 +26,8 @@
 #include "framework/train/tasks/task.h"
 
 namespace brim::train {
+
+struct StagePlan;
 
 struct TrainingComponents {
   std::shared_ptr<distributed::Group> group;  // of all ranks
@@ -38,7 +41,10 @@ struct TrainingComponents {
   std::unique_ptr<data::Dataset> eval_data;            // null: no evaluation
   std::shared_ptr<const data::Order> order;            // of the training samples
   std::shared_ptr<nn::Model> model;                    // on the device
-  std::shared_ptr<distributed::FullySharded> sharded;  // null: the whole model is on every rank
+  int64_t parameter_count = 0;                         // elements, of the whole model
+  std::shared_ptr<distributed::FullySharded> sharded;  // null: parameters are whole
+  std::shared_ptr<distributed::Pipeline> pipeline;     // null: the model is no stage of another
+  std::vector<std::string> stage_lines;                // of all stages, for people
   std::unique_ptr<Task> task;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::Schedule> schedule;
@@ -46,9 +52,16 @@ struct TrainingComponents {
   std::unique_ptr<optim::Ema> ema;  // null: none
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
+
+  /// Null: every rank has the whole state, beside what the optimizer splits.
+  distributed::SplitState* split() const;
+  /// Stages of one pipeline see the same samples: which part of a step's are this rank's, of how
+  /// many.
+  int64_t data_rank() const { return pipeline ? pipeline->replica() : group->rank(); }
+  int64_t data_world() const { return pipeline ? pipeline->replicas() : group->world(); }
 };
 
-/// What this rank keeps of the model, by name: its parameters, or rows of them.
+/// What this rank keeps of the model, by name: its parameters, rows of them, or those of its stage.
 distributed::FullySharded::Named own_parameters(const TrainingComponents& components);
 /// The same, and the model's buffers.
 optim::State own_tensors(const TrainingComponents& components);
@@ -66,10 +79,12 @@ enum class Weights {
 /// Error(kResource) before any weight has memory if the cap on tensors can't hold what every step
 /// needs: parameters, gradients, the optimizer's state and the moving average, or a checkpoint's
 /// copy.
+/// `stages` is plan_stages()'s of a job that has some (stage_plan.h).
 TrainingComponents build_components(const JobConfig& job, c10::Device device,
                                     std::shared_ptr<distributed::Group> group,
                                     Weights weights = Weights::kOfRecipe,
-                                    const device::Memory* memory = nullptr);
+                                    const device::Memory* memory = nullptr,
+                                    const StagePlan* stages = nullptr);
 
 /// From now on synchronized batch norms compute the same, with the same memory, of this rank's
 /// samples alone, and no rows of a sharded model travel: a rank that runs out of memory leaves no

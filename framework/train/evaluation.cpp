@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <deque>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
@@ -11,6 +14,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
 #include "framework/device/memory/memory.h"
+#include "framework/nn/stage.h"
 
 namespace brim::train {
 namespace {
@@ -23,6 +27,16 @@ Next agree(const TrainingComponents& components, bool has_batch, bool has_fitted
   components.group->all_reduce(flags, distributed::Reduce::kMax, "the next pass of the evaluation");
   if (flags[2].item<int>() != 0) return Next::kSmallerPasses;
   return flags[0].item<int>() != 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
+}
+
+/// Null at the end, and where a stop is asked for.
+const data::DevicePrefetcher::Input* next_unless_stopped(data::DevicePrefetcher& inputs) {
+  try {
+    return stop_requested() ? nullptr : inputs.next();
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
+    return nullptr;
+  }
 }
 
 /// A batch of the data's shape, without samples.
@@ -72,14 +86,7 @@ std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& compo
   distributed::FullySharded& sharded = *components.sharded;
   at::Tensor sums;
   const data::DevicePrefetcher::Input* batch = nullptr;
-  const auto load = [&] {
-    try {
-      batch = stop_requested() ? nullptr : inputs.next();
-    } catch (const Error& error) {
-      if (error.status() != Exit::kStopped) throw;
-      batch = nullptr;
-    }
-  };
+  const auto load = [&] { batch = next_unless_stopped(inputs); };
   bool fits = device::fits(load, &shortage);
   for (;;) {
     const Next next = agree(components, batch != nullptr, fits);
@@ -101,6 +108,90 @@ std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& compo
   }
 }
 
+/// Messages to the next stage: those of a pass are waited for when the next pass's have begun.
+class StageMessages {
+ public:
+  explicit StageMessages(distributed::Pipeline& pipeline) : pipeline_(pipeline) {}
+
+  /// Whether there is another pass, which the first stage knows and the others hear of.
+  bool another(bool is_known) {
+    const at::Tensor flag = at::full({1}, int{is_known}, at::kInt);
+    if (!pipeline_.is_first()) pipeline_.receive_activations(flag).wait();
+    if (!pipeline_.is_last()) send(flag);
+    return flag.item<int>() != 0;
+  }
+  void send(const at::Tensor& message) {
+    under_way_.emplace_back(message, pipeline_.send_activations(message));
+    for (; under_way_.size() > kUnderWay; under_way_.pop_front()) under_way_.front().second.wait();
+  }
+  void finish() {
+    for (; !under_way_.empty(); under_way_.pop_front()) under_way_.front().second.wait();
+  }
+
+ private:
+  static constexpr size_t kUnderWay = 3;  // a pass's flag and activations, and the next one's flag
+
+  distributed::Pipeline& pipeline_;
+  std::deque<std::pair<at::Tensor, distributed::Pending>> under_way_;
+};
+
+/// What this stage makes of x: on the last one sums, on the others the next one's x.
+at::Tensor stage_of(const TrainingComponents& components, const data::DeviceBatch& batch,
+                    const at::Tensor& x) {
+  const amp::Autocast autocast(components.device.type(), components.precision);
+  auto& stage = dynamic_cast<nn::Stage&>(*components.model);
+  stage.whole().begin(batch.inputs);
+  if (!components.pipeline->is_last()) return components.pipeline->outputs().pack(stage.forward(x));
+  data::DeviceBatch own = batch;
+  own.inputs = x;
+  return components.task->evaluation_sums(stage, own);
+}
+
+/// Zeros like the last stage's sums on the others, so that all ranks' add up.
+at::Tensor sums_of_stages(const TrainingComponents& components, const at::Tensor& sums) {
+  distributed::Group& group = *components.group;
+  const at::Tensor size = at::full({1}, sums.defined() ? sums.numel() : 0, at::kLong);
+  group.broadcast(size, "the number of an evaluation's sums", group.world() - 1);
+  if (components.pipeline->is_last()) return sums;
+  return at::zeros({size.item<int64_t>()}, at::device(components.device).dtype(at::kDouble));
+}
+
+/// In passes of so many samples, each of which goes through all stages. A rank that can't compute
+/// one takes part in the rest. nullopt where memory runs out on any of them.
+std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
+                                         data::DevicePrefetcher& inputs,
+                                         const std::vector<data::BatchPlan>& passes,
+                                         std::string& shortage) {
+  distributed::Pipeline& pipeline = *components.pipeline;
+  StageMessages messages(pipeline);
+  at::Tensor sums;
+  bool fits = true;
+  for (const data::BatchPlan& pass : passes) {
+    const data::DevicePrefetcher::Input* batch = nullptr;
+    fits = fits && device::fits([&] { batch = next_unless_stopped(inputs); }, &shortage);
+    if (!messages.another(fits && batch != nullptr)) break;
+    at::Tensor x = batch != nullptr ? batch->tensors.inputs : at::Tensor();
+    if (!pipeline.is_first()) {
+      x = pipeline.inputs().empty(pass.count, components.device);
+      pipeline.receive_activations(x).wait();
+    }
+    at::Tensor made;
+    if (batch != nullptr) {
+      fits = fits && device::fits([&] { made = stage_of(components, batch->tensors, x); }, &shortage);
+      inputs.prefetch();
+    }
+    if (pipeline.is_last()) {
+      if (made.defined()) add(sums, made);
+    } else {
+      if (!made.defined()) made = pipeline.outputs().empty(pass.count, components.device).zero_();
+      messages.send(made);
+    }
+  }
+  messages.finish();
+  if (components.group->any(!fits, "the outcome of the evaluation")) return std::nullopt;
+  return sums_of_stages(components, sums);
+}
+
 /// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
 std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& all_inputs,
                                         int64_t batch, int64_t pass, SamplePredictions* samples,
@@ -112,7 +203,10 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
   components.model->eval();
   Timeline timeline;  // of its own: the step's is in its phase `evaluation`
   std::optional<at::Tensor> sums;
-  if (components.sharded && !components.sharded->is_apart()) {
+  if (components.pipeline) {
+    const auto inputs = all_inputs.evaluation(batch, pass, timeline);
+    sums = sums_in_stages(components, *inputs, all_inputs.evaluation_passes(batch, pass), shortage);
+  } else if (components.sharded && !components.sharded->is_apart()) {
     const auto inputs = all_inputs.evaluation(batch, pass, timeline);
     const distributed::FullySharded::Evaluation evaluation(*components.sharded);
     sums = sums_in_sharded_passes(components, *inputs, samples, shortage);
@@ -140,7 +234,7 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
 at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro,
                            SamplePredictions* samples) {
   const int64_t batch = inputs.evaluation_batch(micro);
-  const int64_t world = components.group->world();
+  const int64_t world = components.data_world();
   // the largest of all ranks
   const int64_t share = (components.eval_data->size() + world - 1) / world;
   int64_t pass = std::clamp<int64_t>(share, 1, batch);

@@ -44,22 +44,37 @@ Inputs::Inputs(const JobConfig& job, const TrainingComponents& components)
 /// This rank's part of what the recipe says of loading.
 data::LoaderOptions Inputs::share(data::LoaderOptions options) const {
   const distributed::Ranks& ranks = components_.group->ranks();
-  options.rank = ranks.rank;
-  options.world = ranks.world;
+  options.rank = components_.data_rank();
+  options.world = components_.data_world();
   if (options.adapt_workers) {
     options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
   }
   return options;
 }
 
-std::unique_ptr<data::DevicePrefetcher> Inputs::training(
-    int64_t finished_steps, int64_t micro, std::shared_ptr<data::RankPartition> shares,
-    Timeline& timeline) const {
+data::LoaderOptions Inputs::training_options(int64_t micro) const {
   data::LoaderOptions options = share(job_.data.train_options());
   options.global_batch = *job_.batch.global;
   options.micro_batch = micro;
   options.seed = static_cast<uint64_t>(job_.run.seed);
   options.order = components_.order;
+  return options;
+}
+
+std::vector<data::BatchPlan> Inputs::micro_batches(int64_t finished_steps, int64_t micro) const {
+  const int64_t steps = components_.steps_per_epoch;
+  data::Plan plan(components_.train_data->size(), training_options(micro), finished_steps / steps,
+                  finished_steps % steps);
+  std::vector<data::BatchPlan> result;
+  do result.push_back(*plan.next());
+  while (!result.back().ends_step);
+  return result;
+}
+
+std::unique_ptr<data::DevicePrefetcher> Inputs::training(
+    int64_t finished_steps, int64_t micro, std::shared_ptr<data::RankPartition> shares,
+    Timeline& timeline) const {
+  data::LoaderOptions options = training_options(micro);
   options.shares = std::move(shares);
   options.replacements = replacements_;
   return std::make_unique<data::DevicePrefetcher>(
@@ -67,13 +82,24 @@ std::unique_ptr<data::DevicePrefetcher> Inputs::training(
       finished_steps / components_.steps_per_epoch, finished_steps % components_.steps_per_epoch);
 }
 
-std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t batch, int64_t pass,
-                                                           Timeline& timeline) const {
+data::LoaderOptions Inputs::evaluation_options(int64_t batch, int64_t pass) const {
   data::LoaderOptions options = share(job_.data.eval_options());
   options.micro_batch = pass;
   options.global_batch = batch * options.world;
-  return std::make_unique<data::DevicePrefetcher>(*components_.eval_data, options, options_,
-                                                  timeline);
+  return options;
+}
+
+std::vector<data::BatchPlan> Inputs::evaluation_passes(int64_t batch, int64_t pass) const {
+  data::Plan plan(components_.eval_data->size(), evaluation_options(batch, pass), 0, 0);
+  std::vector<data::BatchPlan> result;
+  while (const auto next = plan.next()) result.push_back(*next);
+  return result;
+}
+
+std::unique_ptr<data::DevicePrefetcher> Inputs::evaluation(int64_t batch, int64_t pass,
+                                                           Timeline& timeline) const {
+  return std::make_unique<data::DevicePrefetcher>(
+      *components_.eval_data, evaluation_options(batch, pass), options_, timeline);
 }
 
 }  // namespace brim::train

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "framework/base/timeline.h"
 #include "framework/data/order/rank_partition.h"
@@ -35,10 +36,14 @@ class Inputs {
   std::unique_ptr<data::DevicePrefetcher> training(int64_t finished_steps, int64_t micro,
                                                    std::shared_ptr<data::RankPartition> shares,
                                                    Timeline& timeline) const;
+  /// The micro-batches of that step, which training() then gives.
+  std::vector<data::BatchPlan> micro_batches(int64_t finished_steps, int64_t micro) const;
   /// All evaluation samples, once, `batch` a rank at a time, in passes of at most `pass`. Which of
   /// them are this rank's follows from `batch` alone.
   std::unique_ptr<data::DevicePrefetcher> evaluation(int64_t batch, int64_t pass,
                                                      Timeline& timeline) const;
+  /// The passes that evaluation() then gives.
+  std::vector<data::BatchPlan> evaluation_passes(int64_t batch, int64_t pass) const;
   /// What the training samples that could not be read were replaced by, as far as any of the
   /// prefetchers has read ahead.
   data::ReplacementLog& replacements() { return *replacements_; }
@@ -47,6 +52,8 @@ class Inputs {
 
  private:
   data::LoaderOptions share(data::LoaderOptions options) const;
+  data::LoaderOptions training_options(int64_t micro) const;
+  data::LoaderOptions evaluation_options(int64_t batch, int64_t pass) const;
 
   const JobConfig& job_;
   const TrainingComponents& components_;

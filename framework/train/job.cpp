@@ -272,6 +272,24 @@ void check_batch(const JobConfig& job) {
   }
 }
 
+/// What a pipeline's stages can't do.
+void check_stages(const JobConfig& job) {
+  if (!job.distributed.is_pipeline()) return;
+  const int64_t stages = job.distributed.stages;
+  if (job.train.cuda_graph) {
+    throw Error(Exit::kRecipe,
+                "[train] cuda_graph = true and [distributed] stages = {} exclude each other: "
+                "messages between stages are not recorded; leave one of them out",
+                stages);
+  }
+  if (!job.batch.micro) {
+    throw Error(Exit::kRecipe,
+                "[batch] micro = \"auto\" and [distributed] stages = {} exclude each other: a stage "
+                "can't be probed alone. Give micro as a number, at most global / {}",
+                stages, stages);
+  }
+}
+
 /// It names a folder, and reaches terminals.
 void check_run_name(const std::string& name) {
   constexpr size_t kMaxBytes = 200;  // file systems take 255, and "-12" may follow
@@ -309,6 +327,7 @@ JobConfig read_job(const recipe::Value& document) {
                 "its own: expected sgd, adam or adamw, found {}",
                 job.optimizer.optimizer.selected());
   }
+  check_stages(job);
   const auto& gradients = job.distributed.gradients;
   if (!job.train.recompute.empty() && gradients.unused_parameters && !gradients.static_graph) {
     throw Error(Exit::kRecipe,

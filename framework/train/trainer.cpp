@@ -30,7 +30,8 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
   progress_.history.begin(
       {.after_step = state.step, .ranks = group_.world(), .shares = shares_of(job)});
   // Ranks that share the weights write the text together.
-  if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded)) {
+  if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded) &&
+      !components_.pipeline) {
     sample_text_.emplace(job);
   }
   const std::string place = fmt::format("{} on {}", components_.device.str(), host_name());
@@ -50,6 +51,11 @@ void Trainer::profile(ProfileSteps steps) {
   const std::string name =
       fmt::format("profile-steps-{}-{}{}.pt.trace.json", steps.first, steps.last, rank);
   profiler_.record(steps, folder_.path / name, memory_);
+}
+
+/// Those that have this rank's modules, too.
+distributed::Group& Trainer::ranks_with_same_buffers() {
+  return components_.pipeline ? *components_.pipeline->same_stage() : group_;
 }
 
 Exit Trainer::run() {
@@ -155,9 +161,10 @@ bool Trainer::is_stopped_anywhere() {
 std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
   components_.optimizer->finish_step();
-  distributed::broadcast_buffers(group_, *components_.model);
+  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model);
   SamplePredictions samples(progress_.step);
-  const bool is_shown = recorder_ && components_.eval_data->images() != nullptr;
+  const bool is_shown =
+      recorder_ && components_.eval_data->images() != nullptr && !components_.pipeline;
   const at::Tensor sums = step_.evaluation_sums(is_shown ? &samples : nullptr);
   if (is_stopped_anywhere()) return std::nullopt;
   if (!samples.is_empty()) samples_ = std::move(samples);
@@ -179,7 +186,7 @@ void Trainer::save(bool is_best) {
   step_.timeline().enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   components_.optimizer->finish_step();
-  distributed::broadcast_buffers(group_, *components_.model);
+  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model);
   require_finite_weights(components_, folder_);
   progress_.buckets = step_.buckets();
   collect_replacements();
@@ -198,7 +205,8 @@ void Trainer::save(bool is_best) {
 /// Those of all ranks since the last checkpoint become part of the run's history.
 void Trainer::collect_replacements() {
   if (!job_.data.skip_bad) return;
-  const std::vector<data::Replacement> own = step_.take_replacements();
+  std::vector<data::Replacement> own = step_.take_replacements();
+  if (components_.pipeline && !components_.pipeline->is_first()) own.clear();  // the same samples
   if (!group_.any(!own.empty(), "the question whether samples were replaced")) return;
   for (const std::string& text :
        group_.all_gather(to_json(own).dump(), "the samples that were replaced")) {

@@ -40,6 +40,7 @@ class Trainer {
   Exit run();
 
  private:
+  distributed::Group& ranks_with_same_buffers();
   void take_arrived_values(bool wait);
   void exchange_requests(const telemetry::RankWork& own_work);
   bool is_stopped_anywhere();

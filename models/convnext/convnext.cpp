@@ -15,6 +15,7 @@
 #include "framework/nn/init.h"
 #include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 #include "framework/nn/stochastic_depth.h"
 
 namespace brim::models::convnext {
@@ -75,10 +76,10 @@ class Block : public nn::Block {
   std::shared_ptr<Branch> branch_;
 };
 
-/// A member of torchvision's sequence of features: blocks, or the convolution and norm before them.
+/// What comes between blocks: a convolution and a norm.
 class Step : public torch::nn::Module {
  public:
-  virtual at::Tensor forward(at::Tensor x) = 0;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
 };
 
 /// Patches of 4x4 pixels.
@@ -88,7 +89,9 @@ class Stem : public Step {
     conv_ = register_module("0", Conv2d(torch::nn::Conv2dOptions(channels, width, 4).stride(4)));
     norm_ = register_module("1", layer_norm(width));
   }
-  at::Tensor forward(at::Tensor x) override { return over_channels(norm_, conv_->forward(x)); }
+  at::Tensor forward(const at::Tensor& x) override {
+    return over_channels(norm_, conv_->forward(x));
+  }
 
  private:
   Conv2d conv_{nullptr};
@@ -102,7 +105,9 @@ class Downsample : public Step {
     norm_ = register_module("0", layer_norm(width));
     conv_ = register_module("1", Conv2d(torch::nn::Conv2dOptions(width, 2 * width, 2).stride(2)));
   }
-  at::Tensor forward(at::Tensor x) override { return conv_->forward(over_channels(norm_, x)); }
+  at::Tensor forward(const at::Tensor& x) override {
+    return conv_->forward(over_channels(norm_, x));
+  }
 
  private:
   LayerNorm norm_{nullptr};
@@ -110,20 +115,18 @@ class Downsample : public Step {
 };
 
 /// Blocks named 0, 1, …
-class Stage : public Step {
+class Stage : public torch::nn::Module {
  public:
   void add(std::shared_ptr<Block> block) {
     blocks_.push_back(register_module(std::to_string(blocks_.size()), std::move(block)));
   }
-  at::Tensor forward(at::Tensor x) override {
-    for (const auto& block : blocks_) x = block->run(x);
-    return x;
-  }
+  const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
 
  private:
   std::vector<std::shared_ptr<Block>> blocks_;
 };
 
+/// Steps and stages, numbered in one row as torchvision has them.
 class Features : public torch::nn::Module {
  public:
   /// Stochastic depth grows from 0 at the first block to its full value at the last.
@@ -145,16 +148,10 @@ class Features : public torch::nn::Module {
     }
   }
 
-  at::Tensor forward(at::Tensor x) {
-    for (const auto& step : steps_) x = step->forward(x);
-    return x;
-  }
-
  private:
-  void add(std::shared_ptr<Step> step) {
-    steps_.push_back(register_module(std::to_string(steps_.size()), std::move(step)));
+  void add(std::shared_ptr<torch::nn::Module> step) {
+    register_module(std::to_string(children().size()), std::move(step));
   }
-  std::vector<std::shared_ptr<Step>> steps_;
 };
 
 /// Norm and last layer, numbered with the flattening between them.
@@ -173,29 +170,40 @@ class Classifier : public torch::nn::Module {
   Linear linear_{nullptr};
 };
 
-class ConvNext : public nn::Model {
+class ConvNext : public nn::Sequence {
  public:
   ConvNext(const ConvNextKind& kind, const ConvNextConfig& config, const nn::ModelShape& shape) {
-    features_ =
+    const auto features =
         register_module("features", std::make_shared<Features>(kind, config, shape.channels));
+    for (const auto& item : features->named_children()) {
+      add_parts("features." + item.key(), item.value());
+    }
     classifier_ =
         register_module("classifier", std::make_shared<Classifier>(8 * kind.width, shape.classes));
     for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* conv = module->as<Conv2d>()) initialise(conv->weight, conv->bias);
       if (auto* linear = module->as<Linear>()) initialise(linear->weight, linear->bias);
     }
-  }
-
-  at::Tensor forward(const at::Tensor& images) override {
-    return classifier_->forward(at::adaptive_avg_pool2d(features_->forward(images), {1, 1}));
+    add_part("head", {"classifier"}, [this](const at::Tensor& x) {
+      return classifier_->forward(at::adaptive_avg_pool2d(x, {1, 1}));
+    });
   }
 
  private:
+  /// A step, or the blocks of a stage.
+  void add_parts(const std::string& name, const std::shared_ptr<torch::nn::Module>& module) {
+    if (const auto step = std::dynamic_pointer_cast<Step>(module)) {
+      return add_part(name, {name}, [step](const at::Tensor& x) { return step->forward(x); });
+    }
+    const auto& blocks = dynamic_cast<const Stage&>(*module).blocks();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      add_part(name + "." + std::to_string(i), blocks[i]);
+    }
+  }
   static void initialise(const at::Tensor& weight, const at::Tensor& bias) {
     nn::truncated_normal_(weight, 0.02);
     torch::nn::init::zeros_(bias);
   }
-  std::shared_ptr<Features> features_;
   std::shared_ptr<Classifier> classifier_;
 };
 

@@ -15,6 +15,7 @@
 #include "framework/nn/fused/linear.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 
 namespace brim::models::gpt2 {
 namespace {
@@ -23,10 +24,11 @@ constexpr double kInitialStd = 0.02;
 constexpr double kNormEpsilon = 1e-5;
 constexpr const char* kEmbedding = "transformer.wte.weight";
 
-/// What attention looks at in a pass. The model sets it before its blocks run; a block that is
-/// recomputed in backward finds it as it was, since no other forward pass has come between.
+/// Where the tokens of a pass are and what attention looks at. The model sets it before its parts
+/// run; a block that is recomputed in backward finds it as it was (nn::Sequence::begin).
 struct AttentionPass {
-  at::Tensor mask;        // bool [N, 1, T, S]; undefined: there is none
+  at::Tensor positions = {};  // of the tokens in their texts, int64 [T] or [N, T]
+  at::Tensor mask = {};       // bool [N, 1, T, S]; undefined: there is none
   bool is_causal = true;  // each token looks at those before
   nn::CachedPass* cache =
       nullptr;  // where the tokens follow others: S counts those too, else S = T
@@ -184,10 +186,7 @@ class Blocks : public torch::nn::Module {
                                         std::make_shared<GptBlock>(arch, dropout, pass, device)));
     }
   }
-  at::Tensor forward(at::Tensor x) {
-    for (const auto& block : blocks_) x = block->run(x);
-    return x;
-  }
+  const std::vector<std::shared_ptr<GptBlock>>& all() const { return blocks_; }
 
  private:
   std::vector<std::shared_ptr<GptBlock>> blocks_;
@@ -203,35 +202,40 @@ class Transformer : public torch::nn::Module {
     ln_f_ = register_module("ln_f", std::make_shared<LayerNorm>(arch.width, device));
   }
 
-  /// Tokens, or tokens, positions and segments, to what the output layer sees [N, T, width].
-  at::Tensor forward(const at::Tensor& inputs) {
-    *pass_ = {};
-    if (inputs.dim() == 2) return compute(inputs, at::arange(inputs.size(1), inputs.options()));
+  /// Of rows of tokens, or of tokens, positions and segments.
+  void begin(const at::Tensor& inputs) {
+    if (inputs.dim() == 2) {
+      *pass_ = {.positions = at::arange(inputs.size(1), inputs.options())};
+      return;
+    }
     const at::Tensor segments = inputs.select(1, 2);
     const int64_t length = inputs.size(2);
     const at::Tensor before = at::ones({length, length}, inputs.options().dtype(at::kBool)).tril();
-    pass_->mask =
-        ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1);
-    pass_->is_causal = false;
-    return compute(inputs.select(1, 0), inputs.select(1, 1));
+    *pass_ = {
+        .positions = inputs.select(1, 1),
+        .mask = ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1),
+        .is_causal = false};
   }
+  /// Of tokens that follow those in a cache.
+  void begin(nn::CachedPass& cache) {
+    *pass_ = {.positions = cache.positions(),
+              .mask = cache.mask(),
+              .is_causal = cache.is_causal(),
+              .cache = &cache};
+  }
+  void end() { *pass_ = {}; }
 
-  /// The same of tokens that follow those in a cache, of which only the last counts [N, width].
-  at::Tensor forward_next(const at::Tensor& tokens, nn::CachedPass& cache) {
-    *pass_ = {.mask = cache.mask(), .is_causal = cache.is_causal(), .cache = &cache};
-    const at::Tensor x = compute(tokens, cache.positions());
-    *pass_ = {};
-    return x.select(1, -1);
+  /// Tokens, or those with positions and segments, to [N, T, width].
+  at::Tensor embed(const at::Tensor& inputs) {
+    const at::Tensor tokens = inputs.dim() == 2 ? inputs : inputs.select(1, 0);
+    const at::Tensor x = wte_->forward(tokens) + wpe_->forward(pass_->positions);
+    return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x;
   }
+  const std::vector<std::shared_ptr<GptBlock>>& blocks() const { return h_->all(); }
+  at::Tensor norm(const at::Tensor& x) { return ln_f_->forward(x); }
   const at::Tensor& embedding() const { return wte_->weight(); }
 
  private:
-  at::Tensor compute(const at::Tensor& tokens, const at::Tensor& positions) {
-    at::Tensor x = wte_->forward(tokens) + wpe_->forward(positions);
-    if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
-    return ln_f_->forward(h_->forward(x));
-  }
-
   double dropout_;
   SharedPass pass_ = std::make_shared<AttentionPass>();
   std::shared_ptr<Embedding> wte_, wpe_;
@@ -239,7 +243,7 @@ class Transformer : public torch::nn::Module {
   std::shared_ptr<LayerNorm> ln_f_;
 };
 
-class Gpt : public nn::Model, public nn::IncrementalDecoder {
+class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
  public:
   /// Rows of the embedding from `vocabulary` on are padding: nothing is ever said about them.
   Gpt(const GptArchitecture& arch, int64_t vocabulary, int64_t padded, double dropout,
@@ -247,16 +251,24 @@ class Gpt : public nn::Model, public nn::IncrementalDecoder {
       : vocabulary_(vocabulary) {
     transformer_ = register_module("transformer",
                                    std::make_shared<Transformer>(arch, padded, dropout, device));
+    add_part("stem", {"transformer.wte", "transformer.wpe"},
+             [this](const at::Tensor& inputs) { return transformer_->embed(inputs); });
+    for (size_t i = 0; i < transformer_->blocks().size(); ++i) {
+      add_part("transformer.h." + std::to_string(i), transformer_->blocks()[i]);
+    }
+    add_part("head", {"transformer.ln_f", "transformer.wte"},
+             [this](const at::Tensor& x) { return logits_of(transformer_->norm(x)); });
   }
 
-  at::Tensor forward(const at::Tensor& inputs) override {
-    return logits_of(transformer_->forward(inputs));
-  }
+  void begin(const at::Tensor& inputs) override { transformer_->begin(inputs); }
 
   at::Tensor forward_next(const at::Tensor& tokens, nn::KeyValueCache& cache,
                           int64_t first_row) override {
     nn::CachedPass pass(cache, first_row, tokens);
-    at::Tensor logits = logits_of(transformer_->forward_next(tokens, pass));
+    transformer_->begin(pass);
+    const at::Tensor x = transformer_->norm(run(0, parts().size() - 1, tokens));
+    at::Tensor logits = logits_of(x.select(1, -1));  // of the last token
+    transformer_->end();
     pass.commit();
     return logits;
   }

@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 
 namespace brim::models::mlp {
 namespace {
@@ -15,30 +16,29 @@ class Layers : public torch::nn::Module {
   }
 };
 
-class Mlp : public nn::Model {
+class Mlp : public nn::Sequence {
  public:
   Mlp(const MlpConfig& config, int64_t inputs, int64_t classes) : dropout_(config.dropout) {
     const auto layers = register_module("layers", std::make_shared<Layers>());
-    for (int64_t i = 0; i < config.depth; ++i) {
-      hidden_.push_back(layers->add(inputs, config.hidden));
+    for (int64_t i = 0; i <= config.depth; ++i) {
+      const bool is_hidden = i < config.depth;
+      nn::Linear layer = layers->add(inputs, is_hidden ? config.hidden : classes);
       inputs = config.hidden;
+      const std::string name = "layers." + std::to_string(i);
+      add_part(name, {name}, [this, layer, is_first = i == 0, is_hidden](const at::Tensor& given) {
+        const at::Tensor y = layer.ptr()->forward(is_first ? given.flatten(1) : given);
+        return is_hidden ? activated(y) : y;
+      });
     }
-    classifier_ = layers->add(inputs, classes);
-  }
-
-  at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = images.flatten(1);
-    for (nn::Linear& layer : hidden_) {
-      x = layer->forward(x).relu_();
-      if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
-    }
-    return classifier_->forward(x);
   }
 
  private:
+  at::Tensor activated(at::Tensor x) const {
+    x.relu_();
+    return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x;
+  }
+
   double dropout_;
-  std::vector<nn::Linear> hidden_;
-  nn::Linear classifier_{nullptr};
 };
 
 }  // namespace

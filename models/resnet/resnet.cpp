@@ -10,6 +10,7 @@
 #include "framework/nn/block.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 
 namespace brim::models::resnet {
 namespace {
@@ -127,10 +128,7 @@ class Stage : public torch::nn::Module {
     return stage;
   }
 
-  at::Tensor forward(at::Tensor x) {
-    for (const auto& block : blocks_) x = block->run(x);
-    return x;
-  }
+  const std::vector<std::shared_ptr<Block>>& blocks() const { return blocks_; }
 
  private:
   void add(std::shared_ptr<Block> block) {
@@ -140,31 +138,34 @@ class Stage : public torch::nn::Module {
   std::vector<std::shared_ptr<Block>> blocks_;
 };
 
-class ResNet : public nn::Model {
+class ResNet : public nn::Sequence {
  public:
   ResNet(const ResNetKind& kind, int64_t channels, int64_t classes, bool zero_init_residual) {
     conv1_ = register_module(
         "conv1",
         Conv2d(torch::nn::Conv2dOptions(channels, 64, 7).stride(2).padding(3).bias(false)));
     bn1_ = register_module("bn1", BatchNorm2d(64));
+    add_part("stem", {"conv1", "bn1"}, [this](const at::Tensor& images) {
+      return at::max_pool2d(bn1_->forward_relu(conv1_->forward(images)), /*kernel_size=*/3,
+                            /*stride=*/2, /*padding=*/1);
+    });
     int64_t inputs = 64;
-    for (size_t i = 0; i < stages_.size(); ++i) {
+    for (size_t i = 0; i < kind.blocks.size(); ++i) {
       const int64_t planes = 64 << i;
       const int64_t stride = i == 0 ? 1 : 2;
       const auto make = kind.bottleneck ? &Stage::make<Bottleneck> : &Stage::make<BasicBlock>;
-      stages_[i] = register_module("layer" + std::to_string(i + 1),
-                                   make(kind, inputs, planes, kind.blocks[i], stride));
+      const std::string name = "layer" + std::to_string(i + 1);
+      const auto stage = register_module(name, make(kind, inputs, planes, kind.blocks[i], stride));
+      for (size_t j = 0; j < stage->blocks().size(); ++j) {
+        add_part(name + "." + std::to_string(j), stage->blocks()[j]);
+      }
       inputs = planes * (kind.bottleneck ? Bottleneck::kExpansion : BasicBlock::kExpansion);
     }
     fc_ = register_module("fc", nn::Linear(inputs, classes));
+    add_part("head", {"fc"}, [this](const at::Tensor& x) {
+      return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    });
     initialise(zero_init_residual);
-  }
-
-  at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = bn1_->forward_relu(conv1_->forward(images));
-    x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
-    for (const auto& stage : stages_) x = stage->forward(x);
-    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:
@@ -182,7 +183,6 @@ class ResNet : public nn::Model {
 
   Conv2d conv1_{nullptr};
   BatchNorm2d bn1_{nullptr};
-  std::array<std::shared_ptr<Stage>, 4> stages_;
   nn::Linear fc_{nullptr};
 };
 

@@ -5,6 +5,7 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 
 namespace brim::models::small_cnn {
 namespace {
@@ -14,7 +15,7 @@ nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t stride) {
       torch::nn::Conv2dOptions(inputs, outputs, 3).stride(stride).padding(1).bias(false));
 }
 
-class SmallCnn : public nn::Model {
+class SmallCnn : public nn::Sequence {
  public:
   SmallCnn(int64_t channels, int64_t width, int64_t classes) {
     conv1_ = register_module("conv1", convolution(channels, width, 1));
@@ -24,12 +25,15 @@ class SmallCnn : public nn::Model {
     conv3_ = register_module("conv3", convolution(2 * width, 4 * width, 2));
     bn3_ = register_module("bn3", nn::BatchNorm2d(4 * width));
     fc_ = register_module("fc", nn::Linear(4 * width, classes));
-  }
-
-  at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = conv2_->forward_after(bn1_, conv1_->forward(images));
-    x = bn3_->forward_relu(conv3_->forward_after(bn2_, x));
-    return fc_->forward(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    add_part("conv1", {"conv1"},
+             [this](const at::Tensor& images) { return conv1_->forward(images); });
+    add_part("conv2", {"bn1", "conv2"},
+             [this](const at::Tensor& x) { return conv2_->forward_after(bn1_, x); });
+    add_part("conv3", {"bn2", "conv3"},
+             [this](const at::Tensor& x) { return conv3_->forward_after(bn2_, x); });
+    add_part("head", {"bn3", "fc"}, [this](const at::Tensor& x) {
+      return fc_->forward(at::adaptive_avg_pool2d(bn3_->forward_relu(x), {1, 1}).flatten(1));
+    });
   }
 
  private:

@@ -19,6 +19,7 @@
 #include "framework/nn/init.h"
 #include "framework/nn/layer_norm.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/sequence.h"
 
 namespace brim::models::vit {
 namespace {
@@ -120,16 +121,13 @@ class Blocks : public torch::nn::Module {
                                         std::make_shared<EncoderBlock>(kind, dropouts)));
     }
   }
-  at::Tensor forward(at::Tensor x) {
-    for (const auto& block : blocks_) x = block->run(x);
-    return x;
-  }
+  const std::vector<std::shared_ptr<EncoderBlock>>& all() const { return blocks_; }
 
  private:
   std::vector<std::shared_ptr<EncoderBlock>> blocks_;
 };
 
-/// [N, L, width] to the same shape.
+/// What comes before the blocks and after them, each [N, L, width] to the same shape.
 class Encoder : public torch::nn::Module {
  public:
   Encoder(const VitKind& kind, int64_t length, const Dropouts& dropouts)
@@ -139,9 +137,11 @@ class Encoder : public torch::nn::Module {
     blocks_ = register_module("layers", std::make_shared<Blocks>(kind, dropouts));
     ln_ = register_module("ln", layer_norm(kind.width));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return ln_->forward(blocks_->forward(at::dropout(x + positions_, dropout_, is_training())));
+  at::Tensor with_positions(const at::Tensor& x) {
+    return at::dropout(x + positions_, dropout_, is_training());
   }
+  const Blocks& blocks() const { return *blocks_; }
+  at::Tensor norm(const at::Tensor& x) { return ln_->forward(x); }
 
  private:
   double dropout_;
@@ -169,7 +169,7 @@ at::Tensor resize_positions(const at::Tensor& stored, int64_t side, int64_t rows
   return at::cat({wide.slice(1, 0, 1), resized.flatten(2).transpose(1, 2)}, 1);
 }
 
-class VisionTransformer : public nn::Model {
+class VisionTransformer : public nn::Sequence {
  public:
   VisionTransformer(const VitKind& kind, const nn::ModelShape& shape, const Dropouts& dropouts)
       : rows_(shape.height / kind.patch), columns_(shape.width / kind.patch) {
@@ -186,13 +186,14 @@ class VisionTransformer : public nn::Model {
     torch::nn::init::zeros_(patches_->bias);
     torch::nn::init::zeros_(heads_->head()->weight);
     torch::nn::init::zeros_(heads_->head()->bias);
-  }
-
-  at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor patches = patches_->forward(images).flatten(2).transpose(1, 2);
-    const at::Tensor token = class_token_.expand({images.size(0), 1, patches.size(2)});
-    const at::Tensor x = encoder_->forward(at::cat({token, patches}, 1));
-    return heads_->head()->forward(x.select(1, 0));
+    add_part("stem", {"class_token", "conv_proj", "encoder.pos_embedding"},
+             [this](const at::Tensor& images) { return embed(images); });
+    for (size_t i = 0; i < encoder_->blocks().all().size(); ++i) {
+      add_part("encoder.layers.encoder_layer_" + std::to_string(i), encoder_->blocks().all()[i]);
+    }
+    add_part("head", {"encoder.ln", "heads"}, [this](const at::Tensor& x) {
+      return heads_->head()->forward(encoder_->norm(x).select(1, 0));
+    });
   }
 
   /// Weights of another image size: their positions are resized.
@@ -208,6 +209,13 @@ class VisionTransformer : public nn::Model {
   }
 
  private:
+  /// Images to [N, 1 + patches, width].
+  at::Tensor embed(const at::Tensor& images) {
+    const at::Tensor patches = patches_->forward(images).flatten(2).transpose(1, 2);
+    const at::Tensor token = class_token_.expand({images.size(0), 1, patches.size(2)});
+    return encoder_->with_positions(at::cat({token, patches}, 1));
+  }
+
   int64_t rows_, columns_;  // of patches
   at::Tensor class_token_;
   torch::nn::Conv2d patches_{nullptr};

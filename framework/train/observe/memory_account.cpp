@@ -33,7 +33,7 @@ MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& com
   // Rank 0 writes the whole state, on the CPU from the steps' own memory; what is split over the
   // ranks goes to the disk without a copy. All ranks leave that room: one size of micro-batch is
   // that of all.
-  if (saves_between_steps && components.device.is_cpu() && !components.sharded) {
+  if (saves_between_steps && components.device.is_cpu() && components.split() == nullptr) {
     account.checkpoint_bytes = account.parameters_bytes + account.ema_bytes +
                                (components.optimizer->is_sharded() ? 0 : account.optimizer_bytes);
   }

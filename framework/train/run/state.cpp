@@ -185,10 +185,10 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
     if (into) result.streamed[stem] = into->file();
   };
   TensorMap optimizer = components.optimizer->state();
-  if (components.sharded) {
+  if (distributed::SplitState* split = components.split()) {
     const auto stream_rows = [&](const std::string& stem, const TensorMap& own,
                                  const TensorMap& beside) {
-      stream(stem, beside, [&](auto* into) { components.sharded->gather(own, into); });
+      stream(stem, beside, [&](auto* into) { split->gather(own, into); });
     };
     stream_rows("model", own_tensors(components), {});
     stream_rows("optimizer", optimizer, components.scaler->state());
@@ -238,8 +238,9 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
     return is_of_scaler(entry);
   });
   TensorMap into = components.optimizer->state();
-  TensorMap from = components.sharded ? components.sharded->local_shard(whole, into)
-                                      : components.optimizer->local_shard(whole);
+  const distributed::SplitState* split = components.split();
+  TensorMap from = split != nullptr ? split->local_shard(whole, into)
+                                    : components.optimizer->local_shard(whole);
   // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
   if (was_scaled && !scaler.empty()) {
     from.merge(scales);
@@ -282,7 +283,7 @@ void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, Te
                   const TrainingComponents& components, const std::filesystem::path& path) {
   const auto found = saved.tensors.find(file);
   TensorMap from = found == saved.tensors.end() ? TensorMap{} : found->second;
-  if (components.sharded) from = components.sharded->local_shard(from, into);
+  if (const auto* split = components.split()) from = split->local_shard(from, into);
   checkpoint::copy_into(from, into, (path / (file + ".safetensors")).string(), saved.files);
 }
 

@@ -21,6 +21,7 @@
 #include "framework/train/observe/memory_account.h"
 #include "framework/train/observe/module_memory.h"
 #include "framework/train/step/balancer.h"
+#include "framework/train/step/pipeline_step.h"
 
 namespace brim::train {
 namespace {
@@ -35,8 +36,14 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
     components.sharded->require_same_model();
     return components.sharded;
   }
-  return std::make_shared<distributed::DataParallel>(components.group, *components.model,
-                                                     job.distributed.gradients, buckets);
+  if (components.pipeline == nullptr) {
+    return std::make_shared<distributed::DataParallel>(components.group, *components.model,
+                                                       job.distributed.gradients, buckets);
+  }
+  components.pipeline->connect();
+  return std::make_shared<distributed::DataParallel>(
+      components.pipeline->same_stage(), *components.model, job.distributed.gradients,
+      components.pipeline->own_buckets(buckets));
 }
 
 void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? sum + pass : pass; }
@@ -70,6 +77,8 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
   components.model->train();
+  if (!components.pipeline) return;
+  stages_ = std::make_unique<PipelineStep>(job, components, *strategy_, passes_, timeline_);
 }
 
 TrainingStep::~TrainingStep() = default;
@@ -112,7 +121,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
       }
       watch.emplace(*components_.model, components_.device);
     }
-    gradients = accumulate();
+    gradients = stages_ ? accumulate_in_stages() : accumulate();
   };
   bool is_through = true;
   try {
@@ -174,6 +183,18 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   return result;
 }
 
+std::optional<TrainingStep::Gradients> TrainingStep::accumulate_in_stages() {
+  if (inputs_ == nullptr) start_inputs();
+  const auto micro_batches = all_inputs_->micro_batches(finished_steps_, micro_batch_.size());
+  const auto losses = stages_->run(*inputs_, micro_batches, wants_unsmoothed(), shortage_);
+  if (!losses) return std::nullopt;
+  Gradients result = {.loss = losses->loss,
+                      .unsmoothed = losses->unsmoothed,
+                      .samples = micro_batches.front().step_samples};
+  for (const data::BatchPlan& each : micro_batches) result.own_samples += each.count;
+  return result;
+}
+
 double TrainingStep::update(const Gradients& step) {
   const double learning_rate = components_.schedule->learning_rate(finished_steps_);
   timeline_.enter(Phase::kOptimizer);
@@ -181,19 +202,14 @@ double TrainingStep::update(const Gradients& step) {
   if (observer_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
     histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
   }
-  // Where each rank has its rows of the gradients.
-  std::function<void(at::Tensor&)> sum_of_ranks;
-  if (components_.sharded) {
-    sum_of_ranks = [this](at::Tensor& squares) { components_.sharded->add_up(squares); };
-  }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {
     components_.scaler->unscale(gradients);
-    gradient_norm = optim::clip_grad_norm(gradients, job_.train.clip_norm, sum_of_ranks);
+    gradient_norm = clip();
   } else {
     components_.scaler->check(gradients);
   }
-  if (const auto found = components_.scaler->found_inf(); found && components_.sharded) {
+  if (const auto found = components_.scaler->found_inf(); found && components_.split() != nullptr) {
     group_.all_reduce(*found, distributed::Reduce::kMax, "the check of gradients");
   }
   components_.optimizer->step(learning_rate,
@@ -209,6 +225,25 @@ double TrainingStep::update(const Gradients& step) {
   return learning_rate;
 }
 
+/// The norm of all gradients before.
+at::Tensor TrainingStep::clip() {
+  // Where each rank has a part of the gradients.
+  std::function<void(at::Tensor&)> sum_of_ranks;
+  if (components_.sharded) {
+    sum_of_ranks = [this](at::Tensor& squares) { components_.sharded->add_up(squares); };
+  } else if (components_.pipeline) {
+    sum_of_ranks = [this](at::Tensor& squares) { components_.pipeline->add_up(squares); };
+  }
+  std::vector<at::Tensor> counted, counted_elsewhere;
+  for (const at::Tensor& parameter : parameters_) {
+    if (!parameter.grad().defined()) continue;
+    const bool is_elsewhere =
+        components_.pipeline && components_.pipeline->counts_elsewhere(parameter);
+    (is_elsewhere ? counted_elsewhere : counted).push_back(parameter.grad());
+  }
+  return optim::clip_grad_norm(counted, job_.train.clip_norm, sum_of_ranks, counted_elsewhere);
+}
+
 TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate) {
   finished_steps_ += 1;
   TakenStep step = {.record = {.step = finished_steps_,
@@ -221,11 +256,17 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
                                .memory = memory_.stats()},
                     .own_work = {.samples = gradients.own_samples}};
   const double waited_s = step.record.phase_s[static_cast<size_t>(Phase::kDataWait)];
-  step.own_work.busy_s = strategy_->take_compute_s() + waited_s;
+  step.own_work.busy_s =
+      (stages_ ? stages_->take_compute_s() : strategy_->take_compute_s()) + waited_s;
   if (balancer_) balancer_->step(finished_steps_, step.own_work.samples, step.own_work.busy_s);
   if (finished_steps_ % kMemoryChecks == 0) memory_.leave_for_tensors();
   group_.step(finished_steps_);
   return step;
+}
+
+distributed::BucketLayout TrainingStep::buckets() {
+  distributed::BucketLayout own = strategy_->layout();
+  return components_.pipeline ? components_.pipeline->gather_buckets(own) : own;
 }
 
 telemetry::MemoryAccount TrainingStep::account() const {
@@ -236,7 +277,8 @@ telemetry::MemoryAccount TrainingStep::account() const {
 
 /// A rank's part of the global batch, where it is the largest.
 int64_t TrainingStep::rank_share() const {
-  return (*job_.batch.global + group_.world() - 1) / group_.world();
+  const int64_t world = components_.data_world();
+  return (*job_.batch.global + world - 1) / world;
 }
 
 /// Everything is as it was before the step that no rank has finished.

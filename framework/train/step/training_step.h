@@ -34,6 +34,7 @@ namespace brim::train {
 
 class Balancer;
 class Inputs;
+class PipelineStep;
 class SamplePredictions;
 struct JobConfig;
 struct TrainingComponents;
@@ -81,7 +82,7 @@ class TrainingStep {
   GradientHistograms& histograms() { return histograms_; }
   /// Where the memory went so far.
   telemetry::MemoryAccount account() const;
-  distributed::BucketLayout buckets() { return strategy_->layout(); }
+  distributed::BucketLayout buckets();
   /// Samples that could not be read and were replaced by others.
   int64_t skipped_samples() const;
   /// Of the finished steps, those that this rank has replaced since the last call.
@@ -96,6 +97,8 @@ class TrainingStep {
   };
   /// Forward and backward over all micro-batches; nullopt where another rank ran out of memory.
   std::optional<Gradients> accumulate();
+  /// The same on a stage of a pipeline.
+  std::optional<Gradients> accumulate_in_stages();
   /// accumulate(), but nullopt also where this rank runs out of memory or stops for want of data.
   std::optional<Gradients> try_accumulate();
   /// Its learning rate.
@@ -104,6 +107,7 @@ class TrainingStep {
   void undo();
   void make_room();
   int64_t rank_share() const;
+  at::Tensor clip();
 
   void start_inputs();
   std::vector<at::Tensor> defined_gradients() const;
@@ -130,6 +134,7 @@ class TrainingStep {
   MicroBatch micro_batch_;
   StepStart step_start_;
   StepGraph passes_;
+  std::unique_ptr<PipelineStep> stages_;  // null: no pipeline
   std::string shortage_;                         // what a step that ran out of memory said
   std::vector<telemetry::ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;                   // of a step that went to its end

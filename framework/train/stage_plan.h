@@ -1,0 +1,43 @@
+// How a job's model is cut into the stages of a pipeline (distributed.stages), decided on rank 0
+// before anything is allocated and taken over by all ranks. A part's work is counted from its
+// shapes, not measured: the same job is always cut in the same way, so that a resumed run is the
+// same to the bit.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/device/memory/memory.h"
+#include "framework/distributed/group.h"
+#include "framework/distributed/pipeline.h"
+#include "framework/nn/model.h"
+#include "framework/train/job.h"
+
+namespace brim::train {
+
+struct StagePlan {
+  std::vector<size_t> cut;                            // the first part of each stage, 0 first
+  std::vector<distributed::MessageShape> boundaries;  // what each stage but the last gives
+  std::vector<std::string> lines;                     // for people, a stage each
+};
+
+/// Whether ranks of this job are stages: one alone trains the whole model.
+bool is_pipeline(const JobConfig& job, const distributed::Group& group);
+
+/// Every rank calls it, with a batch that is known. Throws Error(kRecipe) on all ranks where the
+/// ranks, the batch or the model can't be cut into so many stages, or `cut` names no parts of it;
+/// Error(kResource) where no cut fits the memory. A job without stages has an empty plan.
+StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& group,
+                      const device::Memory& memory);
+
+/// Replaces `model` by this rank's stage of it.
+std::shared_ptr<distributed::Pipeline> take_stage(const StagePlan& plan,
+                                                  const std::shared_ptr<distributed::Group>& group,
+                                                  std::shared_ptr<nn::Model>& model);
+
+}  // namespace brim::train

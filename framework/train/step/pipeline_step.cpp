@@ -1,0 +1,210 @@
+#include "framework/train/step/pipeline_step.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/error.h"
+#include "framework/base/units.h"
+#include "framework/data/transfer/prefetcher.h"
+#include "framework/device/memory/memory.h"
+#include "framework/nn/stage.h"
+#include "framework/train/components.h"
+
+namespace brim::train {
+namespace {
+
+constexpr const char* kStagesOutcome = "the outcome of the step on all stages";
+
+void add_to(at::Tensor& sum, const at::Tensor& part) {
+  sum = sum.defined() ? sum + part : part;
+}
+
+}  // namespace
+
+PipelineStep::PipelineStep(const JobConfig& job, const TrainingComponents& components,
+                           distributed::Strategy& strategy, StepGraph& passes, Timeline& timeline)
+    : job_(job),
+      components_(components),
+      pipeline_(*components.pipeline),
+      sequence_(dynamic_cast<nn::Stage&>(*components.model).whole()),
+      strategy_(strategy),
+      passes_(passes),
+      timeline_(timeline) {}
+
+// Every rank comes to its end, whatever happens to it on the way.
+std::optional<PipelineStep::Losses> PipelineStep::run(
+    data::DevicePrefetcher& inputs, const std::vector<data::BatchPlan>& micro_batches,
+    bool wants_unsmoothed, std::string& shortage) {
+  const double start_s = now_s();
+  waited_s_ = 0;
+  micro_batches_ = &micro_batches;
+  wants_unsmoothed_ = wants_unsmoothed;
+  has_summed_ = false;
+  losses_ = {};
+  flights_.clear();
+  activations_in_ = gradients_in_ = {};
+  activations_out_ = gradients_out_ = {};
+  bool fits = true;
+  const auto actions =
+      distributed::stage_actions(job_.distributed.schedule, pipeline_.stages(), pipeline_.stage(),
+                                 static_cast<int64_t>(micro_batches.size()));
+  for (const distributed::StageAction& action : actions) {
+    if (fits) {
+      try {
+        fits = device::fits([&] { take(action, inputs); }, &shortage);
+      } catch (const Error& error) {
+        if (error.status() != Exit::kStopped) throw;
+        fits = false;
+      }
+      if (!fits) flights_.clear();
+    }
+    if (!fits) take_part(action);
+  }
+  timeline_.enter(Phase::kCommunication);
+  finish_sends(/*waits=*/true);
+  const double tell_s = now_s();
+  if (components_.group->any(!fits, kStagesOutcome)) return std::nullopt;
+  pipeline_.add_up_shared();
+  waited_s_ += now_s() - tell_s;
+  compute_s_ += now_s() - start_s - waited_s_;
+  const at::Tensor zero = at::zeros({}, at::device(components_.device).dtype(at::kFloat));
+  if (!losses_.loss.defined()) losses_ = {zero, zero};
+  return losses_;
+}
+
+void PipelineStep::take(const distributed::StageAction& action, data::DevicePrefetcher& inputs) {
+  const auto micro_batch = static_cast<size_t>(action.micro_batch);
+  action.is_backward ? backward(micro_batch) : forward(micro_batch, inputs);
+}
+
+void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
+  const data::DevicePrefetcher::Input* batch = inputs.next();  // phases data_wait, copy, transform
+  if (micro_batch == 0) strategy_.before_forward(/*sums=*/false);
+  Flight flight;
+  flight.model_inputs = flight.inputs = batch->tensors.inputs;
+  if (!pipeline_.is_first()) {
+    flight.inputs = receive(/*gradients=*/false, micro_batch).requires_grad_();
+    start_receiving(/*gradients=*/false, micro_batch + 1);  // while this one computes
+  }
+  timeline_.enter(Phase::kForward);
+  sequence_.begin(flight.model_inputs);
+  if (pipeline_.is_last()) {
+    data::DeviceBatch own = batch->tensors;
+    own.inputs = flight.inputs;
+    const double share =
+        batch->weight < batch->step_weight
+            ? static_cast<double>(batch->weight) / static_cast<double>(batch->step_weight)
+            : 1.0;
+    flight.pass = passes_.forward(own, share, /*is_first=*/micro_batch == 0, wants_unsmoothed_);
+    add_to(losses_.loss, flight.pass.loss);
+    if (flight.pass.unsmoothed.defined()) add_to(losses_.unsmoothed, flight.pass.unsmoothed);
+  } else {
+    {
+      const amp::Autocast autocast(components_.device.type(), components_.precision);
+      flight.outputs = components_.model->forward(flight.inputs);
+    }
+    send(/*gradients=*/false, flight.outputs);
+    start_receiving(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
+  }
+  inputs.prefetch();
+  flights_[micro_batch] = std::move(flight);
+}
+
+void PipelineStep::backward(size_t micro_batch) {
+  Flight flight = std::move(flights_.extract(micro_batch).mapped());
+  const bool sums = micro_batch + 1 == micro_batches_->size();
+  at::Tensor gradient;
+  if (!pipeline_.is_last()) {
+    gradient = receive(/*gradients=*/true, micro_batch);
+    start_receiving(/*gradients=*/true, micro_batch + 1);
+  }
+  if (!job_.train.recompute.empty()) sequence_.begin(flight.model_inputs);
+  timeline_.enter(Phase::kCommunication);
+  if (sums) strategy_.before_forward(/*sums=*/true);
+  timeline_.enter(Phase::kBackward);
+  const at::Tensor& from = pipeline_.is_last() ? flight.pass.scaled : flight.outputs;
+  const auto compute = [&] {
+    if (pipeline_.is_last()) {
+      passes_.backward(flight.pass);
+    } else if (from.requires_grad()) {
+      from.backward(gradient);
+    }
+  };
+  (void)strategy_.backward(from, sums, compute);  // the outcome is that of all stages
+  if (sums) has_summed_ = true;
+  timeline_.move(Phase::kBackward, Phase::kCommunication, strategy_.exposed_s());
+  waited_s_ += strategy_.exposed_s();
+  if (pipeline_.is_first()) return;
+  const at::Tensor& gradients = flight.inputs.grad();
+  send(/*gradients=*/true, gradients.defined() ? gradients : at::zeros_like(flight.inputs));
+}
+
+void PipelineStep::take_part(const distributed::StageAction& action) {
+  timeline_.enter(Phase::kCommunication);
+  const auto micro_batch = static_cast<size_t>(action.micro_batch);
+  const bool gradients = action.is_backward;
+  if (has_messages(gradients, /*is_sender=*/false)) (void)receive(gradients, micro_batch);
+  if (gradients && micro_batch + 1 == micro_batches_->size() && !std::exchange(has_summed_, true)) {
+    strategy_.give_up();
+  }
+  Messages& out = gradients ? gradients_out_ : activations_out_;
+  if (!has_messages(gradients, /*is_sender=*/true) || out.begun > micro_batch) return;
+  send(gradients, shape(gradients, true)
+                      .empty((*micro_batches_)[micro_batch].count, components_.device)
+                      .zero_());
+}
+
+bool PipelineStep::has_messages(bool gradients, bool is_sender) const {
+  return gradients == is_sender ? !pipeline_.is_first() : !pipeline_.is_last();
+}
+
+const distributed::MessageShape& PipelineStep::shape(bool gradients, bool is_sender) const {
+  return gradients == is_sender ? pipeline_.inputs() : pipeline_.outputs();
+}
+
+void PipelineStep::start_receiving(bool gradients, size_t micro_batch) {
+  Messages& in = gradients ? gradients_in_ : activations_in_;
+  for (; in.begun <= micro_batch && in.begun < micro_batches_->size(); ++in.begun) {
+    const at::Tensor into = shape(gradients, /*is_sender=*/false)
+                                .empty((*micro_batches_)[in.begun].count, components_.device);
+    in.under_way.emplace_back(into, gradients ? pipeline_.receive_gradients(into)
+                                              : pipeline_.receive_activations(into));
+  }
+}
+
+at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
+  timeline_.enter(Phase::kCommunication);
+  const double start_s = now_s();
+  start_receiving(gradients, micro_batch);
+  Messages& in = gradients ? gradients_in_ : activations_in_;
+  // An action that failed may have taken its message already.
+  if (in.begun - in.under_way.size() > micro_batch) return {};
+  auto [tensor, pending] = std::move(in.under_way.front());
+  in.under_way.pop_front();
+  pending.wait();
+  waited_s_ += now_s() - start_s;
+  return tensor;
+}
+
+void PipelineStep::send(bool gradients, const at::Tensor& tensor) {
+  const at::Tensor message = shape(gradients, /*is_sender=*/true).pack(tensor);
+  Messages& out = gradients ? gradients_out_ : activations_out_;
+  out.under_way.emplace_back(message, gradients ? pipeline_.send_gradients(message)
+                                                : pipeline_.send_activations(message));
+  out.begun += 1;
+  finish_sends(/*waits=*/false);
+}
+
+/// Lets go of what has arrived.
+void PipelineStep::finish_sends(bool waits) {
+  for (Messages* out : {&activations_out_, &gradients_out_}) {
+    while (!out->under_way.empty() && (waits || out->under_way.front().second.is_done())) {
+      out->under_way.front().second.wait();
+      out->under_way.pop_front();
+    }
+  }
+}
+
+}  // namespace brim::train
