@@ -17,6 +17,11 @@ constexpr const char* kGradients = "the gradients of another stage";
 constexpr const char* kSharedSum = "the sum of gradients that two stages share";
 constexpr const char* kStageState = "the gathering of the stages' state";
 
+/// A dense tensor's memory, which Gloo wants in a row.
+at::Tensor row_of_memory(const at::Tensor& tensor) {
+  return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
 /// Rows of dimension 0 that travel at a time; a scalar has one.
 void by_slices(const at::Tensor& layout, const std::function<void(int64_t, int64_t)>& slice) {
   const int64_t rows = layout.dim() == 0 ? 1 : layout.size(0);
@@ -107,22 +112,22 @@ void Pipeline::connect() {
 
 Pending Pipeline::send_activations(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
-  return after_.activations->start_send(tensor, /*to=*/1, kActivations);
+  return after_.activations->start_send(row_of_memory(tensor), /*to=*/1, kActivations);
 }
 
 Pending Pipeline::receive_activations(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
-  return before_.activations->start_receive(tensor, /*from=*/0, kActivations);
+  return before_.activations->start_receive(row_of_memory(tensor), /*from=*/0, kActivations);
 }
 
 Pending Pipeline::send_gradients(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
-  return before_.gradients->start_send(tensor, /*to=*/0, kGradients);
+  return before_.gradients->start_send(row_of_memory(tensor), /*to=*/0, kGradients);
 }
 
 Pending Pipeline::receive_gradients(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
-  return after_.gradients->start_receive(tensor, /*from=*/1, kGradients);
+  return after_.gradients->start_receive(row_of_memory(tensor), /*from=*/1, kGradients);
 }
 
 void Pipeline::add_up_shared() {
@@ -131,13 +136,9 @@ void Pipeline::add_up_shared() {
     if (!shared.parameter.requires_grad()) continue;
     at::Tensor& gradient = shared.parameter.mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(shared.parameter);
-    if (gradient.is_non_overlapping_and_dense()) {
-      shared.group->all_reduce(gradient, Reduce::kSum, kSharedSum);
-      continue;
-    }
-    const at::Tensor dense = gradient.contiguous();
-    shared.group->all_reduce(dense, Reduce::kSum, kSharedSum);
-    gradient.copy_(dense);
+    const at::Tensor sum = gradient.contiguous();
+    shared.group->all_reduce(sum, Reduce::kSum, kSharedSum);
+    if (!sum.is_same(gradient)) gradient.copy_(sum);
   }
 }
 

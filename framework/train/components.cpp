@@ -121,6 +121,16 @@ nn::Fused fused_forms(const JobConfig& job) {
   return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
 }
 
+/// Of the whole model, of which this rank may keep a part.
+void count_parameters(TrainingComponents& components) {
+  components.parameters = components.trained_parameters = 0;
+  for (const at::Tensor& parameter : components.model->parameters()) {
+    components.parameters += parameter.numel();
+    if (parameter.requires_grad()) components.trained_parameters += parameter.numel();
+    components.has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
+  }
+}
+
 /// On `device`, which is the CPU's for weights that are never needed.
 void build_model(const JobConfig& job, Weights weights, c10::Device device,
                  const StagePlan* stages, TrainingComponents& components) {
@@ -131,13 +141,8 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device,
                     job.model.strict);
   }
   if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
-  bool has_images_inside = false;
-  components.parameter_count = 0;
-  for (const at::Tensor& parameter : components.model->parameters()) {
-    has_images_inside = has_images_inside || parameter.dim() == 4;
-    components.parameter_count += parameter.numel();
-  }
-  components.channels_last = job.precision.channels_last && has_images_inside;
+  count_parameters(components);
+  components.channels_last = job.precision.channels_last && components.has_convolutions;
   nn::use_fused(*components.model, fused_forms(job));
   nn::recompute(*components.model, job.train.recompute);
   if (stages != nullptr && !stages->cut.empty()) {
@@ -367,7 +372,7 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
       "{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
-      format_count(components.parameter_count), where(components),
+      format_count(components.parameters), where(components),
       precision_name(components.precision), components.channels_last ? ", channels_last" : ""));
   lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}",
                               format_count(components.train_data->size()),
@@ -376,11 +381,8 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
   if (components.sharded) lines.push_back("fsdp: " + components.sharded->text());
   lines.insert(lines.end(), components.stage_lines.begin(), components.stage_lines.end());
   if (!job.model.freeze.empty()) {
-    int64_t trained = 0;
-    for (const at::Tensor& parameter : components.model->parameters()) {
-      if (parameter.requires_grad()) trained += parameter.numel();
-    }
-    lines.push_back(fmt::format("frozen: all but {} parameters", format_count(trained)));
+    lines.push_back(fmt::format("frozen: all but {} parameters",
+                                format_count(components.trained_parameters)));
   }
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(

@@ -41,7 +41,8 @@ struct TrainingComponents {
   std::unique_ptr<data::Dataset> eval_data;            // null: no evaluation
   std::shared_ptr<const data::Order> order;            // of the training samples
   std::shared_ptr<nn::Model> model;                    // on the device
-  int64_t parameter_count = 0;                         // elements, of the whole model
+  int64_t parameters = 0, trained_parameters = 0;      // elements, of the whole model
+  bool has_convolutions = false;                       // in the whole model
   std::shared_ptr<distributed::FullySharded> sharded;  // null: parameters are whole
   std::shared_ptr<distributed::Pipeline> pipeline;     // null: the model is no stage of another
   std::vector<std::string> stage_lines;                // of all stages, for people

@@ -28,7 +28,7 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
       profiler_(step_.timeline(), components_.device),
       save_times_(job.checkpoint) {
   progress_.history.begin(
-      {.after_step = state.step, .ranks = group_.world(), .shares = shares_of(job)});
+      {.after_step = state.step, .ranks = components_.data_world(), .shares = shares_of(job)});
   // Ranks that share the weights write the text together.
   if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded) &&
       !components_.pipeline) {

@@ -29,3 +29,129 @@ def test_a_gpt_whose_output_layer_is_its_embedding(alone, tmp_path, ranks, args)
     one = alone(*GPT1, *without_distributed(args))
     together = train(tmp_path / "run", *GPT1, *args, ranks=ranks)
     assert difference(one, together) < 1e-9
+
+
+@pytest.mark.parametrize("ranks, args", [
+    (2, [*stages(2), *sets(batch__global=61, batch__micro=7, optimizer__name="adamw")]),  # uneven in every step
+    (4, [*stages(2), *sets(batch__global=1436, batch__micro=300)]),  # a last step of one sample: a replica has none
+])
+def test_uneven_micro_batches(alone, tmp_path, ranks, args):  # noqa: F811
+    deep = [*MLP, *sets(model__depth=3, train__steps=8)]
+    one = alone(*deep, *without_distributed(args))
+    together = train(tmp_path / "run", *deep, *args, ranks=ranks)
+    assert difference(one, together) < 1e-9
+    for run in (one, together):  # a checkpoint of any strategy is evaluated on one rank
+        assert [line for line in metrics(run) if "eval_top1" in line]
+    losses = [[line["loss"] for line in metrics(run) if "loss" in line] for run in (one, together)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)  # written as float32
+    counts = [json.loads((run / "run.json").read_text())["job"] for run in (one, together)]
+    assert counts[0]["parameters"] == counts[1]["parameters"]
+
+
+@pytest.mark.parametrize("model, ranks, args", [
+    ("resnet18", 2, [*stages(2), *sets(batch__micro=6, train__recompute=["layer*"])]),
+    ("small_vit", 3, [*stages(3), *sets(batch__micro=4, optimizer__layer_decay=0.5, optimizer__name="adamw",
+                                        optimizer__weight_decay=0.1, train__clip_norm=0.1)]),
+    ("small_cnn", 2, [*stages(2, cut=["conv3"], schedule="gpipe"), *sets(batch__micro=5, train__ema=0.9)]),
+])
+def test_models_of_images(tmp_path, model, ranks, args):
+    recipe = image_recipe(tmp_path, model, 38)
+    args = ["--recipe", recipe, *sets(distributed__sync_batch_norm=False), *args]
+    one = train(tmp_path / "one", *without_distributed(args[2:]), *args[:2])
+    together = train(tmp_path / "all", *args, ranks=ranks)
+    assert difference(one, together) < 1e-9
+
+
+def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):  # noqa: F811
+    args = [*GPT1, *sets(train__ema=0.9, schedule__name="constant", optimizer__name="adamw")]
+    fsdp, zero = sets(distributed__strategy="fsdp"), sets(distributed__zero=True)
+    turns = [(2, stages(2)), (2, fsdp), (3, stages(3)), (1, []), (4, stages(2)), (2, zero), (2, stages(2))]
+    for steps, (ranks, more) in enumerate(turns, start=1):
+        done = trainer(*args, *more, *sets(train__steps=steps), "--devices", ",".join(["cpu"] * ranks),
+                       "--output", tmp_path / "run", "--resume", "auto")
+        assert done.returncode == 0, done.stderr
+    assert difference(alone(*args, *sets(train__steps=len(turns))), tmp_path / "run") < 1e-9
+    done = trainer("eval", tmp_path / "run", "--devices", "cpu")
+    assert done.returncode == 0 and "perplexity" in done.stdout + done.stderr, done.stderr
+
+
+def test_a_run_that_was_killed_continues_to_the_bit(run, tmp_path):  # noqa: F811
+    args = [*GPT1, *stages(2), *sets(precision__mode="fp32", train__steps=6, checkpoint__every_steps=2, train__ema=0.9,
+                                     batch__global=8, train__clip_norm=0.1)]
+    whole = train(tmp_path / "whole", *args, ranks=2)
+    command = [TRAINER, *args, "--output", tmp_path / "killed", "--resume", "auto"]
+    ranks = run.start_ranks(2, with_fault(command, "rank=1,where=backward,call=30,kind=kill"))
+    assert run.finish(ranks[0]).status == 6
+    run.finish(ranks[1])
+    for rank in run.start_ranks(2, command):
+        assert run.finish(rank).status == 0
+    assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(tmp_path / "killed"))
+
+
+@pytest.mark.parametrize("where, kind, rank", [("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2),
+                                               ("evaluation", "kill", 2), ("checkpoint", "exit", 0)])
+def test_a_rank_that_fails_is_named(where, kind, rank, run, tmp_path):  # noqa: F811
+    words = job(tmp_path / "run", distributed__stages=3, batch__micro=16, model__depth=3,
+                distributed__timeout_s=SHORT_TIMEOUT_S)
+    ranks = run.start_ranks(3, with_fault([TRAINER, *words], f"rank={rank},where={where},call=1,kind={kind}"))
+    for other in {0, 1, 2} - {rank}:
+        result = run.finish(ranks[other])
+        assert result.status == 6 and re.search(rf"\brank {rank}\b", result.error), result.stderr
+        assert "frame #" not in result.stderr, result.stderr
+    if kind == "stop":
+        ranks[rank].kill()
+    run.finish(ranks[rank])
+
+
+@pytest.mark.parametrize("where, call, rank", [("backward", 1, 1), ("backward", 5, 0), ("evaluation", 1, 1)])
+def test_one_stage_short_of_memory(where, call, rank, run, tmp_path):  # noqa: F811
+    recipe = image_recipe(tmp_path, "resnet18", 48)
+    command = [TRAINER, "--recipe", recipe, "--output", tmp_path / "short", *stages(2),
+               *sets(distributed__sync_batch_norm=False, distributed__timeout_s=60, precision__mode="fp32",
+                     batch__micro=4)]
+    ranks = run.start_ranks(2, with_fault(command, f"rank={rank},where={where},call={call},kind=oom"))
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [0, 0], results[1].stderr
+    step = {1: 1, 5: 2}[call]
+    said = ("out of memory in the evaluation" if where == "evaluation"
+            else f"out of memory with micro-batch 4 at step {step};")
+    assert all(said in result.stderr for result in results), results[0].stderr
+    if (where, call) == ("backward", 1):
+        train(tmp_path / "halves", *command[1:3], *command[5:], *sets(batch__micro=2), ranks=2)
+        assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
+
+
+def test_a_stage_without_its_neighbour_ends_at_the_time_limit(run, tmp_path):  # noqa: F811
+    """A rank that is late keeps its heartbeat: the others say that it keeps them waiting."""
+    words = job(tmp_path / "run", distributed__stages=2, batch__micro=16, distributed__timeout_s=2)
+    ranks = run.start_ranks(2, with_fault([TRAINER, *words], "rank=1,where=backward,call=3,kind=slow,ms=60000"))
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [6, 6]
+    assert re.search(r"rank 1 .*kept the others waiting for .* s in the gradients of another stage", results[0].error)
+
+
+@pytest.mark.parametrize("ranks, values, words", [
+    (3, {}, "stages = 2 does not divide the 3 ranks"),
+    (2, {"distributed__strategy": "fsdp"}, 'strategy = "fsdp" and stages = 2 exclude each other'),
+    (2, {"distributed__zero": True}, "zero = true and stages = 2"),
+    (2, {"distributed__sync_batch_norm": True}, "sync_batch_norm = true and stages = 2"),
+    (2, {"distributed__balance": "cost"}, 'balance other than "even" and stages = 2'),
+    (2, {"train__cuda_graph": True}, "cuda_graph = true and [distributed] stages = 2"),
+    (2, {"batch__micro": "auto"}, 'micro = "auto" and [distributed] stages = 2'),
+    (2, {"batch__micro": 64}, "needs as many micro-batches of a step at least"),
+    (4, {"distributed__stages": 4}, "mlp has 3 parts; expected at most so many"),
+    (2, {"model__name": "inception_v3"}, "inception_v3 is none"),
+    (2, {"distributed__cut": ["layers.7"]}, '"layers.7" is no part of this model, which has layers.0, layers.1'),
+    (2, {"distributed__cut": ["layers.0"]}, '"layers.0" begins no later than the stage before it'),
+    (2, {"distributed__cut": ["layers.0", "layers.1"]}, "cut: expected 1 part"),
+    (2, {"distributed__stages": 1, "distributed__cut": ["layers.1"]}, "cut has 1 part for one stage"),
+])
+def test_what_contradicts_it_is_refused(ranks, values, words, tmp_path):
+    if values.get("model__name"):
+        values = {**values, **{"data__kind": "synthetic", "data__height": 299, "data__width": 299}}
+    args = sets(**{"distributed__stages": 2, "batch__micro": 16, "batch__global": 64, **values})
+    recipe = image_recipe(tmp_path, values["model__name"], 64) if values.get("model__name") else None
+    base = ["--recipe", recipe, *sets(distributed__sync_batch_norm=False)] if recipe else MLP
+    done = trainer(*base, *args, "--devices", ",".join(["cpu"] * ranks), "--output", tmp_path / "run")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert not (tmp_path / "run").exists()

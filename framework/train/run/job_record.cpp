@@ -7,6 +7,7 @@
 
 #include "framework/device/cuda_loader.h"
 #include "framework/nn/measured_forms.h"
+#include "framework/nn/stage.h"
 
 namespace brim::train {
 namespace {
@@ -24,19 +25,13 @@ bool has_matrix_units(c10::Device device) {
 }  // namespace
 
 nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components) {
-  int64_t parameters = 0;
-  bool has_convolutions = false;
-  for (const auto& parameter : components.model->parameters()) {
-    parameters += parameter.numel();
-    has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
-  }
   return {{"precision", precision_name(components.precision)},
           {"matrix_units", has_matrix_units(components.device)},
           {"channels_last", components.channels_last},
-          {"convolutions", has_convolutions},
-          {"parameters", parameters},
+          {"convolutions", components.has_convolutions},
+          {"parameters", components.parameters},
           {"micro_batch", job.batch.micro_or_all()},
-          {"batch_statistics", has_statistics(*components.model)}};
+          {"batch_statistics", has_statistics(nn::whole_of(*components.model))}};
 }
 
 nlohmann::json forms_record() {

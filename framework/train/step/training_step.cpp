@@ -13,6 +13,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/nn/stage.h"
 #include "framework/optim/clip.h"
 #include "framework/train/components.h"
 #include "framework/train/evaluation.h"
@@ -307,7 +308,7 @@ void TrainingStep::make_room() {
       "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "
       "({})",
       size, finished_steps_ + 1, micro_batch_.size(),
-      has_statistics(*components_.model)
+      has_statistics(nn::whole_of(*components_.model))
           ? "where batch norms see fewer samples, which changes the result"
           : "which gives the same result, dropout's masks apart",
       std::exchange(shortage_, kElsewhere));

@@ -1,0 +1,148 @@
+// Schedules and cuts of a pipeline, without any device.
+#include <gtest/gtest.h>
+
+#include "framework/base/error.h"
+#include "framework/distributed/stage_cut.h"
+#include "framework/distributed/stage_schedule.h"
+
+namespace brim::distributed {
+namespace {
+
+using std::vector;
+
+vector<StageActions> schedule_of(ScheduleKind kind, int64_t stages, int64_t micro_batches) {
+  vector<StageActions> schedule;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    schedule.push_back(stage_actions(kind, stages, stage, micro_batches));
+  }
+  return schedule;
+}
+
+int64_t most_live(const StageActions& actions) {
+  int64_t live = 0, most = 0;
+  for (const StageAction& action : actions) {
+    live += action.is_backward ? -1 : 1;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+TEST(StageSchedule, EveryScheduleIsSound) {
+  for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGpipe}) {
+    for (int64_t stages = 1; stages <= 9; ++stages) {
+      for (int64_t micro_batches = 1; micro_batches <= 12; ++micro_batches) {
+        const auto schedule = schedule_of(kind, stages, micro_batches);
+        EXPECT_EQ(problem_of(schedule, kind, micro_batches), "")
+            << stages << " stages, " << micro_batches << " micro-batches";
+      }
+    }
+  }
+}
+
+TEST(StageSchedule, OneForwardOneBackwardHoldsAsManyAsThereAreStagesFromItOn) {
+  const auto schedule = schedule_of(ScheduleKind::k1F1B, 4, 12);
+  for (size_t stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(most_live(schedule[stage]), 4 - static_cast<int64_t>(stage));
+  }
+  EXPECT_EQ(most_live(stage_actions(ScheduleKind::kGpipe, 4, 2, 12)), 12);
+}
+
+TEST(StageSchedule, OneForwardOneBackwardInWords) {
+  const StageAction f0{false, 0}, f1{false, 1}, f2{false, 2}, b0{true, 0}, b1{true, 1}, b2{true, 2};
+  EXPECT_EQ(stage_actions(ScheduleKind::k1F1B, 2, 0, 3), (StageActions{f0, f1, b0, f2, b1, b2}));
+  EXPECT_EQ(stage_actions(ScheduleKind::k1F1B, 2, 1, 3), (StageActions{f0, b0, f1, b1, f2, b2}));
+  EXPECT_EQ(stage_actions(ScheduleKind::kGpipe, 2, 1, 3), (StageActions{f0, f1, f2, b0, b1, b2}));
+}
+
+TEST(StageSchedule, TheCheckFindsWhatIsWrong) {
+  const auto kind = ScheduleKind::k1F1B;
+  auto schedule = schedule_of(kind, 2, 3);
+  std::swap(schedule[0][0], schedule[0][2]);  // backward before forward
+  EXPECT_EQ(problem_of(schedule, kind, 3), "stage 0: backward of micro-batch 0 comes out of turn");
+
+  schedule = schedule_of(kind, 2, 3);
+  schedule[1].pop_back();
+  EXPECT_EQ(problem_of(schedule, kind, 3), "stage 1: a micro-batch is left out");
+
+  schedule = schedule_of(kind, 2, 3);
+  schedule[1] = stage_actions(ScheduleKind::kGpipe, 2, 1, 3);
+  EXPECT_EQ(problem_of(schedule, kind, 3), "stage 1: 2 micro-batches are live, more than 1");
+
+  schedule = schedule_of(kind, 2, 2);
+  schedule[1] = {{false, 1}, {true, 1}, {false, 0}, {true, 0}};
+  EXPECT_EQ(problem_of(schedule, kind, 2),
+            "stage 1: its messages are in another order than stage 0's");
+
+  // Stage 0 wants a gradient that stage 1 only makes after what stage 0 sends next.
+  schedule = {{{false, 0}, {true, 0}, {false, 1}, {true, 1}},
+              {{false, 0}, {false, 1}, {true, 0}, {true, 1}}};
+  EXPECT_EQ(problem_of(schedule, ScheduleKind::kGpipe, 2),
+            "stage 0: backward of micro-batch 0 never has its input");
+}
+
+vector<PartCost> parts_of(const vector<double>& work) {
+  vector<PartCost> parts;
+  for (size_t i = 0; i < work.size(); ++i) {
+    const std::string name = "h." + std::to_string(i);
+    parts.push_back({.name = name, .work = work[i], .activation_bytes = 1, .state_bytes = {{name, 10}}});
+  }
+  return parts;
+}
+
+double slowest(const vector<double>& work, vector<size_t> cut) {
+  double most = 0;
+  cut.push_back(work.size());
+  for (size_t s = 0; s + 1 < cut.size(); ++s) {
+    double sum = 0;
+    for (size_t i = cut[s]; i < cut[s + 1]; ++i) sum += work[i];
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+TEST(StageCut, TheSlowestStageIsAsFastAsAnyCutMakesIt) {
+  const vector<double> work = {5, 1, 1, 8, 2, 2, 2, 1, 9};
+  const auto cut = cut_into_stages(parts_of(work), {.stages = 3, .live = {3, 2, 1}});
+  double best = 1e9;
+  for (size_t a = 1; a < work.size(); ++a) {
+    for (size_t b = a + 1; b < work.size(); ++b) best = std::min(best, slowest(work, {0, a, b}));
+  }
+  EXPECT_EQ(cut.size(), 3U);
+  EXPECT_EQ(slowest(work, cut), best);
+}
+
+TEST(StageCut, AStageEach) {
+  const auto cut = cut_into_stages(parts_of({1, 1, 1}), {.stages = 3, .live = {3, 2, 1}});
+  EXPECT_EQ(cut, (vector<size_t>{0, 1, 2}));
+}
+
+TEST(StageCut, NoStageNeedsMoreThanTheCap) {
+  auto parts = parts_of({9, 1, 1, 1, 1, 1});
+  const CutOptions free{.stages = 2, .live = {2, 1}};
+  EXPECT_EQ(cut_into_stages(parts, free), (vector<size_t>{0, 1}));
+  CutOptions capped = free;
+  capped.cap_bytes = 45;  // state of four parts, and their activations once
+  EXPECT_EQ(cut_into_stages(parts, capped), (vector<size_t>{0, 2}));
+  capped.cap_bytes = 30;  // three parts each, and no room for their activations
+  EXPECT_EQ(cut_into_stages(parts, capped), (vector<size_t>{0, 3}));
+  capped.cap_bytes = 29;
+  EXPECT_THROW(cut_into_stages(parts, capped), Error);
+  // Shared state counts once in a stage.
+  parts[1].state_bytes = parts[2].state_bytes = parts[0].state_bytes;
+  EXPECT_EQ(cut_into_stages(parts, capped), (vector<size_t>{0, 4}));
+}
+
+TEST(StageCut, IsToldInWords) {
+  auto parts = parts_of({1, 1, 1, 1});
+  parts.insert(parts.begin(), {.name = "stem", .work = 1});
+  parts.push_back({.name = "head", .work = 5});
+  for (PartCost& part : parts) {
+    if (part.name.starts_with("h.")) part.name = "transformer." + part.name;
+  }
+  EXPECT_EQ(describe_cut(parts, {0, 4, 5}),
+            (vector<std::string>{"stage 0: stem, h.0 … h.2 (40 %)", "stage 1: h.3 (10 %)",
+                                 "stage 2: head (50 %)"}));
+}
+
+}  // namespace
+}  // namespace brim::distributed
