@@ -89,16 +89,16 @@ void DistributedConfig::check_stages() const {
   };
   refuse(strategy == StrategyKind::kFsdp, "strategy = \"fsdp\"",
          "each stage keeps its parameters whole; leave one of them out");
-  refuse(zero, "zero = true",
-         "each stage has an optimizer of its own already; leave zero out");
+  refuse(zero, "zero = true", "each stage has an optimizer of its own already; leave zero out");
   refuse(sync_batch_norm, "sync_batch_norm = true",
          "ranks would wait for each other within a stage's pass; leave it out");
   refuse(balance != Balance::kEven, "balance other than \"even\"",
          "the stages of a replica see the same samples; leave balance out");
   if (cut.empty() || static_cast<int64_t>(cut.size()) + 1 == stages) return;
-  throw Error(Exit::kRecipe,
-              "[distributed] cut: expected {} part{}, the first of each stage but stage 0, found {}",
-              stages - 1, stages == 2 ? "" : "s", cut.size());
+  throw Error(
+      Exit::kRecipe,
+      "[distributed] cut: expected {} part{}, the first of each stage but stage 0, found {}",
+      stages - 1, stages == 2 ? "" : "s", cut.size());
 }
 
 }  // namespace brim::distributed

@@ -93,8 +93,7 @@ class Inside {
 /// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
 /// maths inside it throws stays what it is.
 template <class Body>
-void guarded(Watchdog& watchdog, std::string_view what, const Body& body,
-             bool is_message = false) {
+void guarded(Watchdog& watchdog, std::string_view what, const Body& body, bool is_message = false) {
   const Inside inside(watchdog, what, is_message);
   const auto fail = [&](const char* error) {
     throw Error(Exit::kDistributed, watchdog.explain(error));
@@ -187,7 +186,8 @@ Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
   pending.is_message_ = is_message;
-  guarded(*watchdog_, what, [&] { pending.works_ = {collective(tensors)}; }, is_message);
+  guarded(
+      *watchdog_, what, [&] { pending.works_ = {collective(tensors)}; }, is_message);
   return pending;
 }
 

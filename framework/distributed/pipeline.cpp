@@ -64,9 +64,9 @@ std::string after_dot(const std::string& name) {
 at::Tensor MessageShape::empty(int64_t samples, c10::Device device) const {
   std::vector<int64_t> all = sizes;
   all.insert(all.begin(), samples);
-  return at::empty(all, at::device(device).dtype(type),
-                   is_channels_last ? at::MemoryFormat::ChannelsLast
-                                    : at::MemoryFormat::Contiguous);
+  return at::empty(
+      all, at::device(device).dtype(type),
+      is_channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
 
 at::Tensor MessageShape::pack(const at::Tensor& tensor) const {
@@ -219,7 +219,8 @@ void Pipeline::gather(const optim::State& own, optim::StateWriter* into) {
 void Pipeline::send_state(const optim::State& own) {
   for (const auto& [name, tensor] : own) {
     by_slices(without_values(tensor), [&](int64_t first, int64_t count) {
-      const at::Tensor rows = tensor.dim() == 0 ? tensor.detach() : tensor.detach().narrow(0, first, count);
+      const at::Tensor rows =
+          tensor.dim() == 0 ? tensor.detach() : tensor.detach().narrow(0, first, count);
       line_->start_send(rows.cpu().contiguous(), /*to=*/0, kStageState).wait();
     });
   }

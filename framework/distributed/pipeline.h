@@ -62,9 +62,7 @@ class Pipeline final : public SplitState {
   const std::shared_ptr<Group>& same_stage() { return same_stage_; }
 
   /// What the stage before sends and the stage after gets; gradients have the same shapes.
-  const MessageShape& inputs() const {
-    return *layouts_[static_cast<size_t>(stage() - 1)].outputs;
-  }
+  const MessageShape& inputs() const { return *layouts_[static_cast<size_t>(stage() - 1)].outputs; }
   const MessageShape& outputs() const { return *layouts_[static_cast<size_t>(stage())].outputs; }
   /// Tensors as MessageShape makes them. One without samples does not travel.
   Pending send_activations(const at::Tensor& tensor);     // to the next stage

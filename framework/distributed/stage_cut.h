@@ -12,7 +12,7 @@ namespace brim::distributed {
 
 struct PartCost {
   std::string name;
-  double work = 0;              // of a micro-batch, forward and backward, in any unit
+  double work = 0;               // of a micro-batch, forward and backward, in any unit
   int64_t activation_bytes = 0;  // kept of a micro-batch from its forward to its backward pass
   std::map<std::string, int64_t> state_bytes = {};  // by parameter: with gradient and optimizer's
 };

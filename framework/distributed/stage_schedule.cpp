@@ -51,11 +51,10 @@ std::string find_deadlock(const std::vector<StageActions>& schedule) {
     for (size_t stage = 0; stage < schedule.size(); ++stage) {
       if (next[stage] == schedule[stage].size()) continue;
       const StageAction action = schedule[stage][next[stage]];
-      const bool has_input =
-          action.is_backward
-              ? static_cast<int64_t>(stage) + 1 == stages ||
-                    has(done_backward[stage + 1], action.micro_batch)
-              : stage == 0 || has(done_forward[stage - 1], action.micro_batch);
+      const bool has_input = action.is_backward
+                                 ? static_cast<int64_t>(stage) + 1 == stages ||
+                                       has(done_backward[stage + 1], action.micro_batch)
+                                 : stage == 0 || has(done_forward[stage - 1], action.micro_batch);
       if (!has_input) continue;
       (action.is_backward ? done_backward : done_forward)[stage].push_back(action.micro_batch);
       ++next[stage];

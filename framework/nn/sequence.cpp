@@ -20,8 +20,7 @@ void Sequence::add_part(std::string name, std::vector<std::string> reads,
 }
 
 void Sequence::add_part(const std::string& name, std::shared_ptr<Block> block) {
-  add_part(name, {name},
-           [block = std::move(block)](const at::Tensor& x) { return block->run(x); });
+  add_part(name, {name}, [block = std::move(block)](const at::Tensor& x) { return block->run(x); });
 }
 
 }  // namespace brim::nn

@@ -132,8 +132,8 @@ void count_parameters(TrainingComponents& components) {
 }
 
 /// On `device`, which is the CPU's for weights that are never needed.
-void build_model(const JobConfig& job, Weights weights, c10::Device device,
-                 const StagePlan* stages, TrainingComponents& components) {
+void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
+                 TrainingComponents& components) {
   at::manual_seed(job.run.seed);
   components.model = job.model.model->build(components.input);
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
@@ -177,8 +177,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
   auto groups = optim::decay_groups(own_parameters(components), job.optimizer.weight_decay);
   if (job.optimizer.layer_decay < 1) {
-    groups =
-        decay_by_layer(groups, nn::whole_of(*components.model), job.optimizer.layer_decay);
+    groups = decay_by_layer(groups, nn::whole_of(*components.model), job.optimizer.layer_decay);
   }
   if (!job.distributed.zero || components.group->is_single_rank())
     return config.build(std::move(groups));
@@ -370,10 +369,10 @@ std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& compon
 
 std::vector<std::string> describe(const JobConfig& job, const TrainingComponents& components) {
   std::vector<std::string> lines;
-  lines.push_back(fmt::format(
-      "{}: {}, {} parameters, on {} in {}{}", job.run.name, job.model.model.selected(),
-      format_count(components.parameters), where(components),
-      precision_name(components.precision), components.channels_last ? ", channels_last" : ""));
+  lines.push_back(fmt::format("{}: {}, {} parameters, on {} in {}{}", job.run.name,
+                              job.model.model.selected(), format_count(components.parameters),
+                              where(components), precision_name(components.precision),
+                              components.channels_last ? ", channels_last" : ""));
   lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}",
                               format_count(components.train_data->size()),
                               format_count(components.eval_data ? components.eval_data->size() : 0),
@@ -381,8 +380,8 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
   if (components.sharded) lines.push_back("fsdp: " + components.sharded->text());
   lines.insert(lines.end(), components.stage_lines.begin(), components.stage_lines.end());
   if (!job.model.freeze.empty()) {
-    lines.push_back(fmt::format("frozen: all but {} parameters",
-                                format_count(components.trained_parameters)));
+    lines.push_back(
+        fmt::format("frozen: all but {} parameters", format_count(components.trained_parameters)));
   }
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(

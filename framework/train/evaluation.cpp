@@ -177,7 +177,8 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
     }
     at::Tensor made;
     if (batch != nullptr) {
-      fits = fits && device::fits([&] { made = stage_of(components, batch->tensors, x); }, &shortage);
+      fits =
+          fits && device::fits([&] { made = stage_of(components, batch->tensors, x); }, &shortage);
       inputs.prefetch();
     }
     if (pipeline.is_last()) {

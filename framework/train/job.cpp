@@ -283,10 +283,11 @@ void check_stages(const JobConfig& job) {
                 stages);
   }
   if (!job.batch.micro) {
-    throw Error(Exit::kRecipe,
-                "[batch] micro = \"auto\" and [distributed] stages = {} exclude each other: a stage "
-                "can't be probed alone. Give micro as a number, at most global / {}",
-                stages, stages);
+    throw Error(
+        Exit::kRecipe,
+        "[batch] micro = \"auto\" and [distributed] stages = {} exclude each other: a stage "
+        "can't be probed alone. Give micro as a number, at most global / {}",
+        stages, stages);
   }
 }
 

@@ -41,19 +41,21 @@ int64_t micro_batches_of(const JobConfig& job, int64_t replicas) {
 void require_stages(const JobConfig& job, int64_t world) {
   const int64_t stages = job.distributed.stages;
   if (world % stages != 0) {
-    throw Error(Exit::kRecipe,
-                "[distributed] stages = {} does not divide the {} ranks: choose a number that does, "
-                "or another number of ranks",
-                stages, world);
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] stages = {} does not divide the {} ranks: choose a number that does, "
+        "or another number of ranks",
+        stages, world);
   }
   const int64_t count = micro_batches_of(job, world / stages);
   if (count >= stages) return;
-  throw Error(Exit::kRecipe,
-              "[distributed] stages = {} needs as many micro-batches of a step at least, so that all "
-              "of them have work: expected [batch] micro × stages to be at most {} of global = {}, "
-              "found micro = {}",
-              stages, world == stages ? "all" : fmt::format("1/{}", world / stages),
-              *job.batch.global, job.batch.micro_or_all());
+  throw Error(
+      Exit::kRecipe,
+      "[distributed] stages = {} needs as many micro-batches of a step at least, so that all "
+      "of them have work: expected [batch] micro × stages to be at most {} of global = {}, "
+      "found micro = {}",
+      stages, world == stages ? "all" : fmt::format("1/{}", world / stages), *job.batch.global,
+      job.batch.micro_or_all());
 }
 
 nn::Sequence& require_sequence(const JobConfig& job, nn::Model& model) {
@@ -167,10 +169,11 @@ std::vector<size_t> given_cut(const std::vector<std::string>& names,
     }
     cut.push_back(static_cast<size_t>(found - parts.begin()));
     if (cut.back() > cut[cut.size() - 2]) continue;
-    throw Error(Exit::kRecipe,
-                "[distributed] cut: \"{}\" begins no later than the stage before it; expected parts "
-                "in the model's order",
-                name);
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] cut: \"{}\" begins no later than the stage before it; expected parts "
+        "in the model's order",
+        name);
   }
   return cut;
 }
@@ -182,8 +185,8 @@ StagePlan choose_cut(const JobConfig& job, const Trial& trial, int64_t micro_bat
   if (job.distributed.cut.empty()) {
     distributed::CutOptions options{.stages = stages, .cap_bytes = cap_bytes};
     for (int64_t stage = 0; stage < stages; ++stage) {
-      options.live.push_back(distributed::live_micro_batches(job.distributed.schedule, stages,
-                                                             stage, micro_batches));
+      options.live.push_back(
+          distributed::live_micro_batches(job.distributed.schedule, stages, stage, micro_batches));
     }
     plan.cut = distributed::cut_into_stages(trial.parts, options);
   } else {

@@ -29,7 +29,7 @@ constexpr const char* kEmbedding = "transformer.wte.weight";
 struct AttentionPass {
   at::Tensor positions = {};  // of the tokens in their texts, int64 [T] or [N, T]
   at::Tensor mask = {};       // bool [N, 1, T, S]; undefined: there is none
-  bool is_causal = true;  // each token looks at those before
+  bool is_causal = true;      // each token looks at those before
   nn::CachedPass* cache =
       nullptr;  // where the tokens follow others: S counts those too, else S = T
 };
@@ -213,7 +213,8 @@ class Transformer : public torch::nn::Module {
     const at::Tensor before = at::ones({length, length}, inputs.options().dtype(at::kBool)).tril();
     *pass_ = {
         .positions = inputs.select(1, 1),
-        .mask = ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1),
+        .mask =
+            ((segments.unsqueeze(1) == segments.unsqueeze(2)).logical_and_(before)).unsqueeze(1),
         .is_causal = false};
   }
   /// Of tokens that follow those in a cache.

@@ -84,7 +84,8 @@ vector<PartCost> parts_of(const vector<double>& work) {
   vector<PartCost> parts;
   for (size_t i = 0; i < work.size(); ++i) {
     const std::string name = "h." + std::to_string(i);
-    parts.push_back({.name = name, .work = work[i], .activation_bytes = 1, .state_bytes = {{name, 10}}});
+    parts.push_back(
+        {.name = name, .work = work[i], .activation_bytes = 1, .state_bytes = {{name, 10}}});
   }
   return parts;
 }

@@ -16,7 +16,7 @@ namespace brim::train {
 /// The steps of one process of the run, up to where the next part begins.
 struct HistoryPart {
   int64_t after_step = 0;  // finished steps of the checkpoint that it began from
-  int64_t ranks = 1;  // that see different samples: the replicas of a pipeline
+  int64_t ranks = 1;       // that see different samples: the replicas of a pipeline
   /// How a batch is split over them: "even"; "pairs", evenly in pairs; or "throughput" and "cost",
   /// which follow measured times and the samples' lengths.
   std::string shares = "even";

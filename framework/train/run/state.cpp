@@ -239,8 +239,8 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
   });
   TensorMap into = components.optimizer->state();
   const distributed::SplitState* split = components.split();
-  TensorMap from = split != nullptr ? split->local_shard(whole, into)
-                                    : components.optimizer->local_shard(whole);
+  TensorMap from =
+      split != nullptr ? split->local_shard(whole, into) : components.optimizer->local_shard(whole);
   // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
   if (was_scaled && !scaler.empty()) {
     from.merge(scales);

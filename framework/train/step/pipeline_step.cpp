@@ -17,9 +17,7 @@ namespace {
 
 constexpr const char* kStagesOutcome = "the outcome of the step on all stages";
 
-void add_to(at::Tensor& sum, const at::Tensor& part) {
-  sum = sum.defined() ? sum + part : part;
-}
+void add_to(at::Tensor& sum, const at::Tensor& part) { sum = sum.defined() ? sum + part : part; }
 
 }  // namespace
 
@@ -169,8 +167,8 @@ void PipelineStep::start_receiving(bool gradients, size_t micro_batch) {
   for (; in.begun <= micro_batch && in.begun < micro_batches_->size(); ++in.begun) {
     const at::Tensor into = shape(gradients, /*is_sender=*/false)
                                 .empty((*micro_batches_)[in.begun].count, components_.device);
-    in.under_way.emplace_back(into, gradients ? pipeline_.receive_gradients(into)
-                                              : pipeline_.receive_activations(into));
+    in.under_way.emplace_back(
+        into, gradients ? pipeline_.receive_gradients(into) : pipeline_.receive_activations(into));
   }
 }
 
@@ -191,8 +189,8 @@ at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
 void PipelineStep::send(bool gradients, const at::Tensor& tensor) {
   const at::Tensor message = shape(gradients, /*is_sender=*/true).pack(tensor);
   Messages& out = gradients ? gradients_out_ : activations_out_;
-  out.under_way.emplace_back(message, gradients ? pipeline_.send_gradients(message)
-                                                : pipeline_.send_activations(message));
+  out.under_way.emplace_back(
+      message, gradients ? pipeline_.send_gradients(message) : pipeline_.send_activations(message));
   out.begun += 1;
   finish_sends(/*waits=*/false);
 }

@@ -42,9 +42,9 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
                                                        job.distributed.gradients, buckets);
   }
   components.pipeline->connect();
-  return std::make_shared<distributed::DataParallel>(
-      components.pipeline->same_stage(), *components.model, job.distributed.gradients,
-      components.pipeline->own_buckets(buckets));
+  return std::make_shared<distributed::DataParallel>(components.pipeline->same_stage(),
+                                                     *components.model, job.distributed.gradients,
+                                                     components.pipeline->own_buckets(buckets));
 }
 
 void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? sum + pass : pass; }

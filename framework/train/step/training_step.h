@@ -134,7 +134,7 @@ class TrainingStep {
   MicroBatch micro_batch_;
   StepStart step_start_;
   StepGraph passes_;
-  std::unique_ptr<PipelineStep> stages_;  // null: no pipeline
+  std::unique_ptr<PipelineStep> stages_;         // null: no pipeline
   std::string shortage_;                         // what a step that ran out of memory said
   std::vector<telemetry::ModuleBytes> modules_;  // that held most in the first step
   bool knows_modules_ = false;                   // of a step that went to its end
