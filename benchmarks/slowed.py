@@ -98,7 +98,7 @@ WAYS = {
     "nchw": (RESNET, {"precision.channels_last": False}, {"precision.channels_last": True}),
     "fp32": (MLP, {"precision.mode": '"fp32"'}, {"precision.mode": '"bf16"'}),
     "batch_of_4": (DIGITS, {"batch.global": 4}, {"batch.global": 64}),
-    "uneven_shards": (RESNET, {"batch.global": 3, "device.select": '"cpu,cpu"'},
+    "uneven_shards": (RESNET.replace("= 32", "= 64"), {"batch.global": 3, "device.select": '"cpu,cpu"'},
                       {"batch.global": 4, "device.select": '"cpu,cpu"'}),
     "logging": (DIGITS, {"telemetry.every_steps": 1, "telemetry.histograms_every_steps": 1},
                 {"telemetry.every_steps": 10, "telemetry.histograms_every_steps": 0}),
