@@ -9,7 +9,7 @@ import re
 import sys
 
 LEVELS = ["base", "recipe", "device", "nn", "amp", "optim", "data", "distributed", "checkpoint",
-          "text", "telemetry", "tune", "train", "experiment", "sweep", "doctor",
+          "text", "telemetry", "tune", "plan", "train", "experiment", "sweep", "doctor",
           "history", "watch", "cli"]
 # The CUDA half implements interfaces of these folders; models see only what a model needs.
 CUDA_MAY_INCLUDE = {"base", "device", "nn", "amp", "optim", "data", "distributed", "cuda"}

@@ -23,6 +23,7 @@ Command profile_command();
 Command report_command();
 Command watch_command();
 Command audit_command();
+Command plan_command();
 Command devices_command();
 Command history_command();
 Command recipe_check_command();

@@ -95,7 +95,7 @@ Called find_called(const std::vector<std::string_view>& words) {
 
 const std::vector<CommandGroup>& command_groups() {
   static const std::vector<CommandGroup> kGroups = {
-      {"Train", {train_command(), tune_command(), audit_command()}},
+      {"Train", {train_command(), tune_command(), plan_command(), audit_command()}},
       {"Many trials",
        {sweep_command(), sweep_status_command(), sweep_pause_command(), sweep_resume_command(),
         sweep_cancel_command(), sweep_add_command()}},

@@ -34,6 +34,8 @@
 #include "framework/train/components.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
+#include "framework/train/planning/plan_record.h"
+#include "framework/train/planning/planner.h"
 #include "framework/train/run/job_record.h"
 #include "framework/train/run/run_folder.h"
 #include "framework/train/stage_plan.h"
@@ -133,6 +135,26 @@ void keep_room_for_loading(const train::JobConfig& job, const train::TrainingCom
       job.data.source->cache_bytes());
 }
 
+/// The strategy that "auto" stands for: as the run's earlier part chose on as many ranks, or anew.
+/// Returns run.json's "plan"; null where the recipe names a strategy.
+nlohmann::json settle_strategy(const std::shared_ptr<distributed::Group>& group,
+                               train::JobConfig& job, c10::Device device,
+                               const train::RunFolder& folder, device::Memory& memory) {
+  if (job.distributed.strategy != distributed::StrategyKind::kAuto) return nullptr;
+  nlohmann::json plan;
+  if (group->is_main() && folder.checkpoint) plan = train::read_plan(folder, group->world());
+  plan = nlohmann::json::parse(group->broadcast(plan.dump(), "the run's strategy"));
+  const bool is_kept = !plan.is_null();
+  if (is_kept) {
+    train::take_choice(plan, job);
+  } else {
+    plan = train::choose_strategy(job, device, group, memory);
+  }
+  log::info("strategy: {}{}", plan.value("why", std::string()),
+            is_kept ? ", as this run chose" : "");
+  return plan;
+}
+
 int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfig& job,
                c10::Device device, const train::RunFolderOptions& where,
                const std::optional<train::ProfileSteps>& profile,
@@ -149,6 +171,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     job.batch.global = job.optimizer.base_batch;
     log::info("batch.global is tuned when training starts; the plan is that of base_batch");
   }
+  const nlohmann::json plan = settle_strategy(group, job, device, folder, *memory);
   std::optional<train::Tuning> tuning;
   if (!job.batch.micro && !is_dry_run) {
     tuning = train::tune_batch(job, device, group, *memory);
@@ -178,6 +201,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
     record["job"] = train::job_record(job, components);
     record["after_step"] = state.step;
     if (tuning) record["tuning"] = train::to_json(*tuning);
+    if (!plan.is_null()) record["plan"] = plan;
     folder = train::create_run_folder(folder, recipe::print(job), std::move(record));
     keep_tokenizer(job, folder);
   });
@@ -192,7 +216,10 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   if (profile) trainer.profile(*profile);
   before_training.reset();
   const Exit status = trainer.run();
-  if (group->is_main()) say_verdict(folder.path);
+  if (group->is_main()) {
+    train::report_prediction(folder);
+    say_verdict(folder.path);
+  }
   if (status == Exit::kStopped) {  // not held by threads that still wait for data
     std::fflush(nullptr);
     std::_Exit(static_cast<int>(status));

@@ -13,6 +13,7 @@
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/train/job.h"
+#include "framework/train/planning/planner.h"
 #include "framework/train/tuning/batch_tuner.h"
 
 namespace brim::cli {
@@ -27,6 +28,9 @@ int tune(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());
   const auto memory = device::memory_of(here.device, job.device, group->ranks().local_world);
+  if (job.distributed.strategy == distributed::StrategyKind::kAuto) {
+    train::choose_strategy(job, here.device, group, *memory);
+  }
   const train::Tuning tuning = train::tune_batch(
       job, here.device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
   train::take(tuning, group->world(), job);

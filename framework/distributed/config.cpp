@@ -9,7 +9,7 @@ namespace brim::distributed {
 
 void DistributedConfig::fields(recipe::Fields& f) {
   static constexpr std::array<std::string_view, 3> kBackends = {"auto", "nccl", "gloo"};
-  static constexpr std::array<std::string_view, 2> kStrategies = {"ddp", "fsdp"};
+  static constexpr std::array<std::string_view, 3> kStrategies = {"ddp", "fsdp", "auto"};
   static constexpr std::array<std::string_view, 2> kSchedules = {"1f1b", "gpipe"};
   static constexpr std::array<std::string_view, 3> kBalances = {"even", "throughput", "cost"};
   static constexpr std::array<std::string_view, 3> kCompress = {"none", "bf16", "fp16"};
@@ -18,7 +18,9 @@ void DistributedConfig::fields(recipe::Fields& f) {
   f.choice(
       "strategy", strategy, kStrategies,
       "ddp: every rank keeps the whole model; fsdp: each keeps its rows of parameters, gradients "
-      "and the optimizer's state, and blocks are gathered while they compute");
+      "and the optimizer's state, and blocks are gathered while they compute; auto: the fastest "
+      "that "
+      "fits, zero and shards included, as trainer plan ranks them");
   f.value("shards", shards,
           "of fsdp: ranks, neighbours in number, that share one copy of the model, as those of a "
           "machine; 0: all",
@@ -55,6 +57,12 @@ void DistributedConfig::fields(recipe::Fields& f) {
 
 void DistributedConfig::check() const {
   check_stages();
+  if (strategy == StrategyKind::kAuto && (zero || shards != 0)) {
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] strategy = \"auto\" chooses {} too: leave it out, or name a strategy",
+        zero ? "zero" : "shards");
+  }
   if (strategy != StrategyKind::kFsdp) {
     if (shards == 0) return;
     throw Error(Exit::kRecipe,
@@ -89,6 +97,8 @@ void DistributedConfig::check_stages() const {
   };
   refuse(strategy == StrategyKind::kFsdp, "strategy = \"fsdp\"",
          "each stage keeps its parameters whole; leave one of them out");
+  refuse(strategy == StrategyKind::kAuto, "strategy = \"auto\"",
+         "it chooses between ddp, zero and fsdp; leave one of them out");
   refuse(zero, "zero = true", "each stage has an optimizer of its own already; leave zero out");
   refuse(sync_batch_norm, "sync_batch_norm = true",
          "ranks would wait for each other within a stage's pass; leave it out");

@@ -15,8 +15,9 @@ namespace brim::distributed {
 /// numbers whose lengths add up to equal sums.
 enum class Balance { kEven, kThroughput, kCost };
 
-/// Whether every rank keeps the whole model (data_parallel.h), or rows of it (fully_sharded.h).
-enum class StrategyKind { kDdp, kFsdp };
+/// Whether every rank keeps the whole model (data_parallel.h), or rows of it (fully_sharded.h); or
+/// what a plan finds best as training starts, which then takes this key's place.
+enum class StrategyKind { kDdp, kFsdp, kAuto };
 
 struct DistributedConfig {
   Backend backend = Backend::kAuto;

@@ -49,6 +49,8 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   /// This rank's rows, under the parameters' names and in their order. They are what is trained;
   /// after backward() they have gradients.
   const Named& shards() const { return shards_; }
+  /// The root first.
+  const std::vector<ShardedUnit>& units() const { return units_; }
 
   /// For passes without a backward one: ends them when it goes. Each begins with before_forward().
   class Evaluation {

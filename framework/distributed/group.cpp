@@ -132,6 +132,10 @@ Group::~Group() {
 
 std::shared_ptr<Group> Group::alone() { return std::shared_ptr<Group>(new Group(Ranks{})); }
 
+std::shared_ptr<Group> Group::apart(Ranks ranks) {
+  return std::shared_ptr<Group>(new Group(std::move(ranks)));
+}
+
 std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Backend backend,
                                       milliseconds limit) {
   if (backend == Backend::kNccl && !device.is_cuda()) {
@@ -167,7 +171,7 @@ std::shared_ptr<Group> Group::part(const std::string& name, int64_t first, int64
   ranks.world = count;
   ranks.rank = (rank() - first) / stride;
   std::shared_ptr<Group> group(new Group(ranks));
-  if (count > 1) {
+  if (count > 1 && process_group_ != nullptr) {
     group->watchdog_ = watchdog_;
     const std::string prefix = fmt::format("{} from {} ", name, first);
     guarded(*watchdog_, "the rendezvous of a part of the ranks",
@@ -181,7 +185,7 @@ template <class Collective>
 Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective collective,
                      bool is_message) {
   Pending pending;
-  if (is_single_rank()) return pending;
+  if (process_group_ == nullptr) return pending;
   std::vector<at::Tensor> tensors = {tensor};
   pending.watchdog_ = watchdog_.get();
   pending.what_ = what;
@@ -270,7 +274,7 @@ void Group::barrier(std::string_view what) {
 }
 
 std::string Group::broadcast(const std::string& text, std::string_view what, int64_t root) {
-  if (is_single_rank()) return text;
+  if (process_group_ == nullptr) return text;
   const at::Tensor size = at::scalar_tensor(static_cast<int64_t>(text.size()), at::kLong);
   broadcast(size, what, root);
   const at::Tensor bytes = at::empty({size.item<int64_t>()}, at::kByte);
@@ -281,7 +285,7 @@ std::string Group::broadcast(const std::string& text, std::string_view what, int
 }
 
 std::vector<std::string> Group::all_gather(const std::string& text, std::string_view what) {
-  if (is_single_rank()) return {text};
+  if (process_group_ == nullptr) return {text};
   const at::Tensor sizes = at::zeros({world()}, at::kLong);
   auto* size = sizes.mutable_data_ptr<int64_t>();
   size[rank()] = static_cast<int64_t>(text.size());
@@ -301,12 +305,12 @@ std::vector<std::string> Group::all_gather(const std::string& text, std::string_
 }
 
 void Group::run(std::string_view what, const std::function<void()>& body) {
-  if (is_single_rank()) return body();
+  if (process_group_ == nullptr) return body();
   guarded(*watchdog_, what, body);
 }
 
 void Group::all_or_none(std::string_view what, const std::function<void()>& body) {
-  if (is_single_rank()) return body();
+  if (process_group_ == nullptr) return body();
   std::exception_ptr failure;
   std::string said;
   try {

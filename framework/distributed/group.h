@@ -55,6 +55,10 @@ class Group {
   /// One rank alone: every collective is a no-op.
   static std::shared_ptr<Group> alone();
 
+  /// A rank of `ranks.world` of which no other one is there: every collective is a no-op. For models
+  /// without storage, and for passes of a model that stays apart (fully_sharded.h).
+  static std::shared_ptr<Group> apart(Ranks ranks);
+
   /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
   /// Gloo. Throws Error(kRecipe) for NCCL without a GPU, Error(kDistributed) where they don't meet
   /// within `limit`, disagree on how many they are, or two claim to be the same one. A stop ends
@@ -116,7 +120,7 @@ class Group {
   /// Waits until every rank has come here. After it ranks may go.
   void finish();
 
-  /// For LibTorch's reducer. Null for a single rank.
+  /// For LibTorch's reducer. Null for a single rank, and apart from the others.
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const { return process_group_; }
 
  private:

@@ -10,6 +10,7 @@
 #include "framework/base/files.h"
 #include "framework/distributed/data_parallel.h"
 #include "framework/nn/model.h"
+#include "framework/nn/without_storage.h"
 
 namespace brim::distributed {
 namespace {
@@ -38,17 +39,21 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 std::string describe_model(const torch::nn::Module& model) {
   nlohmann::json list = nlohmann::json::object();
   for (const auto& [name, tensor] : nn::named_tensors(model)) {
+    const std::string shape = fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
+                                          fmt::join(tensor.sizes(), ", "));
+    if (nn::WithoutStorage::is_on()) {
+      list[name] = {shape, ""};  // no values
+      continue;
+    }
     const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
-    list[name] = {fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
-                              fmt::join(tensor.sizes(), ", ")),
-                  digest(std::as_bytes(std::span(static_cast<const char*>(values.const_data_ptr()),
-                                                 values.nbytes())))};
+    list[name] = {shape, digest(std::as_bytes(std::span(
+                             static_cast<const char*>(values.const_data_ptr()), values.nbytes())))};
   }
   return list.dump();
 }
 
 void require_same_model(Group& group, const std::string& own) {
-  if (group.is_single_rank()) return;
+  if (group.process_group() == nullptr) return;
   // All agree as a rule, so that only digests travel.
   const std::string own_digest = digest(std::as_bytes(std::span(own)));
   const std::vector<std::string> digests = group.all_gather(own_digest, kCheck);

@@ -8,6 +8,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -27,7 +29,13 @@ struct alignas(64) Header {
   size_t bytes;  // of the block
 };
 
+std::atomic<int64_t> held{0}, peak{0};
+
 void report(void* block, int64_t change_bytes) {
+  const int64_t now = held += change_bytes;
+  int64_t before = peak;
+  while (now > before && !peak.compare_exchange_weak(before, now)) {
+  }
   c10::reportMemoryUsageToProfiler(block, change_bytes, 0, 0, c10::kCPU);
 }
 
@@ -214,12 +222,69 @@ std::tuple<at::Tensor, at::Tensor> flash_attention(const at::Tensor& query, cons
           at::empty({batch, length, heads}, sums).transpose(1, 2)};
 }
 
+using Mask = std::array<bool, 3>;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+/// An undefined tensor where the gradient is not asked for.
+at::Tensor like(const at::Tensor& tensor, bool is_asked_for) {
+  return is_asked_for && tensor.defined() ? at::empty_like(tensor) : at::Tensor();
+}
+
+Gradients convolution_backward(const at::Tensor& gradient, const at::Tensor& x,
+                               const at::Tensor& weight, at::OptionalIntArrayRef /*bias_sizes*/,
+                               at::IntArrayRef /*stride*/, at::IntArrayRef /*padding*/,
+                               at::IntArrayRef /*dilation*/, bool /*transposed*/,
+                               at::IntArrayRef /*output_padding*/, int64_t /*groups*/, Mask asked) {
+  return {like(x, asked[0]), like(weight, asked[1]),
+          asked[2] ? at::empty({gradient.size(1)}, weight.options()) : at::Tensor()};
+}
+
+Gradients native_layer_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& x,
+                                     at::IntArrayRef /*normalized*/, const at::Tensor& /*mean*/,
+                                     const at::Tensor& /*rstd*/, const MaybeTensor& weight,
+                                     const MaybeTensor& bias, Mask asked) {
+  return {like(x, asked[0]), like(weight.value_or(at::Tensor()), asked[1]),
+          like(bias.value_or(at::Tensor()), asked[2])};
+}
+
+Gradients native_batch_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& x,
+                                     const MaybeTensor& weight, const MaybeTensor& /*mean*/,
+                                     const MaybeTensor& /*var*/, const MaybeTensor& /*saved_mean*/,
+                                     const MaybeTensor& /*saved_invstd*/, bool /*training*/,
+                                     double /*eps*/, Mask asked) {
+  const at::Tensor scale = weight.value_or(at::Tensor());
+  return {like(x, asked[0]), like(scale, asked[1]), like(scale, asked[2])};
+}
+
+at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor& /*indices*/,
+                                    int64_t rows, int64_t /*padding*/, bool /*scales*/) {
+  return at::empty({rows, gradient.size(-1)}, gradient.options());
+}
+
+Gradients flash_attention_backward(const at::Tensor& /*gradient*/, const at::Tensor& query,
+                                   const at::Tensor& key, const at::Tensor& value,
+                                   const at::Tensor& /*out*/, const at::Tensor& /*sums*/,
+                                   double /*dropout*/, bool /*is_causal*/,
+                                   const MaybeTensor& /*mask*/, std::optional<double> /*scale*/) {
+  return {at::empty_like(query), at::empty_like(key), at::empty_like(value)};
+}
+
+at::Tensor adaptive_pool_backward(const at::Tensor& /*gradient*/, const at::Tensor& x) {
+  return at::empty_like(x);
+}
+
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("convolution", convolution);
   library.impl("native_layer_norm", native_layer_norm);
   library.impl("native_batch_norm", native_batch_norm);
   library.impl("index_select", index_select);
   library.impl("_scaled_dot_product_flash_attention_for_cpu", flash_attention);
+  library.impl("convolution_backward", convolution_backward);
+  library.impl("native_layer_norm_backward", native_layer_norm_backward);
+  library.impl("native_batch_norm_backward", native_batch_norm_backward);
+  library.impl("embedding_dense_backward", embedding_dense_backward);
+  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_backward);
+  library.impl("_adaptive_avg_pool2d_backward", adaptive_pool_backward);
 }
 
 }  // namespace
@@ -230,6 +295,10 @@ WithoutStorage::WithoutStorage() : before_(c10::GetCPUAllocator()), guard_(kKey)
 }
 
 WithoutStorage::~WithoutStorage() { c10::SetCPUAllocator(before_); }
+
+int64_t WithoutStorage::held_bytes() { return held; }
+int64_t WithoutStorage::peak_bytes() { return peak; }
+void WithoutStorage::reset_peak() { peak = held.load(); }
 
 bool WithoutStorage::is_on() { return c10::impl::tls_is_dispatch_key_included(kKey); }
 

@@ -1,10 +1,12 @@
-// Models, optimizers and forward passes of which only shapes and formats matter: how many
+// Models, optimizers and training steps of which only shapes and formats matter: how many
 // parameters, operations and bytes a model takes is known without its memory.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
 
 namespace brim::nn {
 
@@ -22,6 +24,11 @@ class WithoutStorage {
 
   /// Whether this thread is within one.
   static bool is_on();
+
+  /// Bytes that all such tensors of this process would hold now, and the most since reset_peak().
+  static int64_t held_bytes();
+  static int64_t peak_bytes();
+  static void reset_peak();
 
  private:
   c10::Allocator* before_;

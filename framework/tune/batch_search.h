@@ -19,7 +19,8 @@ struct Probe {
   bool fits = false;
   int64_t peak_bytes = 0;     // where it fits
   int64_t cap_bytes = 0;      // what the peak may be
-  double step_s = 0;          // of one micro-batch, where it fits
+  double step_s = 0;          // of one micro-batch, where it fits, the update's part included
+  double update_s = 0;        // of the weights' update, as the host saw it
   bool is_disturbed = false;  // other processes used the cores: step_s is no measure
   std::optional<int64_t> predicted_bytes = {};  // the peak, from the probes before
 };

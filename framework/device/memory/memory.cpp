@@ -18,9 +18,6 @@ namespace brim::device {
 namespace {
 
 constexpr double kGib = 1 << 30;
-/// Of what a job may take of a GPU: for CUDA's context, NCCL and other libraries, which LibTorch's
-/// allocator doesn't see.
-constexpr int64_t kCudaLibraries = int64_t{512} << 20;
 
 /// A line of /proc/self/status, as VmHWM; 0 where there is none.
 int64_t status_bytes(const char* name) { return Machine().status(name).value_or(0); }

@@ -16,6 +16,10 @@
 
 namespace brim::device {
 
+/// Of what a job may take of a GPU: for CUDA's context, NCCL and other libraries, which LibTorch's
+/// allocator doesn't see.
+inline constexpr int64_t kCudaLibraries = int64_t{512} << 20;
+
 class Memory {
  public:
   virtual ~Memory() = default;

@@ -52,8 +52,18 @@ at::Tensor batch_norm_apply_shape(const at::Tensor& x, const MaybeTensor& /*resi
   return at::empty_like(x, at::MemoryFormat::ChannelsLast);
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_shapes(
+    const at::Tensor& /*gradient*/, const at::Tensor& x, const MaybeTensor& /*y*/,
+    const at::Tensor& /*weight*/, const at::Tensor& /*bias*/, const at::Tensor& mean,
+    const at::Tensor& /*inverse_std*/, bool /*relu*/, bool has_residual) {
+  const auto format = at::MemoryFormat::ChannelsLast;
+  return {at::empty_like(x, format), has_residual ? at::empty_like(x, format) : at::Tensor(),
+          at::empty_like(mean), at::empty_like(mean)};
+}
+
 TORCH_LIBRARY_IMPL(brim, Meta, library) {
   library.impl("batch_norm", batch_norm_shapes);
+  library.impl("batch_norm_backward", batch_norm_backward_shapes);
   library.impl("batch_norm_apply", batch_norm_apply_shape);
 }
 

@@ -40,7 +40,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_shapes(
   return {at::empty({}, wide), at::empty({2, logits.size(0)}, wide), at::empty({}, wide)};
 }
 
-TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("cross_entropy", cross_entropy_shapes); }
+at::Tensor cross_entropy_backward_shape(const at::Tensor& /*gradient*/, const at::Tensor& logits,
+                                        const at::Tensor& /*labels*/,
+                                        const MaybeTensor& /*partner_labels*/,
+                                        const MaybeTensor& /*label_shares*/,
+                                        const at::Tensor& /*rows*/, const at::Tensor& /*share*/,
+                                        int64_t /*ignore_index*/, double /*smoothing*/) {
+  return at::empty(logits.sizes(), logits.options());
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("cross_entropy", cross_entropy_shapes);
+  library.impl("cross_entropy_backward", cross_entropy_backward_shape);
+}
 
 using CrossEntropyForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const at::Tensor&, const MaybeTensor&, const MaybeTensor&, int64_t, double);

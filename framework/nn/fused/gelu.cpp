@@ -35,7 +35,17 @@ at::Tensor bias_gelu_shape(const at::Tensor& x, const at::Tensor& /*bias*/, bool
   return at::empty_like(x);
 }
 
-TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("bias_gelu", bias_gelu_shape); }
+std::tuple<at::Tensor, at::Tensor> bias_gelu_backward_shapes(const at::Tensor& /*gradient*/,
+                                                             const at::Tensor& x,
+                                                             const at::Tensor& bias,
+                                                             bool /*tanh*/) {
+  return {at::empty_like(x), at::empty_like(bias)};
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("bias_gelu", bias_gelu_shape);
+  library.impl("bias_gelu_backward", bias_gelu_backward_shapes);
+}
 
 using BiasGeluForward = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
 using BiasGeluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,

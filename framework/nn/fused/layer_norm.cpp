@@ -42,7 +42,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> layer_norm_shapes(
           at::empty(rows, weight.options()), at::empty(rows, weight.options())};
 }
 
-TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("layer_norm", layer_norm_shapes); }
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> layer_norm_backward_shapes(
+    const at::Tensor& gradient, const MaybeTensor& /*sum_gradient*/, const at::Tensor& sum,
+    const at::Tensor& /*mean*/, const at::Tensor& /*inverse_std*/, const at::Tensor& weight,
+    bool has_branch) {
+  const bool has_own = has_branch && gradient.scalar_type() != sum.scalar_type();
+  return {at::empty_like(sum), has_own ? at::empty_like(gradient) : at::Tensor(),
+          at::empty_like(weight), at::empty_like(weight)};
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("layer_norm", layer_norm_shapes);
+  library.impl("layer_norm_backward", layer_norm_backward_shapes);
+}
 
 using LayerNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, double,

@@ -11,9 +11,10 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kSide = 2048, kGpuSide = 8192;
-constexpr int64_t kCopied = int64_t{128} << 20, kGpuCopied = int64_t{1} << 30;  // bytes
-constexpr double kProducts_s = 1.0, kCopies_s = 0.3;
+constexpr int64_t kSide = 2048, kQuickSide = 512, kGpuSide = 8192;
+constexpr int64_t kCopied = int64_t{128} << 20, kQuickCopied = int64_t{32} << 20,
+                  kGpuCopied = int64_t{1} << 30;  // bytes
+constexpr double kProducts_s = 1.0, kCopies_s = 0.3, kQuick_s = 0.1;
 constexpr int kFewest = 3;
 constexpr int kCalls = 1000;
 
@@ -45,26 +46,31 @@ double fastest_s(c10::Device device, double most_s, Work work) {
 
 }  // namespace
 
-int64_t measured_side(c10::Device device) { return device.is_cuda() ? kGpuSide : kSide; }
+int64_t measured_side(c10::Device device, Effort effort) {
+  if (device.is_cuda()) return kGpuSide;
+  return effort == Effort::kQuick ? kQuickSide : kSide;
+}
 
-double measured_product_flops(c10::Device device, const std::string& format) {
+double measured_product_flops(c10::Device device, const std::string& format, Effort effort) {
   const at::NoGradGuard no_grad;
   amp::apply_tf32({.tf32 = format == "tf32"});
   const auto options = at::device(device).dtype(at::kFloat);
-  const int64_t side = measured_side(device);
+  const int64_t side = measured_side(device, effort);
   const at::Tensor a = at::randn({side, side}, options).to(type_of(format));
   const at::Tensor b = at::randn({side, side}, options).to(type_of(format));
-  const double best_s = fastest_s(device, kProducts_s, [&] { at::mm(a, b); });
+  const double best_s =
+      fastest_s(device, effort == Effort::kQuick ? kQuick_s : kProducts_s, [&] { at::mm(a, b); });
   const auto factor = static_cast<double>(side);
   return 2.0 * factor * factor * factor / best_s;
 }
 
-double measured_copy_bytes(c10::Device device) {
+double measured_copy_bytes(c10::Device device, Effort effort) {
   const at::NoGradGuard no_grad;
-  const int64_t bytes = device.is_cuda() ? kGpuCopied : kCopied;
+  const bool is_quick = effort == Effort::kQuick;
+  const int64_t bytes = device.is_cuda() ? kGpuCopied : is_quick ? kQuickCopied : kCopied;
   const at::Tensor from = at::zeros({bytes}, at::device(device).dtype(at::kByte));
   at::Tensor to = at::zeros_like(from);
-  const double best_s = fastest_s(device, kCopies_s, [&] { to.copy_(from); });
+  const double best_s = fastest_s(device, is_quick ? kQuick_s : kCopies_s, [&] { to.copy_(from); });
   return 2.0 * static_cast<double>(bytes) / best_s;
 }
 

@@ -7,14 +7,19 @@
 
 namespace brim::train {
 
+/// How much a measurement takes: a second and large tensors, or a tenth of one and, on the CPU, 64 MiB
+/// at most.
+enum class Effort { kFull, kQuick };
+
 /// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or
 /// "fp64", two for each multiply-add: the fastest of those that fit into a second.
-double measured_product_flops(c10::Device device, const std::string& format);
+double measured_product_flops(c10::Device device, const std::string& format,
+                              Effort effort = Effort::kFull);
 /// How long the sides of those matrices are.
-int64_t measured_side(c10::Device device);
+int64_t measured_side(c10::Device device, Effort effort = Effort::kFull);
 
 /// Bytes a second that a large copy reads and writes.
-double measured_copy_bytes(c10::Device device);
+double measured_copy_bytes(c10::Device device, Effort effort = Effort::kFull);
 
 /// Seconds that an operator takes of a host where there is nothing to compute.
 double measured_call_s(c10::Device device);

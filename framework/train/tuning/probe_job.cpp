@@ -8,11 +8,12 @@ namespace brim::train {
 
 DataShape shape_of(const JobConfig& job) {
   const auto train = job.data.open_train();
+  const auto eval = job.eval.enabled ? job.data.open_eval() : nullptr;
   return {.input = input_shape(*train, job.data),
           .sample_bytes = train->sample_bytes(),
           .samples = train->size(),
           .cache_bytes = job.data.source->cache_bytes(),
-          .has_evaluation = job.eval.enabled && job.data.open_eval() != nullptr};
+          .eval_samples = eval == nullptr ? 0 : eval->size()};
 }
 
 ProbeJob::ProbeJob(JobConfig& job, const DataShape& shape)
@@ -53,7 +54,7 @@ void ProbeJob::set_size(int64_t size, int64_t share, int64_t world) {
   job_.batch.micro = size;
   const bool accumulates = !grows() && size < share;
   job_.batch.global = (accumulates ? 2 * size : size) * world;
-  const int64_t eval_samples = shape_.has_evaluation ? job_.eval.batch.value_or(size) * world : 0;
+  const int64_t eval_samples = shape_.has_evaluation() ? job_.eval.batch.value_or(size) * world : 0;
   select_synthetic(shape_.input, 2 * *job_.batch.global, eval_samples, job_.data.source);
 }
 

@@ -18,8 +18,9 @@ struct DataShape {
   nn::ModelShape input;
   int64_t sample_bytes = 0;
   int64_t samples = 0;
-  int64_t cache_bytes = 0;  // what the data keep in memory, at most
-  bool has_evaluation = false;
+  int64_t cache_bytes = 0;   // what the data keep in memory, at most
+  int64_t eval_samples = 0;  // 0: no evaluation
+  bool has_evaluation() const { return eval_samples > 0; }
 };
 
 /// Throws what input_shape() throws, and what opening the data throws.

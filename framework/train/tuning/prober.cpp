@@ -113,8 +113,8 @@ bool Prober::train(tune::Probe& probe) {
   for (int i = 0, repeats = 0; i < 2; ++i) {
     memory_.synchronize();
     const double start_s = now_s(), start_delay_s = machine.run_delay_s();
-    bool fits = false;
-    const auto take = [&] { fits = step->try_once().has_value(); };
+    std::optional<TakenStep> taken;
+    const auto take = [&] { taken = step->try_once(); };
     if (group_->is_single_rank()) {
       device::fits(take);  // or memory runs out in the update
     } else {
@@ -122,7 +122,7 @@ bool Prober::train(tune::Probe& probe) {
     }
     account_.modules = step->account().modules;
     account_.peak_bytes = memory_.stats().peak_bytes;
-    if (!fits) return false;
+    if (!taken) return false;
     memory_.synchronize();
     // Forms of operations were measured, and cuDNN has tried its algorithms, with memory that no later
     // step needs.
@@ -131,10 +131,11 @@ bool Prober::train(tune::Probe& probe) {
     const double seconds = now_s() - start_s;
     const double step_s = seconds / static_cast<double>(passes);
     probe.step_s = repeats == 0 ? step_s : std::min(probe.step_s, step_s);
+    probe.update_s = taken->record.phase_s[static_cast<size_t>(Phase::kOptimizer)];
     probe.is_disturbed = machine.run_delay_s() - start_delay_s > kDisturbedShare * seconds;
     if (i == 1 && repeats < max_repeats_ && !all(!probe.is_disturbed)) --i, ++repeats;
   }
-  const bool is_evaluated = !shape_.has_evaluation || step->try_evaluation_sums().has_value();
+  const bool is_evaluated = !shape_.has_evaluation() || step->try_evaluation_sums().has_value();
   memory_.synchronize();
   account_.peak_bytes = memory_.stats().peak_bytes;
   if (is_evaluated) fitted_ = account_;

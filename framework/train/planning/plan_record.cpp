@@ -1,0 +1,126 @@
+#include "framework/train/planning/plan_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/plan/ranking.h"
+#include "framework/telemetry/run_record.h"
+#include "framework/train/planning/planner.h"
+
+namespace brim::train {
+namespace {
+
+using nlohmann::json;
+
+json record_of(const RunFolder& folder) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(folder.record(), error);
+  if (error || bytes > telemetry::kLongestRunFile) return json::object();
+  auto record = json::parse(read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile),
+                            nullptr, false);
+  return record.is_object() ? record : json::object();
+}
+
+std::optional<int64_t> integer(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<int64_t>();
+}
+
+std::optional<double> number(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+/// nullopt where the plan says something else.
+std::optional<plan::Strategy> strategy_in(const json& plan) {
+  const auto name = plan.is_object() ? plan.find("strategy") : plan.end();
+  const auto shards = integer(plan, "shards");
+  if (name == plan.end() || !name->is_string() || !shards || *shards < 0) return std::nullopt;
+  for (const auto sharing : {plan::Sharing::kDdp, plan::Sharing::kZero1, plan::Sharing::kFsdp}) {
+    if (*name == plan::name_of(sharing)) return plan::Strategy{sharing, *shards};
+  }
+  return std::nullopt;
+}
+
+/// The median over the lines of metrics.jsonl of a step's seconds, evaluations and checkpoints apart.
+std::optional<double> median_step_s(const RunFolder& folder, int64_t after_step) {
+  std::vector<double> seconds;
+  std::ifstream file(folder.metrics());
+  for (std::string text; std::getline(file, text);) {
+    const json line = json::parse(text, nullptr, false);
+    const auto step = integer(line, "step");
+    const auto taken = number(line, "step_s");
+    if (!step || !taken || *step <= after_step) continue;
+    const json phases = line.value("phases_s", json::object());
+    seconds.push_back(*taken - number(phases, "evaluation").value_or(0) -
+                      number(phases, "checkpoint").value_or(0));
+  }
+  if (seconds.empty()) return std::nullopt;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+/// "3 % more", "12 % less".
+std::string off_by(double measured, double predicted) {
+  const double share = measured / predicted - 1;
+  return fmt::format("{:.0f} % {}", 100 * std::abs(share), share < 0 ? "less" : "more");
+}
+
+}  // namespace
+
+json read_plan(const RunFolder& folder, int64_t world) {
+  const json record = record_of(folder);
+  json plan = record.value("plan", json());
+  const auto strategy = strategy_in(plan);
+  if (!strategy || integer(record, "ranks") != world) return nullptr;
+  if (strategy->shards > 0 && world % strategy->shards != 0) return nullptr;
+  plan.erase("measured");
+  return plan;
+}
+
+void take_choice(const json& plan, JobConfig& job) {
+  if (const auto strategy = strategy_in(plan)) take(*strategy, job);
+  const auto micro = integer(plan, "micro");
+  const bool is_smaller = integer(plan, "recipe_micro") > micro;
+  if (!micro || *micro < 1 || !job.batch.micro || !is_smaller) return;
+  log::info("no strategy fits with micro-batch {}; training with {}",
+            *integer(plan, "recipe_micro"), *micro);
+  job.batch.micro = *micro;
+}
+
+void report_prediction(const RunFolder& folder) {
+  const json record = record_of(folder);
+  json plan = record.value("plan", json());
+  const auto predicted = integer(plan, "peak_bytes");
+  const auto predicted_s = number(plan, "step_s");
+  const auto peak = integer(record.value("memory", json()), "peak_bytes");
+  const auto step_s = median_step_s(folder, integer(record, "after_step").value_or(0));
+  if (!predicted || *predicted < 1 || !predicted_s || *predicted_s <= 0 || !peak) return;
+  plan["measured"] = {{"peak_bytes", *peak}};
+  std::string text =
+      fmt::format("the plan predicted tensors of {} with micro-batch {}; found {}, {}",
+                  format_bytes(*predicted), integer(plan, "micro").value_or(0), format_bytes(*peak),
+                  off_by(static_cast<double>(*peak), static_cast<double>(*predicted)));
+  if (step_s) {  // a run of few steps has no line of metrics
+    plan["measured"]["step_s"] = *step_s;
+    text += fmt::format("; and {} s a step, found {} s, {}", format_number(*predicted_s),
+                        format_number(*step_s), off_by(*step_s, *predicted_s));
+  }
+  log::info("{}", text);
+  telemetry::add_to_record(folder.record(), "plan", std::move(plan));
+}
+
+}  // namespace brim::train

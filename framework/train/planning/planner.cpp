@@ -1,0 +1,287 @@
+#include "framework/train/planning/planner.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "framework/base/log.h"
+#include "framework/base/units.h"
+#include "framework/device/cuda_loader.h"
+#include "framework/device/peak.h"
+#include "framework/nn/block.h"
+#include "framework/train/inputs.h"
+#include "framework/train/planning/counted.h"
+#include "framework/train/planning/measured_network.h"
+#include "framework/train/planning/plan_record.h"
+#include "framework/train/planning/step_work.h"
+
+namespace brim::train {
+namespace {
+
+constexpr const char* kPlan = "the plan of the step";
+constexpr int64_t kMoreDevices = 64;  // times as many, at most, are proposed
+
+/// What a GPU makes of a mode, to be counted on the CPU.
+amp::PrecisionMode mode_on(c10::Device device, amp::PrecisionMode mode) {
+  if (device.is_cpu()) return mode;
+  const int capability = device::cuda().backend->compute_capability(device.index());
+  const amp::Precision precision =
+      amp::resolve(mode, device.type(), {.compute_capability = capability});
+  if (precision.compute == at::kBFloat16) return amp::PrecisionMode::kBf16;
+  if (precision.compute == at::kHalf) return amp::PrecisionMode::kFp16;
+  return precision.compute == at::kDouble ? amp::PrecisionMode::kFp64 : amp::PrecisionMode::kFp32;
+}
+
+PlannedRanks ranks_at_hand(const JobConfig& job, c10::Device device, distributed::Group& group,
+                           const device::Memory& memory) {
+  PlannedRanks ranks{.ranks = group.ranks(),
+                     .is_cpu = device.is_cpu(),
+                     .shape = shape_of(job),
+                     .precision = mode_on(device, job.precision.mode),
+                     .memory = &memory};
+  if (ranks.is_cpu) require_room_beside_cache(ranks.shape.cache_bytes, memory);
+  const at::Tensor least = at::full({1}, -memory.stats().cap_bytes, at::kLong);
+  group.all_reduce(least, distributed::Reduce::kMax, kPlan);
+  ranks.cap_bytes = -least.item<int64_t>();
+  ranks.ranks.rank = 0;
+  return ranks;
+}
+
+void set_times(Counted& counted, const PlannedRanks& ranks, const plan::Work& work,
+               const plan::Network& network) {
+  for (plan::Candidate& candidate : counted.candidates) {
+    candidate.time = plan::step_time(candidate.strategy, ranks.ranks.world, candidate.batch, work,
+                                     counted.model, network);
+  }
+  plan::rank(counted.candidates);
+}
+
+bool any_fits(const Counted& counted) {
+  return std::ranges::any_of(counted.candidates, &plan::Candidate::fits);
+}
+
+/// In words: "fsdp with micro-batch 1 and all blocks recomputed".
+std::string way_of(const plan::Candidate& candidate) {
+  return fmt::format("{} with batch.micro = {}{}", candidate.strategy.text(), candidate.batch.micro,
+                     candidate.recompute.empty() ? "" : " and train.recompute = [\"*\"]");
+}
+
+/// How many devices it takes, and what fits there; nullopt where not even many do.
+std::optional<std::pair<int64_t, plan::Candidate>> more_devices(JobConfig& job, PlannedRanks ranks,
+                                                                const plan::Candidate& least) {
+  const int64_t world = ranks.ranks.world;
+  for (int64_t times = 2; times <= kMoreDevices; times *= 2) {
+    ranks.ranks.world = times * world;
+    CountOptions options{.micros = {least.batch.micro}, .recomputes = {least.recompute}};
+    options.strategies = {{.sharing = plan::Sharing::kFsdp}};
+    const Counted counted = count(job, ranks, options);
+    if (any_fits(counted)) return std::pair(times * world, counted.candidates.front());
+  }
+  return std::nullopt;
+}
+
+/// Nothing fits: names the cheapest change after which something does.
+[[noreturn]] void refuse(JobConfig& job, const PlannedRanks& ranks, const Counted& counted) {
+  const auto missing_bytes = [](const plan::Candidate& candidate) {
+    return candidate.peak_bytes - candidate.room_bytes();
+  };
+  const plan::Candidate least = *std::ranges::min_element(counted.candidates, {}, missing_bytes);
+  if (least.fits()) {
+    throw Error(Exit::kResource,
+                "no strategy fits in memory with this recipe's batch.micro and train.recompute: "
+                "expected tensors of at most {} on each of {}. The cheapest change: {}, {}",
+                format_bytes(least.room_bytes()), format_plural(ranks.ranks.world, "device"),
+                way_of(least), format_bytes(least.peak_bytes));
+  }
+  std::string change =
+      fmt::format("give each {} more (device.memory_gib), or choose a smaller model",
+                  format_bytes(missing_bytes(least)));
+  const bool may_shard = std::ranges::any_of(strategies_of(job, 2), [](const auto& strategy) {
+    return strategy.sharing == plan::Sharing::kFsdp;
+  });
+  const auto more = may_shard ? more_devices(job, ranks, least) : std::nullopt;
+  if (more) {
+    change = fmt::format("train on {} devices like these, of which each takes {} with fsdp; or {}",
+                         more->first, format_bytes(more->second.peak_bytes), change);
+  }
+  throw Error(Exit::kResource,
+              "no strategy fits in memory: expected tensors of at most {} on each of {}, found {} "
+              "to take the least, {}. The cheapest change: {}",
+              format_bytes(least.room_bytes()), format_plural(ranks.ranks.world, "device"),
+              way_of(least), format_bytes(least.peak_bytes), change);
+}
+
+/// What probes may take: the whole model where it fits.
+ProbeLimits limits_of(const Counted& counted) {
+  ProbeLimits limits{.unit = counted.unit, .recomputes = counted.has_blocks};
+  const plan::Candidate* found = nullptr;
+  for (const plan::Candidate& candidate : counted.candidates) {
+    if (!candidate.fits() || !candidate.recompute.empty()) continue;
+    const auto sharing = candidate.strategy.sharing;
+    const bool is_better =
+        found == nullptr || sharing < found->strategy.sharing ||
+        (sharing == found->strategy.sharing && candidate.batch.micro > found->batch.micro);
+    if (is_better && sharing != plan::Sharing::kZero1) found = &candidate;
+  }
+  if (found == nullptr) return {.largest = 0};
+  limits.strategy = found->strategy;
+  limits.largest = found->batch.micro;
+  return limits;
+}
+
+/// Rank 0's, on all ranks.
+ProbeLimits agree(distributed::Group& group, const ProbeLimits& own) {
+  const nlohmann::json said = {static_cast<int>(own.strategy.sharing), own.strategy.shards,
+                               own.largest, own.unit, own.recomputes};
+  const auto all = nlohmann::json::parse(group.broadcast(said.dump(), kPlan));
+  return {.strategy = {static_cast<plan::Sharing>(all[0].get<int>()), all[1].get<int64_t>()},
+          .largest = all[2].get<int64_t>(),
+          .unit = all[3].get<int64_t>(),
+          .recomputes = all[4].get<bool>()};
+}
+
+plan::Work work_at_hand(JobConfig& job, c10::Device device,
+                        const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                        const PlannedRanks& ranks, const Counted& counted, std::string& basis) {
+  const ProbeLimits limits = agree(*group, limits_of(counted));
+  if (limits.largest > 0) {
+    basis = "measured on these devices by short probes";
+    return measure_work(job, device, group, memory, ranks.shape, ranks.share(job), limits);
+  }
+  // Only with recompute does it fit.
+  basis = "estimated from these devices' measured rates: no probe fits";
+  const std::string format = group->broadcast(counted.format, kPlan);
+  return estimate_work(counted.costs, measure_rates(*group, device, format));
+}
+
+/// Every strategy with the recipe's recompute and its micro-batch, or smaller ones.
+Counted count_recipes_way(JobConfig& job, const PlannedRanks& ranks) {
+  CountOptions options = all_ways(job, ranks);
+  options.recomputes = {job.train.recompute};
+  if (job.batch.micro) {
+    const int64_t own = std::min(job.batch.micro_or_all(), ranks.share(job));
+    std::erase_if(options.micros, [&](int64_t micro) { return micro >= own; });
+    options.micros.push_back(own);
+  }
+  Counted counted = count(job, ranks, options);
+  if (!any_fits(counted)) refuse(job, ranks, count(job, ranks, all_ways(job, ranks)));
+  return counted;
+}
+
+/// The recipe's where a strategy fits with it, else the best one's.
+int64_t best_micro(const JobConfig& job, const Counted& counted, int64_t share) {
+  const int64_t own = job.batch.micro ? std::min(job.batch.micro_or_all(), share) : 0;
+  const bool fits_own = std::ranges::any_of(counted.candidates, [&](const auto& candidate) {
+    return candidate.fits() && candidate.batch.micro == own;
+  });
+  return fits_own ? own : counted.candidates.front().batch.micro;
+}
+
+}  // namespace
+
+Plan make_plan(JobConfig& job, c10::Device device, const std::shared_ptr<distributed::Group>& group,
+               device::Memory& memory) {
+  const double start_s = now_s();
+  const PlannedRanks ranks = ranks_at_hand(job, device, *group, memory);
+  Counted counted;
+  group->all_or_none(kPlan, [&] {
+    if (!group->is_main()) return;
+    counted = count(job, ranks, all_ways(job, ranks));
+    if (!any_fits(counted)) refuse(job, ranks, counted);
+  });
+  Plan plan;
+  const plan::Network network = measure_network(*group, device, memory);
+  const plan::Work work = work_at_hand(job, device, group, memory, ranks, counted, plan.basis);
+  if (group->is_main()) set_times(counted, ranks, work, network);
+  plan.ranked = std::move(counted.candidates);
+  plan.has_statistics = counted.has_statistics;
+  plan.seconds = now_s() - start_s;
+  return plan;
+}
+
+Plan make_assumed_plan(JobConfig& job, const plan::Assumption& assumed,
+                       const device::Memory& memory) {
+  const double start_s = now_s();
+  PlannedRanks ranks{.is_cpu = false, .shape = shape_of(job), .memory = &memory};
+  ranks.ranks.world = assumed.devices;
+  ranks.cap_bytes = job.device.memory_gib > 0
+                        ? static_cast<int64_t>(job.device.memory_gib * (1 << 30))
+                        : static_cast<int64_t>(job.device.memory_fraction *
+                                               static_cast<double>(assumed.memory_bytes));
+  ranks.cap_bytes -= device::kCudaLibraries;
+  ranks.precision = job.precision.mode;
+  if (job.precision.mode == amp::PrecisionMode::kAuto) {
+    const bool has_bf16 = device::peak_flops(assumed.gpu, "bf16") > 0;
+    ranks.precision = has_bf16 ? amp::PrecisionMode::kBf16 : amp::PrecisionMode::kFp16;
+  }
+  Counted counted = count(job, ranks, all_ways(job, ranks));
+  if (!any_fits(counted)) refuse(job, ranks, counted);
+  const double peak = device::peak_flops(
+      assumed.gpu, job.precision.mode == amp::PrecisionMode::kTf32 ? "tf32" : counted.format);
+  if (peak == 0) {
+    throw Error(Exit::kRecipe, "[precision] mode: {} does not compute in {}; choose another mode",
+                assumed.device, counted.format);
+  }
+  set_times(counted, ranks,
+            estimate_work(counted.costs, {.flops = peak, .bytes = assumed.bytes_per_s}),
+            assumed.between);
+  return {.ranked = std::move(counted.candidates),
+          .basis = fmt::format("predicted from data sheets for {}, not measured", assumed.text()),
+          .has_statistics = counted.has_statistics,
+          .seconds = now_s() - start_s};
+}
+
+nlohmann::json choose_strategy(JobConfig& job, c10::Device device,
+                               const std::shared_ptr<distributed::Group>& group,
+                               device::Memory& memory) {
+  const PlannedRanks ranks = ranks_at_hand(job, device, *group, memory);
+  Counted counted;
+  group->all_or_none(kPlan, [&] {
+    if (group->is_main()) counted = count_recipes_way(job, ranks);
+  });
+  const plan::Network network = measure_network(*group, device, memory);
+  const DeviceRates rates = measure_rates(*group, device, group->broadcast(counted.format, kPlan));
+  nlohmann::json record;
+  if (group->is_main()) {
+    set_times(counted, ranks, estimate_work(counted.costs, rates), network);
+    const int64_t micro = best_micro(job, counted, ranks.share(job));
+    std::erase_if(counted.candidates,
+                  [&](const plan::Candidate& other) { return other.batch.micro != micro; });
+    plan::rank(counted.candidates);
+    record = plan::to_json(counted.candidates.front());
+    record["why"] = plan::why(counted.candidates);
+    if (job.batch.micro) {
+      record["recipe_micro"] = std::min(job.batch.micro_or_all(), ranks.share(job));
+    }
+  }
+  record = nlohmann::json::parse(group->broadcast(record.dump(), kPlan));
+  take_choice(record, job);
+  memory.release_cached();
+  memory.reset_peak();
+  return record;
+}
+
+void take(const plan::Strategy& strategy, JobConfig& job) {
+  const bool is_fsdp = strategy.sharing == plan::Sharing::kFsdp;
+  job.distributed.strategy =
+      is_fsdp ? distributed::StrategyKind::kFsdp : distributed::StrategyKind::kDdp;
+  job.distributed.zero = strategy.sharing == plan::Sharing::kZero1;
+  job.distributed.shards = strategy.shards;
+}
+
+nlohmann::json to_json(const Plan& plan) {
+  nlohmann::json candidates = nlohmann::json::array();
+  for (const plan::Candidate& candidate : plan.ranked) {
+    candidates.push_back(plan::to_json(candidate));
+  }
+  return {{"basis", plan.basis},
+          {"why", plan::why(plan.ranked)},
+          {"batch_statistics", plan.has_statistics},
+          {"seconds", plan.seconds},
+          {"candidates", std::move(candidates)}};
+}
+
+}  // namespace brim::train

@@ -1,0 +1,224 @@
+#include "framework/train/planning/simulated_rank.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "framework/amp/autocast.h"
+#include "framework/base/timeline.h"
+#include "framework/data/transfer/prefetcher.h"
+#include "framework/nn/block.h"
+#include "framework/nn/flops.h"
+#include "framework/nn/without_storage.h"
+#include "framework/optim/clip.h"
+#include "framework/train/inputs.h"
+
+namespace brim::train {
+namespace {
+
+using nn::WithoutStorage;
+
+/// Puts a gradient that is complete into its bucket, where sums are made (data_parallel.h).
+class IntoBucket final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit IntoBucket(at::Tensor view) : view_(std::move(view)) {}
+  void operator()(const torch::autograd::Variable& parameter) override {
+    parameter.mutable_grad() = view_;
+  }
+
+ private:
+  at::Tensor view_;
+};
+
+/// The buckets of one step's sums: while this lives, gradients end there.
+class Buckets {
+ public:
+  Buckets(const std::vector<at::Tensor>& parameters, const at::Tensor& memory)
+      : parameters_(parameters) {
+    int64_t first = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      const auto bytes = static_cast<int64_t>(parameter.nbytes());
+      const at::Tensor row = memory.narrow(0, first, bytes).view(parameter.scalar_type());
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          parameter, std::make_unique<IntoBucket>(row.as_strided(
+                         parameter.sizes(), parameter.strides(), row.storage_offset())));
+      first += bytes;
+    }
+  }
+  ~Buckets() {
+    for (const at::Tensor& parameter : parameters_) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    }
+  }
+  Buckets(const Buckets&) = delete;
+  Buckets& operator=(const Buckets&) = delete;
+
+ private:
+  const std::vector<at::Tensor>& parameters_;
+};
+
+/// Counts the operations of outermost blocks while it lives.
+class BlockFlops final : public nn::BlockObserver {
+ public:
+  BlockFlops(nn::Model& model, const nn::FlopCounter& counter) : counter_(counter) {
+    for (const auto& [name, block] : nn::named_blocks(model)) {
+      if (!blocks_.empty() && name.starts_with(last_ + ".")) continue;
+      last_ = name;
+      block->observe(this);
+      blocks_.push_back(block);
+    }
+  }
+  ~BlockFlops() override {
+    for (nn::Block* block : blocks_) block->observe(nullptr);
+  }
+  BlockFlops(const BlockFlops&) = delete;
+  BlockFlops& operator=(const BlockFlops&) = delete;
+
+  void before(nn::Block& /*block*/, const at::Tensor& /*x*/) override { start_ = counter_.total(); }
+  void after(nn::Block& /*block*/, const at::Tensor& /*x*/, const at::Tensor& /*y*/) override {
+    total_ += counter_.total() - start_;
+  }
+  int64_t total() const { return total_; }
+
+ private:
+  const nn::FlopCounter& counter_;
+  std::vector<nn::Block*> blocks_;
+  std::string last_;
+  int64_t start_ = 0, total_ = 0;
+};
+
+/// A tensor of so many samples, in the order of `few`.
+at::Tensor resized(const at::Tensor& few, int64_t samples) {
+  if (!few.defined()) return few;
+  std::vector<int64_t> sizes = few.sizes().vec();
+  sizes[0] = samples;
+  return at::empty(sizes, few.options(), few.suggest_memory_format()).zero_();
+}
+
+}  // namespace
+
+SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ranks, bool is_cpu,
+                             const device::Memory& memory)
+    : job_(job), is_cpu_(is_cpu), before_bytes_(WithoutStorage::held_bytes()) {
+  WithoutStorage::reset_peak();
+  components_ = build_components(job, c10::kCPU, distributed::Group::apart(ranks), Weights::kNone);
+  stop_waiting_within_passes(components_);
+  building_bytes_ = WithoutStorage::peak_bytes() - before_bytes_;
+  account_ = memory_account(job, components_, memory);
+  if (is_cpu_) {
+    room_bytes_ = account_.checkpoint_bytes;
+    const bool is_split = components_.optimizer->is_sharded();
+    if (job.checkpoint.enabled && !components_.sharded) {
+      last_copy_bytes_ = account_.parameters_bytes + account_.ema_bytes +
+                         (is_split ? 0 : account_.optimizer_bytes);
+    }
+  }
+  account_.checkpoint_bytes = room_bytes_;
+  for (const auto& [name, parameter] : own_parameters(components_)) {
+    if (parameter.requires_grad()) parameters_.push_back(parameter);
+  }
+  components_.model->train();
+  Timeline timeline;
+  const int64_t share = *job.batch.global / components_.group->world();
+  few_ = Inputs(job, components_).training(0, share, nullptr, timeline)->next()->tensors;
+}
+
+data::DeviceBatch SimulatedRank::batch_of(int64_t samples) const {
+  return {.inputs = resized(few_.inputs, samples),
+          .labels = resized(few_.labels, samples),
+          .partner_labels = resized(few_.partner_labels, samples),
+          .label_shares = resized(few_.label_shares, samples)};
+}
+
+/// Of one rank alone, and of a sharded model, gradients have memory only while they are there.
+int64_t SimulatedRank::bucket_bytes() const {
+  if (components_.sharded || components_.group->is_single_rank()) return 0;
+  return account_.gradients_bytes;
+}
+
+void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums) {
+  if (components_.sharded) components_.sharded->before_forward(sums);
+  components_.optimizer->begin_forward();
+  at::Tensor scaled;
+  {
+    const amp::Autocast autocast(c10::kCPU, components_.precision);
+    scaled = components_.scaler->scale(components_.task->loss(*components_.model, batch));
+  }
+  if (components_.sharded) {
+    components_.sharded->backward(scaled, sums, [&] { scaled.backward(); });
+  } else {
+    scaled.backward();
+  }
+}
+
+void SimulatedRank::update() {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters_) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  if (job_.train.clip_norm > 0) {
+    components_.scaler->unscale(gradients);
+    optim::clip_grad_norm(gradients, job_.train.clip_norm);
+  } else {
+    components_.scaler->check(gradients);
+  }
+  components_.optimizer->step(
+      /*learning_rate=*/0, {components_.scaler->grad_scale(), components_.scaler->found_inf()});
+  if (components_.ema) components_.ema->update(components_.scaler->found_inf());
+  components_.scaler->update();
+  components_.optimizer->zero_grad();
+}
+
+void SimulatedRank::evaluate(int64_t samples) {
+  const at::NoGradGuard no_grad;
+  components_.model->eval();
+  {
+    std::optional<distributed::FullySharded::Evaluation> evaluation;
+    if (components_.sharded) evaluation.emplace(*components_.sharded);
+    const amp::Autocast autocast(c10::kCPU, components_.precision);
+    components_.task->evaluation_sums(*components_.model, batch_of(samples));
+  }
+  components_.model->train();
+}
+
+int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
+  for (const auto& [name, block] : nn::named_blocks(*components_.model)) {
+    block->set_recomputed(false);
+  }
+  nn::recompute(*components_.model, shape.recompute);
+  const WithoutStorage without_storage;
+  WithoutStorage::reset_peak();
+  const at::Tensor bucket_memory = at::empty({bucket_bytes()}, at::kByte);
+  {
+    const at::Tensor room = at::empty({room_bytes_}, at::kByte);
+    const data::DeviceBatch batch = batch_of(shape.micro);
+    if (shape.accumulates) accumulate(batch, /*sums=*/false);
+    {
+      std::optional<Buckets> buckets;
+      if (bucket_memory.numel() > 0) buckets.emplace(parameters_, bucket_memory);
+      accumulate(batch, /*sums=*/true);
+    }
+    update();
+    if (shape.eval_batch > 0) evaluate(shape.eval_batch);
+  }
+  const int64_t last = WithoutStorage::held_bytes() + last_copy_bytes_;
+  const int64_t most = std::max(WithoutStorage::peak_bytes(), last);
+  return std::max(most - before_bytes_, building_bytes_);
+}
+
+ForwardFlops SimulatedRank::forward_flops() {
+  const WithoutStorage without_storage;
+  const at::NoGradGuard no_grad;
+  const data::DeviceBatch batch = batch_of(few_.inputs.size(0));
+  const nn::FlopCounter counter;
+  const BlockFlops blocks(*components_.model, counter);
+  components_.task->loss(*components_.model, batch);
+  const int64_t samples = few_.inputs.size(0);
+  return {.all = counter.total() / samples, .in_blocks = blocks.total() / samples};
+}
+
+}  // namespace brim::train

@@ -1,0 +1,71 @@
+// One rank's training steps run without storage (nn/without_storage.h): what its tensors would hold
+// at most under a strategy, without that memory and without the other ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/device/memory/memory.h"
+#include "framework/distributed/ranks.h"
+#include "framework/train/components.h"
+#include "framework/train/job.h"
+#include "framework/train/observe/memory_account.h"
+
+namespace brim::train {
+
+/// How a step is taken.
+struct StepShape {
+  int64_t micro = 1;
+  bool accumulates = false;                 // more than one micro-batch a step
+  std::vector<std::string> recompute = {};  // as train.recompute
+  int64_t eval_batch = 0;                   // samples of an evaluation's pass; 0: there is none
+};
+
+/// Floating-point operations of a sample's forward pass, and those of them that lie in blocks.
+struct ForwardFlops {
+  int64_t all = 0, in_blocks = 0;
+};
+
+class SimulatedRank {
+ public:
+  /// The job names the strategy and is made ready for probes (ProbeJob::set_size, at least 4 samples
+  /// a rank); job and memory outlive this. On a GPU a checkpoint's copy lies elsewhere. Throws what
+  /// building the model throws.
+  SimulatedRank(const JobConfig& job, const distributed::Ranks& ranks, bool is_cpu,
+                const device::Memory& memory);
+  SimulatedRank(const SimulatedRank&) = delete;
+  SimulatedRank& operator=(const SimulatedRank&) = delete;
+
+  /// The most that tensors hold from the building of the model to its last checkpoint. Throws
+  /// Error(kRecipe) for a pattern that names no block.
+  int64_t peak_bytes(const StepShape& shape);
+
+  /// Of a model that is not sharded.
+  ForwardFlops forward_flops();
+
+  /// Without activations.
+  const MemoryAccount& account() const { return account_; }
+  const TrainingComponents& components() const { return components_; }
+
+ private:
+  void accumulate(const data::DeviceBatch& batch, bool sums);
+  void update();
+  void evaluate(int64_t samples);
+  data::DeviceBatch batch_of(int64_t samples) const;
+  int64_t bucket_bytes() const;
+
+  const JobConfig& job_;
+  bool is_cpu_;
+  int64_t before_bytes_;
+  TrainingComponents components_;
+  std::vector<at::Tensor> parameters_;  // that are trained, or rows of them
+  int64_t building_bytes_ = 0;          // the most that was held until the model was there
+  int64_t room_bytes_ = 0;              // for the copy that a checkpoint is written from
+  int64_t last_copy_bytes_ = 0;         // of the checkpoint after the last step
+  MemoryAccount account_;
+  data::DeviceBatch few_;  // of the data's shape
+};
+
+}  // namespace brim::train
