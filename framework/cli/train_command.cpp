@@ -249,7 +249,7 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   if (parsed.count("resume") != 0) where.resume = parsed["resume"].as<std::string>();
 
   const auto group = distributed::Group::connect(ranks, here.device, job.distributed.backend,
-                                                 job.distributed.limit());
+                                                 job.distributed.limit(), job.distributed.compares);
   // What ends this rank is what the others should say.
   try {
     return train_with(group, job, here.device, where, profile, {argv.begin(), argv.end()});

@@ -13,7 +13,7 @@ struct Peak {
 
 constexpr std::array kPeaks = {
     // NVIDIA HGX B200 data sheet (2025): a GPU's part; half of what it gives with sparsity.
-    Peak{"B200", 2250, 2250, 1125, 75, 37},
+    Peak{"B200", 2250, 2250, 1100, 75, 37},
     // NVIDIA H200 Tensor Core GPU data sheet (2024): SXM; half of what it gives with sparsity.
     Peak{"H200", 989.5, 989.5, 494.7, 67, 67},
     // NVIDIA H100 Tensor Core GPU data sheet (2023): PCIe, NVL, then SXM.

@@ -28,6 +28,7 @@ struct DistributedConfig {
   std::vector<std::string> cut = {};  // the first part of each later stage; empty: chosen
   bool zero = false;
   Balance balance = Balance::kEven;
+  bool compares = false;  // each collective with the other ranks'
   DataParallelOptions gradients;
   bool sync_batch_norm = false;
   double timeout_s = 600;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 namespace brim::distributed {
 
@@ -16,6 +17,11 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                  ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                                  : c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> with_checks(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                              const c10::intrusive_ptr<c10d::Backend>& gloo) {
+  return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, gloo);
 }
 
 }  // namespace brim::distributed

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
@@ -44,16 +45,21 @@ milliseconds after(milliseconds limit) { return limit + limit / 2 + milliseconds
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open, const Ranks& ranks,
                                                           c10::Device device, Backend backend,
-                                                          milliseconds limit,
+                                                          milliseconds limit, bool checks,
                                                           const std::string& prefix) {
   const int rank = static_cast<int>(ranks.rank), world = static_cast<int>(ranks.world);
   const bool uses_nccl = device.is_cuda() && backend != Backend::kGloo;
   const auto own = [&](const char* name) {
     return c10::make_intrusive<c10d::PrefixStore>(prefix + name, open.store);
   };
+  const auto gloo = [&](const char* name) {
+    return make_gloo(own(name), rank, world, open.address, after(limit));
+  };
+  const auto checked = [&](const c10::intrusive_ptr<c10d::Backend>& one, const char* name) {
+    return checks ? with_checks(one, gloo(name)) : one;
+  };
   auto group = c10::make_intrusive<c10d::ProcessGroup>(own("group"), rank, world);
-  group->setBackend(c10::kCPU, BackendType::GLOO,
-                    make_gloo(own("gloo"), rank, world, open.address, after(limit)));
+  group->setBackend(c10::kCPU, BackendType::GLOO, checked(gloo("gloo"), "checks"));
   group->setDefaultBackend(BackendType::GLOO);
   if (device.is_cuda() && !uses_nccl) {
     group->setBackend(c10::kCUDA, BackendType::GLOO, group->getBackend(c10::kCPU));
@@ -61,7 +67,9 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open,
   if (uses_nccl) {
     group->setBackend(
         c10::kCUDA, BackendType::NCCL,
-        device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(), after(limit)));
+        checked(device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(),
+                                                  after(limit)),
+                "checks of nccl"));
     group->setDefaultBackend(BackendType::NCCL);
   }
   return group;
@@ -74,6 +82,13 @@ void abort_nccl(c10d::ProcessGroup& group) {
   } catch (const std::exception& error) {
     log::warning("NCCL's communicator could not be given up: {}", error.what());
   }
+}
+
+std::string in_one_line(const std::string& text) {
+  std::istringstream words(text);
+  std::string line;
+  for (std::string word; words >> word;) line += (line.empty() ? "" : " ") + word;
+  return line;
 }
 
 /// Marks the time in a collective, or in a wait for a message, for the heartbeat.
@@ -106,6 +121,11 @@ void guarded(Watchdog& watchdog, std::string_view what, const Body& body, bool i
     fail(error.what());
   } catch (const gloo::EnforceNotMet& error) {
     fail(error.what());
+  } catch (const c10::Error& error) {
+    const std::string said = error.what_without_backtrace();
+    if (!said.starts_with(kMismatch)) throw;
+    throw Error(Exit::kDistributed, "the ranks don't do the same; this one is in {}. LibTorch: {}",
+                what, in_one_line(said));
   }
 }
 
@@ -137,7 +157,7 @@ std::shared_ptr<Group> Group::apart(Ranks ranks) {
 }
 
 std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Backend backend,
-                                      milliseconds limit) {
+                                      milliseconds limit, bool checks) {
   if (backend == Backend::kNccl && !device.is_cuda()) {
     throw Error(Exit::kRecipe,
                 "[distributed] backend = \"nccl\" needs GPUs, and this rank trains on {}; leave it "
@@ -149,7 +169,7 @@ std::shared_ptr<Group> Group::connect(const Ranks& ranks, c10::Device device, Ba
   std::shared_ptr<Group> group(new Group(ranks));
   const OpenStore open = open_store(ranks, limit);
   group->connect_ = [=](const std::string& prefix, const Ranks& those) {
-    return make_process_group(open, those, device, backend, limit, prefix);
+    return make_process_group(open, those, device, backend, limit, checks, prefix);
   };
   const bool launcher_serves = ranks.rendezvous.kind == RendezvousEndpoint::Kind::kAgent;
   group->watchdog_ = std::make_shared<Watchdog>(open.heartbeat, ranks.rank, ranks.world, limit,

@@ -62,9 +62,10 @@ class Group {
   /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
   /// Gloo. Throws Error(kRecipe) for NCCL without a GPU, Error(kDistributed) where they don't meet
   /// within `limit`, disagree on how many they are, or two claim to be the same one. A stop ends
-  /// the process (NothingToSave).
+  /// the process (NothingToSave). With `checks`, ranks compare each collective before it runs: one
+  /// that differs throws Error(kDistributed) on all.
   static std::shared_ptr<Group> connect(const Ranks& ranks, c10::Device device, Backend backend,
-                                        std::chrono::milliseconds limit);
+                                        std::chrono::milliseconds limit, bool checks = false);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

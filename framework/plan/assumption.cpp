@@ -22,7 +22,10 @@ struct Device {
   int64_t memory_gb;
   double gb_per_s;  // of its memory
   std::string_view link;
+  double usable = 0.98;  // of the memory; the driver has the rest
 };
+
+constexpr double kWithCodes = 0.93;  // GDDR keeps its error correction's codes in the same memory
 
 /// Of one name, the first is meant where no memory is given.
 constexpr std::array kDevices = {
@@ -35,8 +38,8 @@ constexpr std::array kDevices = {
     // NVIDIA HGX B200 data sheet (2025), a GPU's part.
     Device{"B200", "B200", 180, 7700, "nvlink5"},
     // NVIDIA L4 and L40S data sheets (2023).
-    Device{"L4", "L4", 24, 300, "pcie4"},
-    Device{"L40S", "L40S", 48, 864, "pcie4"},
+    Device{"L4", "L4", 24, 300, "pcie4", kWithCodes},
+    Device{"L40S", "L40S", 48, 864, "pcie4", kWithCodes},
     // NVIDIA Tesla V100 data sheet (2020), SXM2.
     Device{"V100", "V100", 32, 900, "nvlink2"},
     Device{"V100", "V100", 16, 900, "nvlink2"},
@@ -75,8 +78,6 @@ constexpr std::array kLinks = {
 constexpr int64_t kMostDevices = 1 << 16;
 constexpr int64_t kDevicesOfMachine = 8;
 constexpr double kRealShare = 0.8;  // what a ring gets of a link, as in benchmarks/scaling_model.py
-constexpr double kUsableShare =
-    0.97;  // of the memory; the driver and error correction have the rest
 constexpr double kBackwardShare = 2.0 / 3;
 
 std::string device_names() {
@@ -150,8 +151,8 @@ Assumption read_assumption(std::string_view text) {
   const NamedLink& network = words.size() > 2 ? find_link(text, words[2], device.link) : link;
   result.device = fmt::format("{}-{}GB", device.name, device.memory_gb);
   result.gpu = device.gpu;
-  result.memory_bytes = static_cast<int64_t>(kUsableShare * static_cast<double>(device.memory_gb) *
-                                             static_cast<double>(1 << 30));
+  result.memory_bytes = static_cast<int64_t>(
+      device.usable * static_cast<double>(device.memory_gb) * static_cast<double>(1 << 30));
   result.bytes_per_s = 1e9 * device.gb_per_s;
   result.link = link.name;
   result.network = network.name;

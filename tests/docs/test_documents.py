@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 from PIL import Image
@@ -204,6 +205,11 @@ def test_the_pieces_shown_are_those_that_are_built():
     source = (SOURCE / "examples/pieces/pieces.cpp").read_text()
     shown = [text for _, language, _, text in blocks(SOURCE / "docs/how-to/pieces.md") if language == "cpp"]
     assert shown == [piece for _, piece in re.findall(r"// \[(\w+)\]\n(.*?)// \[\1\]\n", source, re.S)]
+
+
+def test_the_paper_model_shows_what_its_program_computes():
+    table = subprocess.run([sys.executable, SOURCE / "benchmarks/scaling_model.py"], capture_output=True, text=True, check=True)
+    assert table.stdout in (SOURCE / "docs/scaling.md").read_text()
 
 
 def test_the_readme_is_short():
