@@ -350,6 +350,11 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
     build_weights(job, weights, without_storage ? c10::Device(c10::kCPU) : device, stages,
                   components);
   }
+  // Where a sample that can't be read is replaced, every stage must see so itself.
+  if (components.pipeline && !components.pipeline->is_first() && !job.data.skip_bad) {
+    components.train_data = data::labels_alone(std::move(components.train_data));
+    components.eval_data = data::labels_alone(std::move(components.eval_data));
+  }
   components.task = job.train.task->build(
       {.input = components.input, .label_smoothing = job.train.label_smoothing});
   components.schedule = build_schedule(

@@ -88,6 +88,32 @@ def test_a_run_that_was_killed_continues_to_the_bit(run, tmp_path):  # noqa: F81
     assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(tmp_path / "killed"))
 
 
+def test_only_the_first_stage_reads_images(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"""
+[model]
+library = "{TRAINER.parent / 'logged_dataset.so'}"
+name = "mlp"
+depth = 1
+[data]
+kind = "logged"
+samples = 40
+log = "{tmp_path / 'log'}"
+workers = 0
+[batch]
+global = 8
+micro = 2
+[train]
+epochs = 2
+""")
+    for ranks, output in [(2, "run"), (1, "one")]:
+        train(tmp_path / output, "--recipe", recipe, *stages(2), *sets(precision__mode="fp64"), ranks=ranks)
+        if ranks == 2:
+            first, last = [(tmp_path / "log" / f"rank-{rank}").read_text().split() for rank in range(2)]
+            assert sorted(map(int, first)) == sorted([*range(40), *range(40)]) and not last
+    assert difference(tmp_path / "one", tmp_path / "run") < 1e-9
+
+
 @pytest.mark.parametrize("where, kind, rank", [("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2),
                                                ("evaluation", "kill", 2), ("checkpoint", "exit", 0)])
 def test_a_rank_that_fails_is_named(where, kind, rank, run, tmp_path):  # noqa: F811
