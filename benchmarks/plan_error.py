@@ -3,10 +3,10 @@
 
 usage: .venv/bin/python benchmarks/plan_error.py [--ranks 2,4] [--steps 12] [--only gpt,resnet18] [--most N]
 
-For each model and number of CPU ranks one plan, then a run of each of 12 combinations: ddp, zero1 and fsdp, with the
-rank's whole share as micro-batch and a quarter of it, without recompute and with all blocks. Memory is the most that
-tensors of rank 0 held (run.json), time the median of the steps after the first two. The choice is the combination
-that the plan ranks first among the twelve; it is held against the fastest one measured.
+For each model and number of CPU ranks one plan, then a run of each of 14 combinations: ddp, zero1 and fsdp with the
+rank's whole share as micro-batch, and they and two stages with a quarter of it, each without recompute and with all
+blocks. Memory is the most that tensors of rank 0 held (run.json), time the median of the steps after the first two. The choice
+is the combination that the plan ranks first among them; it is held against the fastest one measured.
 Writes a table to benchmarks/results/. Nothing else should run on the machine meanwhile.
 """
 import argparse
@@ -21,7 +21,8 @@ from slowed import measured_by, write_table
 
 MODELS = {"gpt": "data_parallel_gpt.toml", "resnet18": "data_parallel_resnet18.toml"}
 SETS = {"precision.fused": "true", "checkpoint.enabled": "false", "eval.enabled": "false"}
-STRATEGIES = {"ddp": {}, "zero1": {"distributed.zero": "true"}, "fsdp": {"distributed.strategy": "fsdp"}}
+STRATEGIES = {"ddp": {}, "zero1": {"distributed.zero": "true"}, "fsdp": {"distributed.strategy": "fsdp"},
+              "stages": {"distributed.stages": 2}}
 WARM_UP = 2
 
 
@@ -41,11 +42,11 @@ def measured(model, ranks, keys, steps):
 
 
 def combinations(plan):
-    """The twelve rows of the plan, by its own order."""
+    """The rows of the plan that are run, by its own order."""
     whole = max(row["micro"] for row in plan["candidates"])
     wanted = set(itertools.product(STRATEGIES, (max(1, whole // 4), whole), (False, True)))
     return [row for row in plan["candidates"]
-            if row["shards"] == 0 and (row["strategy"], row["micro"], bool(row["recompute"])) in wanted]
+            if row["shards"] == 0 and row["stages"] in (1, 2) and (row["strategy"], row["micro"], bool(row["recompute"])) in wanted]
 
 
 def off(measured_value, predicted):
@@ -60,7 +61,7 @@ def compare(model, ranks, steps, most):
         keys = {**STRATEGIES[way["strategy"]], "batch.micro": way["micro"], "train.recompute": recompute}
         peak, step_s = measured(model, ranks, keys, steps)
         rows.append({**way, "measured_bytes": peak, "measured_s": step_s})
-        print(model, ranks, way["strategy"], way["micro"], recompute, f"memory {off(peak, way['peak_bytes']):+.1f} %",
+        print(model, ranks, way["strategy"], way["micro"], recompute, f"memory {off(peak, way['rank0_peak_bytes']):+.1f} %",
               f"time {off(step_s, way['step_s']):+.0f} %", flush=True)
     return rows
 
@@ -70,7 +71,7 @@ def main():
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument("--most", type=int, default=12, help="combinations of each model and number of ranks")
+    parser.add_argument("--most", type=int, default=14, help="combinations of each model and number of ranks")
     given = parser.parse_args()
     command = (f"benchmarks/plan_error.py --ranks {given.ranks} --steps {given.steps} --only {given.only} "
                f"--most {given.most}")
@@ -81,10 +82,10 @@ def main():
     for model, ranks in itertools.product(given.only.split(","), map(int, given.ranks.split(","))):
         rows = compare(model, ranks, given.steps, given.most)
         for row in rows:
-            memory.append(off(row["measured_bytes"], row["peak_bytes"]))
+            memory.append(off(row["measured_bytes"], row["rank0_peak_bytes"]))
             times.append(off(row["measured_s"], row["step_s"]))
             table.append(f"| {model} | {ranks} | {row['strategy']} | {row['micro']} | {'all' if row['recompute'] else 'none'} "
-                         f"| {row['peak_bytes'] / 2**20:.0f} MiB | {row['measured_bytes'] / 2**20:.0f} MiB | {memory[-1]:+.1f} % "
+                         f"| {row['rank0_peak_bytes'] / 2**20:.0f} MiB | {row['measured_bytes'] / 2**20:.0f} MiB | {memory[-1]:+.1f} % "
                          f"| {1000 * row['step_s']:.0f} ms | {1000 * row['measured_s']:.0f} ms | {times[-1]:+.0f} % |")
         chosen = min(rows, key=lambda row: row["step_s"])
         best = min(rows, key=lambda row: row["measured_s"])

@@ -50,9 +50,10 @@ void DistributedConfig::fields(recipe::Fields& f) {
           "every step uses the same parameters in the same way");
   f.value("sync_batch_norm", sync_batch_norm,
           "batch norms use the statistics of all ranks' samples together");
-  f.value("check", compares,
-          "compare each collective with the other ranks' before it runs, and name the first one that "
-          "differs: to find why ranks hang; slow");
+  f.value(
+      "check", compares,
+      "compare each collective with the other ranks' before it runs, and name the first one that "
+      "differs: to find why ranks hang; slow");
   f.value("timeout_s", timeout_s,
           "seconds after which a rank that does not answer ends the run with status 6",
           recipe::between(1, 86400));

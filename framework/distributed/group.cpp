@@ -65,11 +65,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const OpenStore& open,
     group->setBackend(c10::kCUDA, BackendType::GLOO, group->getBackend(c10::kCPU));
   }
   if (uses_nccl) {
-    group->setBackend(
-        c10::kCUDA, BackendType::NCCL,
-        checked(device::cuda().backend->make_nccl(own("nccl"), rank, world, device.index(),
-                                                  after(limit)),
-                "checks of nccl"));
+    group->setBackend(c10::kCUDA, BackendType::NCCL,
+                      checked(device::cuda().backend->make_nccl(own("nccl"), rank, world,
+                                                                device.index(), after(limit)),
+                              "checks of nccl"));
     group->setDefaultBackend(BackendType::NCCL);
   }
   return group;

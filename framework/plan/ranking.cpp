@@ -19,7 +19,7 @@ constexpr double kAsFast = 1.01;
 
 auto simplicity(const Candidate& candidate) {
   return std::tuple(candidate.strategy.sharing, candidate.strategy.shards,
-                    candidate.batch.recomputes, candidate.peak_bytes);
+                    candidate.strategy.stages, candidate.batch.recomputes, candidate.peak_bytes);
 }
 
 /// The first of the ranked ones that is shared in another way than `best`, or as `sharing` says.
@@ -94,6 +94,9 @@ std::string recipe_lines(const Candidate& candidate) {
   const bool is_fsdp = candidate.strategy.sharing == Sharing::kFsdp;
   text += fmt::format("[distributed]\nstrategy = \"{}\"\n", is_fsdp ? "fsdp" : "ddp");
   if (candidate.strategy.sharing == Sharing::kZero1) text += "zero = true\n";
+  if (candidate.strategy.stages > 1) {
+    text += fmt::format("stages = {}\n", candidate.strategy.stages);
+  }
   if (candidate.strategy.shards > 0) {
     text += fmt::format("shards = {}\n", candidate.strategy.shards);
   }
@@ -123,9 +126,11 @@ std::string table(const std::vector<Candidate>& ranked, size_t most) {
 nlohmann::json to_json(const Candidate& candidate) {
   return {{"strategy", name_of(candidate.strategy.sharing)},
           {"shards", candidate.strategy.shards},
+          {"stages", candidate.strategy.stages},
           {"micro", candidate.batch.micro},
           {"recompute", candidate.recompute},
           {"peak_bytes", candidate.peak_bytes},
+          {"rank0_peak_bytes", candidate.rank0_peak_bytes},
           {"cap_bytes", candidate.cap_bytes},
           {"fits", candidate.fits()},
           {"step_s", candidate.time.total_s()},

@@ -13,9 +13,11 @@ namespace brim::plan {
 struct Candidate {
   Strategy strategy = {};
   Batch batch = {};
+  Cut cut = {};
   std::vector<std::string> recompute = {};  // as train.recompute
   int64_t samples = 1;                      // of a step, over all ranks
-  int64_t peak_bytes = 0;                   // of a rank's tensors
+  int64_t peak_bytes = 0;                   // of the tensors of the rank that holds most
+  int64_t rank0_peak_bytes = 0;             // of rank 0's, which runs record
   int64_t cap_bytes = 0;                    // that they may hold
   StepTime time = {};
 
@@ -26,7 +28,7 @@ struct Candidate {
 };
 
 /// What fits comes first, the fastest of it at the top, the rest by its memory. Of those that are
-/// as fast but for a hundredth the simplest leads: ddp before zero1 before fsdp, without recompute,
+/// as fast but for a hundredth the simplest leads: ddp, zero1, fsdp, stages, without recompute,
 /// with the least memory.
 void rank(std::vector<Candidate>& candidates);
 
@@ -40,7 +42,7 @@ std::string recipe_lines(const Candidate& candidate);
 /// Ranked candidates that fit, a line each, at most `most`.
 std::string table(const std::vector<Candidate>& ranked, size_t most);
 
-/// "strategy", "shards", "micro", "recompute", "peak_bytes", "cap_bytes", "fits", "step_s",
+/// "strategy", "shards", "stages", "micro", "recompute", "peak_bytes", "rank0_peak_bytes", "cap_bytes", "fits", "step_s",
 /// "compute_s", "update_s", "exposed_s", "samples_per_s".
 nlohmann::json to_json(const Candidate& candidate);
 

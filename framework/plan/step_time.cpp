@@ -49,14 +49,37 @@ double fsdp_exposed_s(int64_t ranks, int64_t shards, double forward_s, double ba
          std::max(sum / units, gather + sum - backward_s);
 }
 
+/// 1F1B and GPipe alike: m micro-batches take m + stages − 1 passes of the slowest stage, and at each
+/// boundary the first one's activations and the last one's gradients are waited for; all of them
+/// where messages take the cores that compute. Replicas sum during the last backward pass.
+void pass_stages(const Strategy& strategy, int64_t ranks, double passes, const ModelBytes& model,
+                 const Network& network, const Cut& cut, StepTime& time) {
+  const double pass_s = time.compute_s * cut.slowest_share / passes;
+  const auto boundaries = static_cast<double>(strategy.stages - 1);
+  const double message_s = network.gather.bytes_per_s > 0 ? static_cast<double>(cut.message_bytes) /
+                                                                    network.gather.bytes_per_s +
+                                                                network.gather.hop_s
+                                                          : 0;
+  const auto stages = static_cast<double>(strategy.stages);
+  ModelBytes stage = model;
+  stage.gradients = static_cast<int64_t>(static_cast<double>(model.gradients) / stages);
+  time.compute_s = passes * pass_s;
+  time.update_s /= stages;
+  time.exposed_s =
+      boundaries * (pass_s + 2 * message_s) +
+      ddp_exposed_s(ranks / strategy.stages, network.hidden_share * pass_s, stage, network);
+  if (network.hidden_share == 0) time.exposed_s += 2 * (passes - 1) * message_s;
+}
+
 }  // namespace
 
 const char* name_of(Sharing sharing) {
-  constexpr const char* kNames[] = {"ddp", "zero1", "fsdp"};
+  constexpr const char* kNames[] = {"ddp", "zero1", "fsdp", "stages"};
   return kNames[static_cast<size_t>(sharing)];
 }
 
 std::string Strategy::text() const {
+  if (sharing == Sharing::kStages) return fmt::format("stages = {}", stages);
   return shards == 0 ? name_of(sharing) : fmt::format("{}, shards = {}", name_of(sharing), shards);
 }
 
@@ -71,7 +94,7 @@ double Network::scatter_s(int64_t n, double bytes) const {
 }
 
 StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, const Work& work,
-                   const ModelBytes& model, const Network& network) {
+                   const ModelBytes& model, const Network& network, const Cut& cut) {
   const auto passes = static_cast<double>((batch.share + batch.micro - 1) / batch.micro);
   const double longer = batch.recomputes ? 1 + work.recompute_share : 1;
   StepTime time;
@@ -79,6 +102,10 @@ StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, 
       longer * (passes * work.pass_s + static_cast<double>(batch.share) * work.sample_s);
   time.update_s = work.update_s;
   if (ranks == 1) return time;
+  if (strategy.sharing == Sharing::kStages) {
+    pass_stages(strategy, ranks, passes, model, network, cut, time);
+    return time;
+  }
   const double pass_s = time.compute_s / passes;
   const double backward_s = network.hidden_share * pass_s;
   const double forward_s = network.hidden_share > 0 ? pass_s - backward_s : 0;

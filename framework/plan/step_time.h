@@ -8,15 +8,17 @@
 namespace brim::plan {
 
 /// How ranks share a model.
-enum class Sharing { kDdp, kZero1, kFsdp };
-/// "ddp", "zero1", "fsdp".
+enum class Sharing { kDdp, kZero1, kFsdp, kStages };
+/// "ddp", "zero1", "fsdp", "stages".
 const char* name_of(Sharing sharing);
 
 struct Strategy {
   Sharing sharing = Sharing::kDdp;
   int64_t shards = 0;  // of fsdp: ranks that share one copy of the model; 0: all of them
 
-  /// "ddp", "zero1", "fsdp", "fsdp, shards = 4".
+  int64_t stages = 1;  // of kStages: ranks that have one copy of the model between them
+
+  /// "ddp", "zero1", "fsdp", "fsdp, shards = 4", "stages = 2".
   std::string text() const;
   bool operator==(const Strategy&) const = default;
 };
@@ -62,8 +64,14 @@ struct Network {
 
 struct Batch {
   int64_t micro = 1;
-  int64_t share = 1;  // a rank's samples of a step
+  int64_t share = 1;  // a rank's samples of a step; a pipeline's, in stages
   bool recomputes = false;
+};
+
+/// What a cut makes of a model.
+struct Cut {
+  double slowest_share = 1;   // of the model's work that the slowest stage has
+  int64_t message_bytes = 0;  // of a micro-batch at the widest boundary
 };
 
 struct StepTime {
@@ -75,6 +83,6 @@ struct StepTime {
 };
 
 StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, const Work& work,
-                   const ModelBytes& model, const Network& network);
+                   const ModelBytes& model, const Network& network, const Cut& cut = {});
 
 }  // namespace brim::plan

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -178,6 +179,15 @@ std::vector<size_t> given_cut(const std::vector<std::string>& names,
   return cut;
 }
 
+double slowest_share(const std::vector<PartCost>& parts, const std::vector<size_t>& cut) {
+  std::vector<double> work(cut.size());
+  for (size_t i = 0, stage = 0; i < parts.size(); ++i) {
+    if (stage + 1 < cut.size() && i == cut[stage + 1]) ++stage;
+    work[stage] += parts[i].work;
+  }
+  return std::ranges::max(work) / std::accumulate(work.begin(), work.end(), 0.0);
+}
+
 StagePlan choose_cut(const JobConfig& job, const Trial& trial, int64_t micro_batches,
                      int64_t cap_bytes) {
   const int64_t stages = job.distributed.stages;
@@ -196,6 +206,7 @@ StagePlan choose_cut(const JobConfig& job, const Trial& trial, int64_t micro_bat
     plan.boundaries.push_back(trial.outputs[plan.cut[stage] - 1]);
   }
   plan.lines = distributed::describe_cut(trial.parts, plan.cut);
+  plan.slowest_share = slowest_share(trial.parts, plan.cut);
   return plan;
 }
 
@@ -204,18 +215,14 @@ StagePlan plan_alone(JobConfig& job, c10::Device device, int64_t world, int64_t 
   const int64_t replicas = world / job.distributed.stages;
   const int64_t micro_batches = micro_batches_of(job, replicas);
   const int64_t micro = micro_batch_size(job, replicas);
-  Trial trial;
-  {
-    ProbeJob probe(job, shape_of(job));
-    probe.set_size(micro, micro, /*world=*/1);
-    const TrainingComponents components =
-        build_components(job, device, distributed::Group::alone(), Weights::kNone);
-    nn::Sequence& model = require_sequence(job, *components.model);
-    Timeline timeline;
-    const auto inputs = Inputs(job, components).training(0, micro, nullptr, timeline);
-    trial = try_parts(components, model, inputs->next()->tensors.inputs.to(at::kCPU));
-  }
-  return choose_cut(job, trial, micro_batches, cap_bytes);
+  ProbeJob probe(job, shape_of(job));
+  probe.set_size(micro, micro, /*world=*/1);
+  const TrainingComponents components =
+      build_components(job, device, distributed::Group::alone(), Weights::kNone);
+  Timeline timeline;
+  const auto inputs = Inputs(job, components).training(0, micro, nullptr, timeline);
+  return cut_model(job, components, inputs->next()->tensors.inputs.to(at::kCPU), micro_batches,
+                   cap_bytes);
 }
 
 nlohmann::json to_json(const MessageShape& shape) {
@@ -223,6 +230,12 @@ nlohmann::json to_json(const MessageShape& shape) {
 }
 
 }  // namespace
+
+StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const at::Tensor& inputs,
+                    int64_t micro_batches, int64_t cap_bytes) {
+  nn::Sequence& model = require_sequence(job, *whole.model);
+  return choose_cut(job, try_parts(whole, model, inputs), micro_batches, cap_bytes);
+}
 
 bool is_pipeline(const JobConfig& job, const distributed::Group& group) {
   return job.distributed.is_pipeline() && !group.is_single_rank();

@@ -16,6 +16,7 @@
 #include "framework/distributed/group.h"
 #include "framework/distributed/pipeline.h"
 #include "framework/nn/model.h"
+#include "framework/train/components.h"
 #include "framework/train/job.h"
 
 namespace brim::train {
@@ -24,6 +25,7 @@ struct StagePlan {
   std::vector<size_t> cut;                            // the first part of each stage, 0 first
   std::vector<distributed::MessageShape> boundaries;  // what each stage but the last gives
   std::vector<std::string> lines;                     // for people, a stage each
+  double slowest_share = 1;  // of the model's work that the slowest stage has; rank 0 knows
 };
 
 /// Whether ranks of this job are stages: one alone trains the whole model.
@@ -34,6 +36,11 @@ bool is_pipeline(const JobConfig& job, const distributed::Group& group);
 /// Error(kResource) where no cut fits the memory. A job without stages has an empty plan.
 StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& group,
                       const device::Memory& memory);
+
+/// The cut of a model that is there, for so many micro-batches a step, of which `inputs` is one.
+/// Throws as plan_stages() does.
+StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const at::Tensor& inputs,
+                    int64_t micro_batches, int64_t cap_bytes);
 
 /// Replaces `model` by this rank's stage of it.
 std::shared_ptr<distributed::Pipeline> take_stage(const StagePlan& plan,

@@ -103,6 +103,9 @@ workers = 0
 [batch]
 global = 8
 micro = 2
+[optimizer]
+name = "sgd"
+learning_rate = 0.01
 [train]
 epochs = 2
 """)

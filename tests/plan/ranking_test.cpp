@@ -58,6 +58,9 @@ TEST(Ranking, LinesOfTheRecipeNameTheWay) {
             "\"fsdp\"\nshards = 8\n");
   EXPECT_THAT(recipe_lines(candidate(Sharing::kZero1, 20, 1)),
               HasSubstr("strategy = \"ddp\"\nzero = true\n"));
+  way = candidate(Sharing::kStages, 20, 1);
+  way.strategy.stages = 4;
+  EXPECT_THAT(recipe_lines(way), HasSubstr("strategy = \"ddp\"\nstages = 4\n"));
 }
 
 TEST(Ranking, TheTableCountsWhatItLeavesOut) {

@@ -66,6 +66,21 @@ TEST(StepTime, FsdpGathersTwiceAndScattersInEachMicroBatch) {
                    3 * 0.5 * 0.4 + 2 * 0.5 * 0.2);
 }
 
+TEST(StepTime, StagesIdleWhileTheFirstAndTheLastMicroBatchPass) {
+  const Strategy halves{.sharing = Sharing::kStages, .stages = 2};
+  const Batch batch{.micro = 2, .share = 8};  // 4 micro-batches of 1 + 2 × 0.5 s
+  const Cut cut{.slowest_share = 0.6, .message_bytes = 100'000'000};
+  const auto time = [&](int64_t ranks, double hidden_share) {
+    return step_time(halves, ranks, batch, kWork, kModel, network(hidden_share), cut);
+  };
+  EXPECT_DOUBLE_EQ(time(2, 0.5).compute_s, 4 * 0.6 * 2);
+  EXPECT_DOUBLE_EQ(time(2, 0.5).exposed_s, 0.6 * 2 + 2 * 0.1);
+  EXPECT_DOUBLE_EQ(time(2, 0).exposed_s, 0.6 * 2 + 2 * 0.1 + 3 * 2 * 0.1);
+  EXPECT_DOUBLE_EQ(time(2, 0).update_s, 0.2);
+  // Two pipelines: half of the gradients is summed while the last micro-batch goes backward.
+  EXPECT_NEAR(time(4, 0.5).exposed_s - time(2, 0.5).exposed_s, 2 * 0.5 * 0.4 / 2, 1e-12);
+}
+
 TEST(StepTime, RingsBetweenMachinesCarryAPartOfTheBytes) {
   Network two = network(0);
   two.machines = {.bytes_per_s = 1e8, .hop_s = 0.01};

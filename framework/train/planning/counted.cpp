@@ -1,13 +1,19 @@
 #include "framework/train/planning/counted.h"
 
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "framework/nn/block.h"
+#include "framework/nn/sequence.h"
 #include "framework/train/inputs.h"
 #include "framework/train/planning/planner.h"
 #include "framework/train/planning/simulated_rank.h"
+#include "framework/train/stage_plan.h"
 
 namespace brim::train {
 namespace {
@@ -54,10 +60,10 @@ void count_whole(const JobConfig& job, SimulatedRank& rank, Counted& counted) {
 }
 
 /// Samples of a pass of the evaluation.
-int64_t eval_batch(const JobConfig& job, const PlannedRanks& ranks, int64_t micro) {
+int64_t eval_batch(const JobConfig& job, const PlannedRanks& ranks, int64_t micro, int64_t stages) {
   if (!ranks.shape.has_evaluation()) return 0;
-  const int64_t world = ranks.ranks.world;
-  const int64_t share = (ranks.shape.eval_samples + world - 1) / world;
+  const int64_t parts = ranks.ranks.world / stages;
+  const int64_t share = (ranks.shape.eval_samples + parts - 1) / parts;
   return std::min(job.eval.batch.value_or(micro), share);
 }
 
@@ -87,12 +93,144 @@ class ProbedPrecision {
   amp::PrecisionMode before_;
 };
 
+/// The ranks of one pipeline, run one after the other.
+class Stages {
+ public:
+  Stages(const JobConfig& job, const PlannedRanks& ranks, StagePlan plan) : plan_(std::move(plan)) {
+    for (size_t stage = 0; stage < plan_.cut.size(); ++stage) {
+      distributed::Ranks own = ranks.ranks;
+      own.rank = static_cast<int64_t>(stage);
+      ranks_.push_back(
+          std::make_unique<SimulatedRank>(job, own, ranks.is_cpu, *ranks.memory, &plan_));
+    }
+  }
+  const std::vector<size_t>& cut() const { return plan_.cut; }
+  std::vector<int64_t> peak_bytes(const StepShape& shape) {
+    std::vector<int64_t> bytes;
+    for (const auto& rank : ranks_) bytes.push_back(rank->peak_bytes(shape));
+    return bytes;
+  }
+
+ private:
+  StagePlan plan_;
+  std::vector<std::unique_ptr<SimulatedRank>> ranks_;
+};
+
+plan::Cut cut_of(const StagePlan& plan, int64_t micro) {
+  plan::Cut cut{.slowest_share = plan.slowest_share};
+  for (const distributed::MessageShape& boundary : plan.boundaries) {
+    const int64_t elements = c10::multiply_integers(boundary.sizes);
+    const auto bytes = static_cast<int64_t>(c10::elementSize(boundary.type));
+    cut.message_bytes = std::max(cut.message_bytes, micro * elements * bytes);
+  }
+  return cut;
+}
+
+/// The job's strategy is the one that is counted.
+class Counting {
+ public:
+  Counting(JobConfig& job, const PlannedRanks& ranks, const CountOptions& options)
+      : job_(job),
+        ranks_(ranks),
+        options_(options),
+        caps_(caps_of(job, ranks, options.micros)),
+        shares_(shares_of(job, ranks, options)),
+        precision_(job, ranks.precision),
+        probe_(job, ranks.shape) {
+    probe_.set_size(kBuiltSamples, kBuiltSamples, ranks.ranks.world);
+    probe_.set_recompute({});
+    counted_.unit = unit_of(job);
+  }
+
+  void count_one(const plan::Strategy& strategy) {
+    auto rank = std::make_unique<SimulatedRank>(job_, ranks_.ranks, ranks_.is_cpu, *ranks_.memory);
+    if (strategy.sharing == plan::Sharing::kDdp) count_whole(job_, *rank, counted_);
+    if (rank->components().sharded) count_units(job_, *rank->components().sharded, counted_.model);
+    for (const int64_t micro : options_.micros) {
+      count_recomputes(strategy, {}, micro, [&](const StepShape& shape) {
+        return std::vector{rank->peak_bytes(shape)};
+      });
+    }
+    if (strategy.sharing == plan::Sharing::kDdp) whole_ = std::move(rank);
+  }
+
+  /// After ddp, whose model is cut. A model that is no sequence, or of fewer parts, has no stages.
+  void count_stages(const plan::Strategy& strategy) {
+    const auto* model = dynamic_cast<nn::Sequence*>(whole_->components().model.get());
+    if (model == nullptr || std::ssize(model->parts()) < strategy.stages) return;
+    std::unique_ptr<Stages> stages;
+    for (const int64_t micro : options_.micros) {
+      const int64_t count = micro_batches(strategy, micro);
+      if (count < strategy.stages) continue;
+      StagePlan plan = whole_->cut(micro, count, caps_.at(micro));
+      const plan::Cut cut = cut_of(plan, micro);
+      if (stages == nullptr || stages->cut() != plan.cut) {
+        stages = std::make_unique<Stages>(job_, ranks_, std::move(plan));
+      }
+      count_recomputes(strategy, cut, micro,
+                       [&](const StepShape& shape) { return stages->peak_bytes(shape); });
+    }
+  }
+
+  Counted take() { return std::move(counted_); }
+
+ private:
+  /// Samples of a rank, or a pipeline, by its stages.
+  static std::map<int64_t, int64_t> shares_of(const JobConfig& job, const PlannedRanks& ranks,
+                                              const CountOptions& options) {
+    std::map<int64_t, int64_t> shares;
+    for (const plan::Strategy& strategy : options.strategies) {
+      shares[strategy.stages] = ranks.share(job, ranks.ranks.world / strategy.stages);
+    }
+    return shares;
+  }
+  int64_t samples(const plan::Strategy& strategy, int64_t micro) const {
+    return probe_.grows() ? micro : shares_.at(strategy.stages);
+  }
+  int64_t micro_batches(const plan::Strategy& strategy, int64_t micro) const {
+    return (samples(strategy, micro) + micro - 1) / micro;
+  }
+
+  /// `peak_bytes(shape)`: of each rank that differs.
+  template <class PeakBytes>
+  void count_recomputes(const plan::Strategy& strategy, const plan::Cut& cut, int64_t micro,
+                        const PeakBytes& peak_bytes) {
+    const int64_t share = samples(strategy, micro);
+    for (const std::vector<std::string>& recompute : options_.recomputes) {
+      if (!recompute.empty() && !counted_.has_blocks && options_.recomputes.size() > 1) continue;
+      const StepShape shape{.micro = micro,
+                            .micro_batches = micro_batches(strategy, micro),
+                            .recompute = recompute,
+                            .eval_batch = eval_batch(job_, ranks_, micro, strategy.stages)};
+      const std::vector<int64_t> bytes = peak_bytes(shape);
+      counted_.candidates.push_back({.strategy = strategy,
+                                     .batch = {micro, share, !recompute.empty()},
+                                     .cut = cut,
+                                     .recompute = recompute,
+                                     .samples = share * ranks_.ranks.world / strategy.stages,
+                                     .peak_bytes = std::ranges::max(bytes),
+                                     .rank0_peak_bytes = bytes.front(),
+                                     .cap_bytes = caps_.at(micro)});
+    }
+  }
+
+  JobConfig& job_;
+  const PlannedRanks& ranks_;
+  const CountOptions& options_;
+  std::map<int64_t, int64_t> caps_;    // by micro-batch
+  std::map<int64_t, int64_t> shares_;  // by stages
+  ProbedPrecision precision_;
+  ProbeJob probe_;
+  std::unique_ptr<SimulatedRank> whole_;
+  Counted counted_;
+};
+
 }  // namespace
 
-int64_t PlannedRanks::share(const JobConfig& job) const {
+int64_t PlannedRanks::share(const JobConfig& job, int64_t parts) const {
   const int64_t unit = unit_of(job);
-  if (job.batch.global) return (*job.batch.global / unit + ranks.world - 1) / ranks.world * unit;
-  return std::clamp<int64_t>(shape.samples / unit / ranks.world, 1, kMostTried / unit) * unit;
+  if (job.batch.global) return (*job.batch.global / unit + parts - 1) / parts * unit;
+  return std::clamp<int64_t>(shape.samples / unit / parts, 1, kMostTried / unit) * unit;
 }
 
 std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world) {
@@ -100,12 +238,17 @@ std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world) {
   std::vector<plan::Strategy> strategies = {{.sharing = Sharing::kDdp}};
   if (world == 1) return strategies;
   strategies.push_back({.sharing = Sharing::kZero1});
-  if (!job.optimizer.optimizer->is_element_wise() || job.distributed.gradients.static_graph) {
-    return strategies;
+  if (job.optimizer.optimizer->is_element_wise() && !job.distributed.gradients.static_graph) {
+    strategies.push_back({.sharing = Sharing::kFsdp});
+    for (int64_t shards = 2; shards < world && shards <= kMostShards; shards *= 2) {
+      if (world % shards == 0) strategies.push_back({.sharing = Sharing::kFsdp, .shards = shards});
+    }
   }
-  strategies.push_back({.sharing = Sharing::kFsdp});
-  for (int64_t shards = 2; shards < world && shards <= kMostShards; shards *= 2) {
-    if (world % shards == 0) strategies.push_back({.sharing = Sharing::kFsdp, .shards = shards});
+  const bool may_be_cut = job.batch.global && job.batch.micro && !job.train.cuda_graph &&
+                          !job.distributed.sync_batch_norm &&
+                          job.distributed.balance == distributed::Balance::kEven;
+  for (int64_t stages = 2; may_be_cut && stages <= std::min(world, kMostShards); stages *= 2) {
+    if (world % stages == 0) strategies.push_back({.sharing = Sharing::kStages, .stages = stages});
   }
   return strategies;
 }
@@ -121,37 +264,16 @@ CountOptions all_ways(const JobConfig& job, const PlannedRanks& ranks) {
 }
 
 Counted count(JobConfig& job, const PlannedRanks& ranks, const CountOptions& options) {
-  const std::map<int64_t, int64_t> caps = caps_of(job, ranks, options.micros);
-  const int64_t share = ranks.share(job);  // before the job is changed
-  Counted counted{.unit = unit_of(job)};
-  const ProbedPrecision precision(job, ranks.precision);
-  ProbeJob probe(job, ranks.shape);
-  probe.set_size(kBuiltSamples, kBuiltSamples, ranks.ranks.world);
-  probe.set_recompute({});
+  Counting counting(job, ranks, options);
   for (const plan::Strategy& strategy : options.strategies) {
     take(strategy, job);
-    SimulatedRank rank(job, ranks.ranks, ranks.is_cpu, *ranks.memory);
-    if (strategy.sharing == plan::Sharing::kDdp) count_whole(job, rank, counted);
-    if (rank.components().sharded) count_units(job, *rank.components().sharded, counted.model);
-    const bool has_blocks = !nn::named_blocks(*rank.components().model).empty();
-    for (const std::vector<std::string>& recompute : options.recomputes) {
-      if (!recompute.empty() && !has_blocks && options.recomputes.size() > 1) continue;
-      for (const int64_t micro : options.micros) {
-        const StepShape shape{.micro = micro,
-                              .accumulates = !probe.grows() && micro < share,
-                              .recompute = recompute,
-                              .eval_batch = eval_batch(job, ranks, micro)};
-        const int64_t samples = probe.grows() ? micro : share;  // of a rank
-        counted.candidates.push_back({.strategy = strategy,
-                                      .batch = {micro, samples, !recompute.empty()},
-                                      .recompute = recompute,
-                                      .samples = samples * ranks.ranks.world,
-                                      .peak_bytes = rank.peak_bytes(shape),
-                                      .cap_bytes = caps.at(micro)});
-      }
+    if (strategy.sharing == plan::Sharing::kStages) {
+      counting.count_stages(strategy);
+    } else {
+      counting.count_one(strategy);
     }
   }
-  return counted;
+  return counting.take();
 }
 
 }  // namespace brim::train

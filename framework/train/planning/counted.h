@@ -23,8 +23,9 @@ struct PlannedRanks {
   const device::Memory* memory = nullptr;                    // of this process
   int64_t cap_bytes = 0;  // of tensors and, on the CPU, of batches being loaded
 
-  /// The largest part of a global batch that a rank has; where that is tuned, as much as is tried.
-  int64_t share(const JobConfig& job) const;
+  /// The largest of so many parts of a global batch; where that is tuned, as much as is tried.
+  int64_t share(const JobConfig& job, int64_t parts) const;
+  int64_t share(const JobConfig& job) const { return share(job, ranks.world); }
 };
 
 struct CountOptions {
@@ -34,7 +35,7 @@ struct CountOptions {
 };
 
 /// Strategies that a job may have on so many ranks: sharded ones need an optimizer that takes
-/// elements one by one.
+/// elements one by one, stages a batch that is given and a model that is a sequence of parts.
 std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world);
 
 /// Each strategy, powers of two and the rank's whole share, without recompute and with all blocks.

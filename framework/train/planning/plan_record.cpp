@@ -46,10 +46,12 @@ std::optional<double> number(const json& object, const char* key) {
 /// nullopt where the plan says something else.
 std::optional<plan::Strategy> strategy_in(const json& plan) {
   const auto name = plan.is_object() ? plan.find("strategy") : plan.end();
-  const auto shards = integer(plan, "shards");
+  const auto shards = integer(plan, "shards"), stages = integer(plan, "stages");
   if (name == plan.end() || !name->is_string() || !shards || *shards < 0) return std::nullopt;
-  for (const auto sharing : {plan::Sharing::kDdp, plan::Sharing::kZero1, plan::Sharing::kFsdp}) {
-    if (*name == plan::name_of(sharing)) return plan::Strategy{sharing, *shards};
+  if (!stages || *stages < 1) return std::nullopt;
+  using plan::Sharing;
+  for (const auto sharing : {Sharing::kDdp, Sharing::kZero1, Sharing::kFsdp, Sharing::kStages}) {
+    if (*name == plan::name_of(sharing)) return plan::Strategy{sharing, *shards, *stages};
   }
   return std::nullopt;
 }
@@ -87,24 +89,30 @@ json read_plan(const RunFolder& folder, int64_t world) {
   const auto strategy = strategy_in(plan);
   if (!strategy || integer(record, "ranks") != world) return nullptr;
   if (strategy->shards > 0 && world % strategy->shards != 0) return nullptr;
+  if (world % strategy->stages != 0) return nullptr;
   plan.erase("measured");
   return plan;
 }
 
 void take_choice(const json& plan, JobConfig& job) {
-  if (const auto strategy = strategy_in(plan)) take(*strategy, job);
+  const auto strategy = strategy_in(plan);
+  if (strategy) take(*strategy, job);
   const auto micro = integer(plan, "micro");
   const bool is_smaller = integer(plan, "recipe_micro") > micro;
-  if (!micro || *micro < 1 || !job.batch.micro || !is_smaller) return;
-  log::info("no strategy fits with micro-batch {}; training with {}",
-            *integer(plan, "recipe_micro"), *micro);
+  // A pipeline's share of a step is larger than a rank's, and must be cut into micro-batches.
+  const bool is_cut = strategy && strategy->sharing == plan::Sharing::kStages;
+  if (!micro || *micro < 1 || !job.batch.micro || !(is_smaller || is_cut)) return;
+  if (is_smaller) {
+    log::info("no strategy fits with micro-batch {}; training with {}",
+              *integer(plan, "recipe_micro"), *micro);
+  }
   job.batch.micro = *micro;
 }
 
 void report_prediction(const RunFolder& folder) {
   const json record = record_of(folder);
   json plan = record.value("plan", json());
-  const auto predicted = integer(plan, "peak_bytes");
+  const auto predicted = integer(plan, "rank0_peak_bytes");
   const auto predicted_s = number(plan, "step_s");
   const auto peak = integer(record.value("memory", json()), "peak_bytes");
   const auto step_s = median_step_s(folder, integer(record, "after_step").value_or(0));

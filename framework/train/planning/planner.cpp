@@ -54,7 +54,7 @@ void set_times(Counted& counted, const PlannedRanks& ranks, const plan::Work& wo
                const plan::Network& network) {
   for (plan::Candidate& candidate : counted.candidates) {
     candidate.time = plan::step_time(candidate.strategy, ranks.ranks.world, candidate.batch, work,
-                                     counted.model, network);
+                                     counted.model, network, candidate.cut);
   }
   plan::rank(counted.candidates);
 }
@@ -124,7 +124,8 @@ ProbeLimits limits_of(const Counted& counted) {
     const bool is_better =
         found == nullptr || sharing < found->strategy.sharing ||
         (sharing == found->strategy.sharing && candidate.batch.micro > found->batch.micro);
-    if (is_better && sharing != plan::Sharing::kZero1) found = &candidate;
+    const bool is_probed = sharing == plan::Sharing::kDdp || sharing == plan::Sharing::kFsdp;
+    if (is_better && is_probed) found = &candidate;
   }
   if (found == nullptr) return {.largest = 0};
   limits.strategy = found->strategy;
@@ -270,6 +271,8 @@ void take(const plan::Strategy& strategy, JobConfig& job) {
       is_fsdp ? distributed::StrategyKind::kFsdp : distributed::StrategyKind::kDdp;
   job.distributed.zero = strategy.sharing == plan::Sharing::kZero1;
   job.distributed.shards = strategy.shards;
+  job.distributed.stages = strategy.stages;
+  if (std::ssize(job.distributed.cut) + 1 != strategy.stages) job.distributed.cut.clear();
 }
 
 nlohmann::json to_json(const Plan& plan) {

@@ -5,14 +5,17 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <utility>
 
 #include "framework/amp/autocast.h"
+#include "framework/base/error.h"
 #include "framework/base/timeline.h"
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/nn/block.h"
 #include "framework/nn/flops.h"
+#include "framework/nn/stage.h"
 #include "framework/nn/without_storage.h"
 #include "framework/optim/clip.h"
 #include "framework/train/inputs.h"
@@ -102,17 +105,19 @@ at::Tensor resized(const at::Tensor& few, int64_t samples) {
 }  // namespace
 
 SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ranks, bool is_cpu,
-                             const device::Memory& memory)
-    : job_(job), is_cpu_(is_cpu), before_bytes_(WithoutStorage::held_bytes()) {
+                             const device::Memory& memory, const StagePlan* stages)
+    : job_(job), is_cpu_(is_cpu) {
+  const int64_t others_bytes = WithoutStorage::held_bytes();
   WithoutStorage::reset_peak();
-  components_ = build_components(job, c10::kCPU, distributed::Group::apart(ranks), Weights::kNone);
+  components_ = build_components(job, c10::kCPU, distributed::Group::apart(ranks), Weights::kNone,
+                                 /*memory=*/nullptr, stages);
   stop_waiting_within_passes(components_);
-  building_bytes_ = WithoutStorage::peak_bytes() - before_bytes_;
+  building_bytes_ = WithoutStorage::peak_bytes() - others_bytes;
   account_ = memory_account(job, components_, memory);
   if (is_cpu_) {
     room_bytes_ = account_.checkpoint_bytes;
     const bool is_split = components_.optimizer->is_sharded();
-    if (job.checkpoint.enabled && !components_.sharded) {
+    if (job.checkpoint.enabled && components_.split() == nullptr) {
       last_copy_bytes_ = account_.parameters_bytes + account_.ema_bytes +
                          (is_split ? 0 : account_.optimizer_bytes);
     }
@@ -123,8 +128,9 @@ SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ran
   }
   components_.model->train();
   Timeline timeline;
-  const int64_t share = *job.batch.global / components_.group->world();
+  const int64_t share = *job.batch.global / components_.data_world();
   few_ = Inputs(job, components_).training(0, share, nullptr, timeline)->next()->tensors;
+  own_bytes_ = WithoutStorage::held_bytes() - others_bytes;
 }
 
 data::DeviceBatch SimulatedRank::batch_of(int64_t samples) const {
@@ -136,7 +142,7 @@ data::DeviceBatch SimulatedRank::batch_of(int64_t samples) const {
 
 /// Of one rank alone, and of a sharded model, gradients have memory only while they are there.
 int64_t SimulatedRank::bucket_bytes() const {
-  if (components_.sharded || components_.group->is_single_rank()) return 0;
+  if (components_.sharded || components_.data_world() == 1) return 0;
   return account_.gradients_bytes;
 }
 
@@ -153,6 +159,71 @@ void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums) {
   } else {
     scaled.backward();
   }
+}
+
+SimulatedRank::Flight SimulatedRank::forward_of_stage(int64_t micro) {
+  const distributed::Pipeline& pipeline = *components_.pipeline;
+  data::DeviceBatch batch = batch_of(micro);
+  Flight flight{.model_inputs = batch.inputs, .inputs = batch.inputs, .outputs = {}};
+  if (!pipeline.is_first()) {
+    flight.inputs = pipeline.inputs().empty(micro, c10::kCPU).requires_grad_();
+  }
+  dynamic_cast<nn::Stage&>(*components_.model).whole().begin(flight.model_inputs);
+  const amp::Autocast autocast(c10::kCPU, components_.precision);
+  if (pipeline.is_last()) {
+    batch.inputs = flight.inputs;
+    flight.outputs = components_.scaler->scale(components_.task->loss(*components_.model, batch));
+  } else {
+    flight.outputs = components_.model->forward(flight.inputs);
+  }
+  return flight;
+}
+
+void SimulatedRank::backward_of_stage(const Flight& flight) {
+  const distributed::Pipeline& pipeline = *components_.pipeline;
+  dynamic_cast<nn::Stage&>(*components_.model).whole().begin(flight.model_inputs);
+  at::Tensor gradient;
+  if (!pipeline.is_last()) {
+    gradient = pipeline.outputs().empty(flight.outputs.size(0), c10::kCPU);
+  }
+  if (flight.outputs.requires_grad()) flight.outputs.backward(gradient);
+}
+
+/// As pipeline_step.h takes a step, with as many micro-batches at most as make a difference: those
+/// under way at a time, and one more.
+void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tensor& bucket_memory) {
+  const distributed::Pipeline& pipeline = *components_.pipeline;
+  const int64_t live = distributed::live_micro_batches(job_.distributed.schedule, pipeline.stages(),
+                                                       pipeline.stage(), shape.micro_batches);
+  at::Tensor next_inputs, next_gradient;  // that are being received
+  if (shape.micro_batches > live && !pipeline.is_first()) {
+    next_inputs = pipeline.inputs().empty(shape.micro, c10::kCPU);
+  }
+  if (shape.micro_batches > 1 && !pipeline.is_last()) {
+    next_gradient = pipeline.outputs().empty(shape.micro, c10::kCPU);
+  }
+  std::deque<Flight> flights;
+  for (int64_t i = 0; i < live; ++i) flights.push_back(forward_of_stage(shape.micro));
+  if (shape.micro_batches > live) {
+    backward_of_stage(flights.front());
+    flights.pop_front();
+    flights.push_back(forward_of_stage(shape.micro));
+  }
+  for (; flights.size() > 1; flights.pop_front()) backward_of_stage(flights.front());
+  std::optional<Buckets> buckets;
+  if (bucket_memory.numel() > 0) buckets.emplace(parameters_, bucket_memory);
+  backward_of_stage(flights.front());
+}
+
+StagePlan SimulatedRank::cut(int64_t micro, int64_t micro_batches, int64_t cap_bytes) {
+  const WithoutStorage without_storage;
+  const at::Tensor inputs = batch_of(micro).inputs;
+  try {
+    return cut_model(job_, components_, inputs, micro_batches, cap_bytes);
+  } catch (const Error& error) {
+    if (error.status() != Exit::kResource) throw;
+  }
+  return cut_model(job_, components_, inputs, micro_batches, /*cap_bytes=*/0);
 }
 
 void SimulatedRank::update() {
@@ -180,24 +251,35 @@ void SimulatedRank::evaluate(int64_t samples) {
     std::optional<distributed::FullySharded::Evaluation> evaluation;
     if (components_.sharded) evaluation.emplace(*components_.sharded);
     const amp::Autocast autocast(c10::kCPU, components_.precision);
-    components_.task->evaluation_sums(*components_.model, batch_of(samples));
+    data::DeviceBatch batch = batch_of(samples);
+    if (const auto& pipeline = components_.pipeline) {
+      dynamic_cast<nn::Stage&>(*components_.model).whole().begin(batch.inputs);
+      if (!pipeline->is_first()) batch.inputs = pipeline->inputs().empty(samples, c10::kCPU);
+    }
+    if (components_.pipeline && !components_.pipeline->is_last()) {
+      components_.model->forward(batch.inputs);
+    } else {
+      components_.task->evaluation_sums(*components_.model, batch);
+    }
   }
   components_.model->train();
 }
 
 int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
-  for (const auto& [name, block] : nn::named_blocks(*components_.model)) {
-    block->set_recomputed(false);
-  }
-  nn::recompute(*components_.model, shape.recompute);
+  nn::Model& whole = nn::whole_of(*components_.model);
+  for (const auto& [name, block] : nn::named_blocks(whole)) block->set_recomputed(false);
+  nn::recompute(whole, shape.recompute);
   const WithoutStorage without_storage;
+  const int64_t others_bytes = WithoutStorage::held_bytes() - own_bytes_;
   WithoutStorage::reset_peak();
   const at::Tensor bucket_memory = at::empty({bucket_bytes()}, at::kByte);
   {
     const at::Tensor room = at::empty({room_bytes_}, at::kByte);
-    const data::DeviceBatch batch = batch_of(shape.micro);
-    if (shape.accumulates) accumulate(batch, /*sums=*/false);
-    {
+    if (components_.pipeline) {
+      accumulate_in_stages(shape, bucket_memory);
+    } else {
+      const data::DeviceBatch batch = batch_of(shape.micro);
+      if (shape.micro_batches > 1) accumulate(batch, /*sums=*/false);
       std::optional<Buckets> buckets;
       if (bucket_memory.numel() > 0) buckets.emplace(parameters_, bucket_memory);
       accumulate(batch, /*sums=*/true);
@@ -207,7 +289,8 @@ int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
   }
   const int64_t last = WithoutStorage::held_bytes() + last_copy_bytes_;
   const int64_t most = std::max(WithoutStorage::peak_bytes(), last);
-  return std::max(most - before_bytes_, building_bytes_);
+  own_bytes_ = WithoutStorage::held_bytes() - bucket_bytes() - others_bytes;
+  return std::max(most - others_bytes, building_bytes_);
 }
 
 ForwardFlops SimulatedRank::forward_flops() {

@@ -16,6 +16,7 @@ namespace brim::train {
 namespace {
 
 constexpr const char* kStagesOutcome = "the outcome of the step on all stages";
+constexpr size_t kGradientsUnderWay = 2;  // messages to the stage before
 
 void add_to(at::Tensor& sum, const at::Tensor& part) { sum = sum.defined() ? sum + part : part; }
 
@@ -61,7 +62,7 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
     if (!fits) take_part(action);
   }
   timeline_.enter(Phase::kCommunication);
-  finish_sends(/*waits=*/true);
+  for (Messages* out : {&activations_out_, &gradients_out_}) finish_sends(*out, out->begun);
   const double tell_s = now_s();
   if (components_.group->any(!fits, kStagesOutcome)) return std::nullopt;
   pipeline_.add_up_shared();
@@ -182,6 +183,8 @@ at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
   auto [tensor, pending] = std::move(in.under_way.front());
   in.under_way.pop_front();
   pending.wait();
+  // Where its gradients are back, a micro-batch's activations have arrived.
+  if (gradients) finish_sends(activations_out_, in.begun - in.under_way.size());
   waited_s_ += now_s() - start_s;
   return tensor;
 }
@@ -192,16 +195,17 @@ void PipelineStep::send(bool gradients, const at::Tensor& tensor) {
   out.under_way.emplace_back(
       message, gradients ? pipeline_.send_gradients(message) : pipeline_.send_activations(message));
   out.begun += 1;
-  finish_sends(/*waits=*/false);
+  // The stage before takes them one by one, whatever this one does.
+  if (gradients && out.begun > kGradientsUnderWay) {
+    finish_sends(out, out.begun - kGradientsUnderWay);
+  }
 }
 
-/// Lets go of what has arrived.
-void PipelineStep::finish_sends(bool waits) {
-  for (Messages* out : {&activations_out_, &gradients_out_}) {
-    while (!out->under_way.empty() && (waits || out->under_way.front().second.is_done())) {
-      out->under_way.front().second.wait();
-      out->under_way.pop_front();
-    }
+/// Waits for the messages of the first `count` micro-batches, and lets go of them.
+void PipelineStep::finish_sends(Messages& out, size_t count) {
+  while (out.begun - out.under_way.size() < count) {
+    out.under_way.front().second.wait();
+    out.under_way.pop_front();
   }
 }
 

@@ -78,7 +78,7 @@ class PipelineStep {
   void start_receiving(bool gradients, size_t micro_batch);
   at::Tensor receive(bool gradients, size_t micro_batch);
   void send(bool gradients, const at::Tensor& tensor);
-  void finish_sends(bool waits);
+  static void finish_sends(Messages& out, size_t count);
   bool has_messages(bool gradients, bool is_sender) const;
   const distributed::MessageShape& shape(bool gradients, bool is_sender) const;
 
