@@ -38,8 +38,8 @@ def on_terminal(*args, **more):
     return text.decode()
 
 
-def test_there_are_31_commands():
-    assert len(COMMANDS) == 31, COMMANDS
+def test_there_are_32_commands():
+    assert len(COMMANDS) == 32, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
