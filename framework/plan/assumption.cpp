@@ -75,7 +75,7 @@ constexpr std::array kLinks = {
     NamedLink{"400gbit", 50, 10e-6},
 };
 
-constexpr int64_t kMostDevices = 1 << 16;
+constexpr int64_t kMaxDevices = 1 << 16;
 constexpr int64_t kDevicesOfMachine = 8;
 constexpr double kRealShare = 0.8;  // what a ring gets of a link, as in benchmarks/scaling_model.py
 constexpr double kBackwardShare = 2.0 / 3;
@@ -102,9 +102,8 @@ std::vector<std::string_view> link_names() {
 int64_t read_count(std::string_view text, std::string_view word) {
   int64_t count = 0;
   const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), count);
-  if (code != std::errc() || end != word.data() + word.size() || count < 1 ||
-      count > kMostDevices) {
-    refuse(text, fmt::format("found no number of devices from 1 to {}", kMostDevices));
+  if (code != std::errc() || end != word.data() + word.size() || count < 1 || count > kMaxDevices) {
+    refuse(text, fmt::format("found no number of devices from 1 to {}", kMaxDevices));
   }
   return count;
 }
@@ -151,8 +150,8 @@ Assumption read_assumption(std::string_view text) {
   const NamedLink& network = words.size() > 2 ? find_link(text, words[2], device.link) : link;
   result.device = fmt::format("{}-{}GB", device.name, device.memory_gb);
   result.gpu = device.gpu;
-  result.memory_bytes = static_cast<int64_t>(
-      device.usable * static_cast<double>(device.memory_gb) * static_cast<double>(1 << 30));
+  result.memory_bytes = static_cast<int64_t>(device.usable * static_cast<double>(device.memory_gb) *
+                                             static_cast<double>(1 << 30));
   result.bytes_per_s = 1e9 * device.gb_per_s;
   result.link = link.name;
   result.network = network.name;

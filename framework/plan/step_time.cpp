@@ -21,20 +21,20 @@ double rings_s(const Network& network, const Link& inside, int64_t n, double byt
          ring_s(machines, bytes / static_cast<double>(near), network.machines, times);
 }
 
-double ddp_exposed_s(int64_t ranks, double hidden_s, const ModelBytes& model,
+double ddp_exposed_s(int64_t ranks, double overlap_s, const ModelBytes& model,
                      const Network& network) {
   const auto bytes = static_cast<double>(model.gradients);
   const double all = network.all_reduce_s(ranks, bytes);
   const double buckets =
       std::max(1.0, bytes / static_cast<double>(std::max<int64_t>(1, model.bucket)));
-  return std::max(all / buckets, all - hidden_s);
+  return std::max(all / buckets, all - overlap_s);
 }
 
 /// Updated parameters travel while the next step's forward pass waits for them block by block.
-double zero1_exposed_s(int64_t ranks, double hidden_s, const ModelBytes& model,
+double zero1_exposed_s(int64_t ranks, double overlap_s, const ModelBytes& model,
                        const Network& network) {
   const double gather = network.gather_s(ranks, static_cast<double>(model.parameters));
-  return std::max(gather / static_cast<double>(model.units), gather - hidden_s);
+  return std::max(gather / static_cast<double>(model.units), gather - overlap_s);
 }
 
 /// Of one micro-batch: gathered twice, scattered once, and summed over the copies.

@@ -18,11 +18,11 @@
 namespace brim::train {
 namespace {
 
-constexpr int64_t kBuiltSamples = 4;     // that a model is built for: two pairs
-constexpr int64_t kMostTried = 1 << 12;  // samples of a rank, where the global batch is tuned
-constexpr int64_t kMostShards = 8;       // of one copy of the model, among more ranks
-constexpr int64_t kBeside = 32 << 20;    // that a rank grows by beside tensors and batches
-constexpr int64_t kFewSamples = 64;      // samples, of which the double shows what each keeps
+constexpr int64_t kBuiltSamples = 4;    // that a model is built for: two pairs
+constexpr int64_t kMaxTried = 1 << 12;  // samples of a rank, where the global batch is tuned
+constexpr int64_t kMaxShards = 8;       // of one copy of the model, among more ranks
+constexpr int64_t kBeside = 32 << 20;   // that a rank grows by beside tensors and batches
+constexpr int64_t kFewSamples = 64;     // samples, of which the double shows what each keeps
 
 int64_t unit_of(const JobConfig& job) { return job.data.augment.mix.mixes() ? 2 : 1; }
 
@@ -230,7 +230,7 @@ class Counting {
 int64_t PlannedRanks::share(const JobConfig& job, int64_t parts) const {
   const int64_t unit = unit_of(job);
   if (job.batch.global) return (*job.batch.global / unit + parts - 1) / parts * unit;
-  return std::clamp<int64_t>(shape.samples / unit / parts, 1, kMostTried / unit) * unit;
+  return std::clamp<int64_t>(shape.samples / unit / parts, 1, kMaxTried / unit) * unit;
 }
 
 std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world) {
@@ -240,14 +240,14 @@ std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world) {
   strategies.push_back({.sharing = Sharing::kZero1});
   if (job.optimizer.optimizer->is_element_wise() && !job.distributed.gradients.static_graph) {
     strategies.push_back({.sharing = Sharing::kFsdp});
-    for (int64_t shards = 2; shards < world && shards <= kMostShards; shards *= 2) {
+    for (int64_t shards = 2; shards < world && shards <= kMaxShards; shards *= 2) {
       if (world % shards == 0) strategies.push_back({.sharing = Sharing::kFsdp, .shards = shards});
     }
   }
   const bool may_be_cut = job.batch.global && job.batch.micro && !job.train.cuda_graph &&
                           !job.distributed.sync_batch_norm &&
                           job.distributed.balance == distributed::Balance::kEven;
-  for (int64_t stages = 2; may_be_cut && stages <= std::min(world, kMostShards); stages *= 2) {
+  for (int64_t stages = 2; may_be_cut && stages <= std::min(world, kMaxShards); stages *= 2) {
     if (world % stages == 0) strategies.push_back({.sharing = Sharing::kStages, .stages = stages});
   }
   return strategies;

@@ -45,7 +45,7 @@ class PipelineStep {
                distributed::Strategy& strategy, StepGraph& passes, Timeline& timeline);
 
   /// The micro-batches are those that `inputs` gives next. Where memory runs out on this rank, or it
-  /// stops for want of data, it goes on to take part in what the others wait for; nullopt then, on
+  /// stops for want of data, it still takes part in what the others wait for; nullopt then, on
   /// all ranks, and `shortage` says what LibTorch said here.
   std::optional<Losses> run(data::DevicePrefetcher& inputs,
                             const std::vector<data::BatchPlan>& micro_batches,
