@@ -74,7 +74,8 @@ Command plan_command() {
       .summary = "the strategy, micro-batch and recompute that fit and are fastest",
       .details =
           "Predicts memory and time of a step for each strategy (ddp, zero1, fsdp, fsdp with "
-          "shards), micro-batch and recompute, and ranks what fits. Memory is counted from the "
+          "shards, stages), micro-batch and recompute, and ranks what fits. Memory is counted from "
+          "the "
           "model's shapes; times are measured by short probes, or with --assume taken from data "
           "sheets. Trains nothing.",
       .add_options =

@@ -20,7 +20,7 @@ void DistributedConfig::fields(recipe::Fields& f) {
       "ddp: every rank keeps the whole model; fsdp: each keeps its rows of parameters, gradients "
       "and the optimizer's state, and blocks are gathered while they compute; auto: the fastest "
       "that "
-      "fits, zero and shards included, as trainer plan ranks them");
+      "fits, zero, shards and stages included, as trainer plan ranks them");
   f.value("shards", shards,
           "of fsdp: ranks, neighbours in number, that share one copy of the model, as those of a "
           "machine; 0: all",
@@ -102,7 +102,7 @@ void DistributedConfig::check_stages() const {
   refuse(strategy == StrategyKind::kFsdp, "strategy = \"fsdp\"",
          "each stage keeps its parameters whole; leave one of them out");
   refuse(strategy == StrategyKind::kAuto, "strategy = \"auto\"",
-         "it chooses between ddp, zero and fsdp; leave one of them out");
+         "it chooses stages, too; leave one of them out");
   refuse(zero, "zero = true", "each stage has an optimizer of its own already; leave zero out");
   refuse(sync_batch_norm, "sync_batch_norm = true",
          "ranks would wait for each other within a stage's pass; leave it out");

@@ -65,14 +65,6 @@ std::vector<size_t> fastest_cut(const std::vector<PartCost>& parts, const CutOpt
   return cut;
 }
 
-/// "h.3" of "transformer.h.3", where it is clear among its neighbours.
-std::string short_name(const std::string& name) {
-  const size_t last = name.rfind('.');
-  if (last == std::string::npos || last == 0) return name;
-  const size_t before = name.rfind('.', last - 1);
-  return before == std::string::npos ? name : name.substr(before + 1);
-}
-
 }  // namespace
 
 std::vector<size_t> cut_into_stages(const std::vector<PartCost>& parts, const CutOptions& options) {
@@ -95,7 +87,7 @@ std::vector<std::string> describe_cut(const std::vector<PartCost>& parts,
   for (size_t stage = 0; stage < cut.size(); ++stage) {
     const size_t first = cut[stage];
     const size_t end = stage + 1 < cut.size() ? cut[stage + 1] : parts.size();
-    const auto name = [&](size_t i) { return short_name(parts[i].name); };
+    const auto name = [&](size_t i) { return parts[i].name; };
     std::string names = name(first);
     // The stem and the head by their names, what lies between as a range.
     const size_t from = first == 0 && end > 1 ? 1 : first;

@@ -29,7 +29,7 @@ struct CutOptions {
 /// Throws Error(kResource) where some state fits nowhere. There are at least as many parts as stages.
 std::vector<size_t> cut_into_stages(const std::vector<PartCost>& parts, const CutOptions& options);
 
-/// "stage 0: stem, h.0 … h.3 (51 %)", a stage each.
+/// "stage 0: stem, layer1.0 … layer2.1 (51 %)", a stage each.
 std::vector<std::string> describe_cut(const std::vector<PartCost>& parts,
                                       const std::vector<size_t>& cut);
 

@@ -143,6 +143,9 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     facts.cache = word({"data", "cache"});
     facts.data_kind = word({"data", "kind"});
     facts.balance = word({"distributed", "balance"});
+    if (const auto* stages = recipe_value<int64_t>(document, {"distributed", "stages"})) {
+      facts.stages = *stages;
+    }
     const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});
     facts.is_deterministic = deterministic != nullptr && *deterministic;
     facts.compress = word({"distributed", "compress"});

@@ -66,6 +66,7 @@ struct RunFacts {
   std::optional<bool> fast_decode = {};  // data.fast_decode; nullopt: this kind of data has none
   std::string cache = {};                // data.cache; "": this kind of data has none
   std::string balance = {};              // distributed.balance
+  std::optional<int64_t> stages = {};    // distributed.stages
   std::string compress = {};
   std::string optimizer = {}, batch_rule = {};   // optimizer.name, optimizer.batch_rule
   std::optional<int64_t> metrics_every = {};     // telemetry.every_steps

@@ -16,19 +16,25 @@ namespace {
 
 constexpr double kMargin = 0.04;  // of the cap, as the batch tuner leaves it free
 constexpr double kAsFast = 1.01;
+constexpr double kWorthSaving = 0.95;
 
 auto simplicity(const Candidate& candidate) {
   return std::tuple(candidate.strategy.sharing, candidate.strategy.shards,
                     candidate.strategy.stages, candidate.batch.recomputes, candidate.peak_bytes);
 }
 
-/// The first of the ranked ones that is shared in another way than `best`, or as `sharing` says.
+/// The first of the ranked ones that is shared as `sharing` says; without it, that is shared in
+/// another way than `best`, but else taken alike, and saves memory that is worth naming.
 const Candidate* find_other(const std::vector<Candidate>& ranked, const Candidate& best,
                             std::optional<Sharing> sharing = std::nullopt) {
   const auto found = std::ranges::find_if(ranked, [&](const Candidate& candidate) {
     if (candidate.strategy == best.strategy) return false;
-    return sharing ? candidate.strategy.sharing == *sharing
-                   : candidate.fits() && candidate.peak_bytes < best.peak_bytes;
+    if (sharing) return candidate.strategy.sharing == *sharing;
+    const bool is_taken_alike = candidate.batch.micro == best.batch.micro &&
+                                candidate.batch.recomputes == best.batch.recomputes;
+    return is_taken_alike && candidate.fits() &&
+           static_cast<double>(candidate.peak_bytes) <
+               kWorthSaving * static_cast<double>(best.peak_bytes);
   });
   return found == ranked.end() ? nullptr : &*found;
 }
@@ -45,7 +51,12 @@ std::string compared(const Candidate& best, const Candidate& other) {
 }  // namespace
 
 int64_t Candidate::room_bytes() const {
-  return static_cast<int64_t>((1 - kMargin) * static_cast<double>(cap_bytes));
+  return std::max<int64_t>(0, static_cast<int64_t>((1 - kMargin) * static_cast<double>(cap_bytes)));
+}
+
+int64_t Candidate::missing_bytes() const {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(peak_bytes) / (1 - kMargin))) -
+         cap_bytes;
 }
 
 void rank(std::vector<Candidate>& candidates) {
@@ -130,8 +141,7 @@ nlohmann::json to_json(const Candidate& candidate) {
           {"micro", candidate.batch.micro},
           {"recompute", candidate.recompute},
           {"peak_bytes", candidate.peak_bytes},
-          {"rank0_peak_bytes", candidate.rank0_peak_bytes},
-          {"cap_bytes", candidate.cap_bytes},
+          {"cap_bytes", std::max<int64_t>(0, candidate.cap_bytes)},
           {"fits", candidate.fits()},
           {"step_s", candidate.time.total_s()},
           {"compute_s", candidate.time.compute_s},

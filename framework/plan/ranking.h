@@ -17,12 +17,13 @@ struct Candidate {
   std::vector<std::string> recompute = {};  // as train.recompute
   int64_t samples = 1;                      // of a step, over all ranks
   int64_t peak_bytes = 0;                   // of the tensors of the rank that holds most
-  int64_t rank0_peak_bytes = 0;             // of rank 0's, which runs record
-  int64_t cap_bytes = 0;                    // that they may hold
+  int64_t cap_bytes = 0;                    // that they may hold; below 0 where others take it all
   StepTime time = {};
 
   /// What of the cap the peak may be: the rest lies in pieces that nothing fits in.
   int64_t room_bytes() const;
+  /// By how much the cap is too small.
+  int64_t missing_bytes() const;
   bool fits() const { return peak_bytes <= room_bytes(); }
   double sample_s() const { return time.total_s() / static_cast<double>(samples); }
 };
@@ -42,7 +43,7 @@ std::string recipe_lines(const Candidate& candidate);
 /// Ranked candidates that fit, a line each, at most `most`.
 std::string table(const std::vector<Candidate>& ranked, size_t most);
 
-/// "strategy", "shards", "stages", "micro", "recompute", "peak_bytes", "rank0_peak_bytes", "cap_bytes", "fits", "step_s",
+/// "strategy", "shards", "stages", "micro", "recompute", "peak_bytes", "cap_bytes", "fits", "step_s",
 /// "compute_s", "update_s", "exposed_s", "samples_per_s".
 nlohmann::json to_json(const Candidate& candidate);
 

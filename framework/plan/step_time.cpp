@@ -24,29 +24,30 @@ double rings_s(const Network& network, const Link& inside, int64_t n, double byt
 double ddp_exposed_s(int64_t ranks, double overlap_s, const ModelBytes& model,
                      const Network& network) {
   const auto bytes = static_cast<double>(model.gradients);
-  const double all = network.all_reduce_s(ranks, bytes);
   const double buckets =
       std::max(1.0, bytes / static_cast<double>(std::max<int64_t>(1, model.bucket)));
-  return std::max(all / buckets, all - overlap_s);
+  const double bucket_s = network.all_reduce_s(ranks, bytes / buckets);
+  return std::max(bucket_s, buckets * bucket_s - overlap_s);
 }
 
 /// Updated parameters travel while the next step's forward pass waits for them block by block.
 double zero1_exposed_s(int64_t ranks, double overlap_s, const ModelBytes& model,
                        const Network& network) {
-  const double gather = network.gather_s(ranks, static_cast<double>(model.parameters));
-  return std::max(gather / static_cast<double>(model.units), gather - overlap_s);
+  const auto units = static_cast<double>(model.units);
+  const double unit_s = network.gather_s(ranks, static_cast<double>(model.parameters) / units);
+  return std::max(unit_s, units * unit_s - overlap_s);
 }
 
 /// Of one micro-batch: gathered twice, scattered once, and summed over the copies.
 double fsdp_exposed_s(int64_t ranks, int64_t shards, double forward_s, double backward_s,
                       const ModelBytes& model, const Network& network) {
-  const double gather = network.gather_s(shards, static_cast<double>(model.gathered));
-  const double sum = network.scatter_s(shards, static_cast<double>(model.scattered)) +
-                     network.all_reduce_s(ranks / shards, static_cast<double>(model.scattered) /
-                                                              static_cast<double>(shards));
-  const auto units = static_cast<double>(model.units);
-  return std::max(gather / units, gather - forward_s) +
-         std::max(sum / units, gather + sum - backward_s);
+  const auto units = static_cast<double>(model.units), copies = static_cast<double>(shards);
+  const double gather = network.gather_s(shards, static_cast<double>(model.gathered) / units);
+  const double scattered = static_cast<double>(model.scattered) / units;
+  const double sum = network.scatter_s(shards, scattered) +
+                     network.all_reduce_s(ranks / shards, scattered / copies);
+  return std::max(gather, units * gather - forward_s) +
+         std::max(sum, units * (gather + sum) - backward_s);
 }
 
 /// 1F1B and GPipe alike: m micro-batches take m + stages − 1 passes of the slowest stage, and at each

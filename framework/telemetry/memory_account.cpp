@@ -67,16 +67,18 @@ nlohmann::json to_json(const MemoryAccount& account) {
   for (const auto& [module, bytes] : account.modules) {
     modules.push_back({{"module", module}, {"bytes", bytes}});
   }
-  return {{"parameters_bytes", account.parameters_bytes},
-          {"gradients_bytes", account.gradients_bytes},
-          {"optimizer_bytes", account.optimizer_bytes},
-          {"ema_bytes", account.ema_bytes},
-          {"checkpoint_bytes", account.checkpoint_bytes},
-          {"activations_bytes", account.activations_bytes()},
-          {"peak_bytes", account.peak_bytes},
-          {"outside_bytes", account.outside_bytes},
-          {"limit_bytes", account.limit_bytes},
-          {"modules", std::move(modules)}};
+  nlohmann::json json = {{"parameters_bytes", account.parameters_bytes},
+                         {"gradients_bytes", account.gradients_bytes},
+                         {"optimizer_bytes", account.optimizer_bytes},
+                         {"ema_bytes", account.ema_bytes},
+                         {"checkpoint_bytes", account.checkpoint_bytes},
+                         {"activations_bytes", account.activations_bytes()},
+                         {"peak_bytes", account.peak_bytes},
+                         {"outside_bytes", account.outside_bytes},
+                         {"limit_bytes", account.limit_bytes},
+                         {"modules", std::move(modules)}};
+  if (!account.stage_peak_bytes.empty()) json["stage_peak_bytes"] = account.stage_peak_bytes;
+  return json;
 }
 
 std::optional<MemoryAccount> read_memory_account(const nlohmann::json& json) {

@@ -24,7 +24,8 @@ struct MemoryAccount {
   int64_t peak_bytes = 0;        // most that tensors held, all of the above included
   int64_t outside_bytes = 0;     // beside tensors, of the limit
   int64_t limit_bytes = 0;       // what the job may take
-  std::vector<ModuleBytes> modules = {};  // that held most of the rest, largest first
+  std::vector<ModuleBytes> modules = {};       // that held most of the rest, largest first
+  std::vector<int64_t> stage_peak_bytes = {};  // peak_bytes of a pipeline's stages
 
   /// The rest of the peak: activations, and what operators need while they run.
   int64_t activations_bytes() const;
@@ -37,7 +38,7 @@ struct MemoryAccount {
   std::string table() const;
 };
 
-/// "parameters_bytes", …, "modules": [{"module", "bytes"}].
+/// "parameters_bytes", …, "modules": [{"module", "bytes"}]; with stages "stage_peak_bytes".
 nlohmann::json to_json(const MemoryAccount& account);
 /// What to_json() gave; nullopt where it is something else.
 std::optional<MemoryAccount> read_memory_account(const nlohmann::json& json);

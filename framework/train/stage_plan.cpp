@@ -48,15 +48,16 @@ void require_stages(const JobConfig& job, int64_t world) {
         "or another number of ranks",
         stages, world);
   }
-  const int64_t count = micro_batches_of(job, world / stages);
+  const int64_t replicas = world / stages;
+  const int64_t count = micro_batches_of(job, replicas);
   if (count >= stages) return;
+  const int64_t share = (*job.batch.global + replicas - 1) / replicas;
   throw Error(
       Exit::kRecipe,
       "[distributed] stages = {} needs as many micro-batches of a step at least, so that all "
-      "of them have work: expected [batch] micro × stages to be at most {} of global = {}, "
-      "found micro = {}",
-      stages, world == stages ? "all" : fmt::format("1/{}", world / stages), *job.batch.global,
-      job.batch.micro_or_all());
+      "of them have work, found {} of {} samples. Set batch.micro to {} or less{}",
+      stages, count, format_plural(share, "sample"), std::max<int64_t>(1, share / stages),
+      share < stages ? ", and batch.global to more" : "");
 }
 
 nn::Sequence& require_sequence(const JobConfig& job, nn::Model& model) {

@@ -222,6 +222,18 @@ void Trainer::tell_of_checkpoint(bool wait) {
   for (const auto& each : callbacks()) each->on_checkpoint(step, *store_->latest());
 }
 
+/// Of each stage, over the replicas, from all ranks' own; empty without stages.
+std::vector<int64_t> Trainer::stage_peaks(int64_t own) {
+  if (!components_.pipeline) return {};
+  std::vector<int64_t> peaks(static_cast<size_t>(components_.pipeline->stages()));
+  size_t rank = 0;
+  for (const std::string& text : group_.all_gather(std::to_string(own), "the stages' memory")) {
+    int64_t& peak = peaks[rank++ % peaks.size()];
+    peak = std::max<int64_t>(peak, std::stoll(text));
+  }
+  return peaks;
+}
+
 void Trainer::report_end(bool complete) {
   if (recorder_) {
     recorder_->finish();
@@ -237,9 +249,14 @@ void Trainer::report_end(bool complete) {
                  format_plural(skipped, "training sample"), skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
-  const telemetry::MemoryAccount memory = step_.account();
+  telemetry::MemoryAccount memory = step_.account();
+  memory.stage_peak_bytes = stage_peaks(memory.peak_bytes);
   if (recorder_) recorder_->memory(memory);
-  log::info("peak memory: tensors {}{}; the cap is {}", format_bytes(memory.peak_bytes),
+  std::string stages;
+  for (const int64_t bytes : memory.stage_peak_bytes) {
+    stages += (stages.empty() ? ", by stage " : " and ") + format_bytes(bytes);
+  }
+  log::info("peak memory: tensors {}{}{}; the cap is {}", format_bytes(memory.peak_bytes), stages,
             components_.device.is_cpu()
                 ? fmt::format(", the rest of the process {}", format_bytes(memory.outside_bytes))
                 : std::string(),

@@ -52,6 +52,7 @@ class Trainer {
   void save(bool is_best);
   void collect_replacements();
   void tell_of_checkpoint(bool wait);
+  std::vector<int64_t> stage_peaks(int64_t own);
   void report_end(bool complete);
 
   const JobConfig& job_;

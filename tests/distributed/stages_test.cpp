@@ -141,8 +141,8 @@ TEST(StageCut, IsToldInWords) {
     if (part.name.starts_with("h.")) part.name = "transformer." + part.name;
   }
   EXPECT_EQ(describe_cut(parts, {0, 4, 5}),
-            (vector<std::string>{"stage 0: stem, h.0 … h.2 (40 %)", "stage 1: h.3 (10 %)",
-                                 "stage 2: head (50 %)"}));
+            (vector<std::string>{"stage 0: stem, transformer.h.0 … transformer.h.2 (40 %)",
+                                 "stage 1: transformer.h.3 (10 %)", "stage 2: head (50 %)"}));
 }
 
 }  // namespace

@@ -8,6 +8,12 @@ namespace {
 /// deterministic run refuses them.
 RuleResult straggler(Severity severity, std::string message, const RunFacts& facts) {
   const double lost = 1 - 1 / *facts.slowest_rank_ratio;
+  if (facts.stages && *facts.stages > 1) {
+    return found(
+        severity, lost, std::move(message),
+        "a cut whose stages have as much work as each other: leave out distributed.cut, or "
+        "see what else runs on that device");
+  }
   if (facts.balance == "throughput" || facts.is_deterministic) {
     return found(severity, lost, std::move(message),
                  "exclude that device (device.select), or stop what else runs on it");

@@ -4,8 +4,11 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "framework/nn/block.h"
@@ -22,7 +25,8 @@ constexpr int64_t kBuiltSamples = 4;    // that a model is built for: two pairs
 constexpr int64_t kMaxTried = 1 << 12;  // samples of a rank, where the global batch is tuned
 constexpr int64_t kMaxShards = 8;       // of one copy of the model, among more ranks
 constexpr int64_t kBeside = 32 << 20;   // that a rank grows by beside tensors and batches
-constexpr int64_t kFewSamples = 64;     // samples, of which the double shows what each keeps
+constexpr int64_t kMaxSamples = std::numeric_limits<int64_t>::max();
+constexpr int64_t kFewSamples = 64;  // samples, of which the double shows what each keeps
 
 int64_t unit_of(const JobConfig& job) { return job.data.augment.mix.mixes() ? 2 : 1; }
 
@@ -74,7 +78,7 @@ std::map<int64_t, int64_t> caps_of(const JobConfig& job, const PlannedRanks& ran
   for (const int64_t micro : micros) {
     const int64_t loading = prefetch_buffer_bytes(job, ranks.shape.sample_bytes, micro);
     const int64_t beside = ranks.is_cpu ? loading + ranks.shape.cache_bytes + kBeside : 0;
-    caps[micro] = std::max<int64_t>(1, ranks.cap_bytes - beside);
+    caps[micro] = ranks.cap_bytes - beside;
   }
   return caps;
 }
@@ -105,9 +109,10 @@ class Stages {
     }
   }
   const std::vector<size_t>& cut() const { return plan_.cut; }
-  std::vector<int64_t> peak_bytes(const StepShape& shape) {
-    std::vector<int64_t> bytes;
-    for (const auto& rank : ranks_) bytes.push_back(rank->peak_bytes(shape));
+  /// Of the rank that holds most.
+  int64_t peak_bytes(const StepShape& shape) {
+    int64_t bytes = 0;
+    for (const auto& rank : ranks_) bytes = std::max(bytes, rank->peak_bytes(shape));
     return bytes;
   }
 
@@ -133,6 +138,7 @@ class Counting {
       : job_(job),
         ranks_(ranks),
         options_(options),
+        global_(job.batch.global),
         caps_(caps_of(job, ranks, options.micros)),
         shares_(shares_of(job, ranks, options)),
         precision_(job, ranks.precision),
@@ -147,9 +153,8 @@ class Counting {
     if (strategy.sharing == plan::Sharing::kDdp) count_whole(job_, *rank, counted_);
     if (rank->components().sharded) count_units(job_, *rank->components().sharded, counted_.model);
     for (const int64_t micro : options_.micros) {
-      count_recomputes(strategy, {}, micro, [&](const StepShape& shape) {
-        return std::vector{rank->peak_bytes(shape)};
-      });
+      count_recomputes(strategy, {}, micro,
+                       [&](const StepShape& shape) { return rank->peak_bytes(shape); });
     }
     if (strategy.sharing == plan::Sharing::kDdp) whole_ = std::move(rank);
   }
@@ -162,7 +167,7 @@ class Counting {
     for (const int64_t micro : options_.micros) {
       const int64_t count = micro_batches(strategy, micro);
       if (count < strategy.stages) continue;
-      StagePlan plan = whole_->cut(micro, count, caps_.at(micro));
+      StagePlan plan = whole_->cut(micro, count, std::max<int64_t>(1, caps_.at(micro)));
       const plan::Cut cut = cut_of(plan, micro);
       if (stages == nullptr || stages->cut() != plan.cut) {
         stages = std::make_unique<Stages>(job_, ranks_, std::move(plan));
@@ -172,7 +177,14 @@ class Counting {
     }
   }
 
-  Counted take() { return std::move(counted_); }
+  /// Throws what every way threw where there is none.
+  Counted take() {
+    if (counted_.candidates.empty() && refused_) std::rethrow_exception(refused_);
+    if (!counted_.candidates.empty()) {
+      counted_.unit = std::ranges::min(counted_.candidates, {}, micro_of).batch.micro;
+    }
+    return std::move(counted_);
+  }
 
  private:
   /// Samples of a rank, or a pipeline, by its stages.
@@ -191,7 +203,6 @@ class Counting {
     return (samples(strategy, micro) + micro - 1) / micro;
   }
 
-  /// `peak_bytes(shape)`: of each rank that differs.
   template <class PeakBytes>
   void count_recomputes(const plan::Strategy& strategy, const plan::Cut& cut, int64_t micro,
                         const PeakBytes& peak_bytes) {
@@ -202,26 +213,38 @@ class Counting {
                             .micro_batches = micro_batches(strategy, micro),
                             .recompute = recompute,
                             .eval_batch = eval_batch(job_, ranks_, micro, strategy.stages)};
-      const std::vector<int64_t> bytes = peak_bytes(shape);
-      counted_.candidates.push_back({.strategy = strategy,
-                                     .batch = {micro, share, !recompute.empty()},
-                                     .cut = cut,
-                                     .recompute = recompute,
-                                     .samples = share * ranks_.ranks.world / strategy.stages,
-                                     .peak_bytes = std::ranges::max(bytes),
-                                     .rank0_peak_bytes = bytes.front(),
-                                     .cap_bytes = caps_.at(micro)});
+      int64_t bytes = 0;
+      try {
+        bytes = peak_bytes(shape);
+      } catch (const Error& error) {  // as batch norms of one value
+        if (error.status() != Exit::kRecipe) throw;
+        if (!refused_) refused_ = std::current_exception();
+        continue;
+      }
+      counted_.candidates.push_back(
+          {.strategy = strategy,
+           .batch = {micro, share, !recompute.empty()},
+           .cut = cut,
+           .recompute = recompute,
+           .samples = std::min(share * ranks_.ranks.world / strategy.stages,
+                               global_.value_or(kMaxSamples)),
+           .peak_bytes = bytes,
+           .cap_bytes = caps_.at(micro)});
     }
   }
+
+  static int64_t micro_of(const plan::Candidate& candidate) { return candidate.batch.micro; }
 
   JobConfig& job_;
   const PlannedRanks& ranks_;
   const CountOptions& options_;
+  std::optional<int64_t> global_;      // the recipe's
   std::map<int64_t, int64_t> caps_;    // by micro-batch
   std::map<int64_t, int64_t> shares_;  // by stages
   ProbedPrecision precision_;
   ProbeJob probe_;
   std::unique_ptr<SimulatedRank> whole_;
+  std::exception_ptr refused_;
   Counted counted_;
 };
 
@@ -258,6 +281,10 @@ CountOptions all_ways(const JobConfig& job, const PlannedRanks& ranks) {
   const int64_t share = ranks.share(job);
   for (int64_t micro = unit_of(job); micro < share; micro *= 2) options.micros.push_back(micro);
   options.micros.push_back(share);
+  const int64_t own = job.batch.micro ? job.batch.micro_or_all() : share;
+  if (own < share && std::ranges::find(options.micros, own) == options.micros.end()) {
+    options.micros.push_back(own);
+  }
   const auto& gradients = job.distributed.gradients;
   if (!gradients.unused_parameters || gradients.static_graph) options.recomputes.push_back({"*"});
   return options;

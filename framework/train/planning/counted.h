@@ -46,7 +46,7 @@ struct Counted {
   plan::ModelBytes model = {};
   ModelCosts costs = {};
   std::string format = {};  // that products are computed in: "bf16"
-  int64_t unit = 1;         // the smallest micro-batch
+  int64_t unit = 1;         // the smallest micro-batch that can be taken
   bool has_blocks = false;
   bool has_statistics = false;
 };

@@ -75,6 +75,16 @@ std::optional<double> median_step_s(const RunFolder& folder, int64_t after_step)
   return *middle;
 }
 
+/// Of rank 0, or of the stage that held most.
+std::optional<int64_t> highest_peak(const json& memory) {
+  auto peak = integer(memory, "peak_bytes");
+  for (const json& stage :
+       memory.is_object() ? memory.value("stage_peak_bytes", json::array()) : json()) {
+    if (stage.is_number_integer()) peak = std::max(peak.value_or(0), stage.get<int64_t>());
+  }
+  return peak;
+}
+
 /// "3 % more", "12 % less".
 std::string off_by(double measured, double predicted) {
   const double share = measured / predicted - 1;
@@ -112,11 +122,12 @@ void take_choice(const json& plan, JobConfig& job) {
 void report_prediction(const RunFolder& folder) {
   const json record = record_of(folder);
   json plan = record.value("plan", json());
-  const auto predicted = integer(plan, "rank0_peak_bytes");
+  const auto predicted = integer(plan, "peak_bytes");
   const auto predicted_s = number(plan, "step_s");
-  const auto peak = integer(record.value("memory", json()), "peak_bytes");
+  const auto peak = highest_peak(record.value("memory", json()));
   const auto step_s = median_step_s(folder, integer(record, "after_step").value_or(0));
   if (!predicted || *predicted < 1 || !predicted_s || *predicted_s <= 0 || !peak) return;
+  if (integer(record.value("job", json()), "micro_batch") != integer(plan, "micro")) return;
   plan["measured"] = {{"peak_bytes", *peak}};
   std::string text =
       fmt::format("the plan predicted tensors of {} with micro-batch {}; found {}, {}",

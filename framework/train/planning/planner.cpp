@@ -85,10 +85,8 @@ std::optional<std::pair<int64_t, plan::Candidate>> more_devices(JobConfig& job, 
 
 /// Nothing fits: names the cheapest change after which something does.
 [[noreturn]] void refuse(JobConfig& job, const PlannedRanks& ranks, const Counted& counted) {
-  const auto missing_bytes = [](const plan::Candidate& candidate) {
-    return candidate.peak_bytes - candidate.room_bytes();
-  };
-  const plan::Candidate least = *std::ranges::min_element(counted.candidates, {}, missing_bytes);
+  const plan::Candidate least =
+      *std::ranges::min_element(counted.candidates, {}, &plan::Candidate::missing_bytes);
   if (least.fits()) {
     throw Error(Exit::kResource,
                 "no strategy fits in memory with this recipe's batch.micro and train.recompute: "
@@ -97,8 +95,9 @@ std::optional<std::pair<int64_t, plan::Candidate>> more_devices(JobConfig& job, 
                 way_of(least), format_bytes(least.peak_bytes));
   }
   std::string change =
-      fmt::format("give each {} more (device.memory_gib), or choose a smaller model",
-                  format_bytes(missing_bytes(least)));
+      fmt::format("give each {} more (device.memory_gib{}), or choose a smaller model",
+                  format_bytes(least.missing_bytes()),
+                  ranks.is_cpu ? ", which ranks on the CPU of a machine share" : "");
   const bool may_shard = std::ranges::any_of(strategies_of(job, 2), [](const auto& strategy) {
     return strategy.sharing == plan::Sharing::kFsdp;
   });
