@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace brim::cuda::emulation {
@@ -22,9 +23,24 @@ constexpr size_t kMaxSharedBytes = size_t{48} << 10;
 
 enum class State { kReady, kAtBarrier, kInExchange, kDone };
 
+/// Where a stack is left and continued, as __builtin_setjmp() keeps it. Unlike swapcontext() that
+/// takes no system call, of which a block makes thousands, nor does it wipe the sanitizer's marks.
+using Place = std::array<void*, 5>;
+
+[[noreturn, gnu::noinline, gnu::no_sanitize_address]] void jump(Place& to) {
+  __builtin_longjmp(to.data(), 1);
+}
+
+/// Returns when something switches to `from`.
+[[gnu::noinline, gnu::no_sanitize_address]] void switch_stacks(Place& from, Place& to) {
+  if (__builtin_setjmp(from.data()) == 0) jump(to);
+}
+
 struct Fiber {
-  ucontext_t context = {};
+  ucontext_t beginning = {};
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  Place place = {};
+  bool begins = true;  // at `beginning`, not at `place`
   State state = State::kReady;
   uint3 index = {};
   uint64_t bits = 0;
@@ -37,7 +53,7 @@ struct Machine {
   unsigned threads = 0;  // of a block
   unsigned current = 0;
   Indices indices = {};
-  ucontext_t scheduler = {};
+  Place scheduler = {};
   std::vector<double> shared;
   const std::function<void()>* body = nullptr;
 };
@@ -51,31 +67,46 @@ void wait(State state) {
   Machine& m = machine();
   Fiber& own = m.fibers[m.current];
   own.state = state;
-  swapcontext(&own.context, &m.scheduler);
+  switch_stacks(own.place, m.scheduler);
 }
 
+/// A fiber's life: a thread of one block after another.
 void enter() {
-  Machine& m = machine();
-  (*m.body)();
-  wait(State::kDone);
+  for (;;) {
+    (*machine().body)();
+    wait(State::kDone);
+  }
+}
+
+[[gnu::noinline, gnu::no_sanitize_address]] void begin(Fiber& fiber, Place& from) {
+  if (__builtin_setjmp(from.data()) != 0) return;
+  ucontext_t unused = {};
+  swapcontext(&unused, &fiber.beginning);
 }
 
 void start(Machine& m, unsigned thread) {
   Fiber& fiber = m.fibers[thread];
   const dim3& size = m.indices.block_size;
-  fiber.state = State::kReady;
   fiber.index = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, &enter, 0);
+  fiber.begins = fiber.state != State::kDone;  // new, or left in a block that threw
+  fiber.state = State::kReady;
+  if (!fiber.begins) return;
+  getcontext(&fiber.beginning);
+  fiber.beginning.uc_stack.ss_sp = fiber.stack.get();
+  fiber.beginning.uc_stack.ss_size = kStackBytes;
+  fiber.beginning.uc_link = nullptr;
+  makecontext(&fiber.beginning, &enter, 0);
 }
 
 void resume(Machine& m, unsigned thread) {
+  Fiber& fiber = m.fibers[thread];
   m.current = thread;
-  m.indices.thread = m.fibers[thread].index;
-  swapcontext(&m.scheduler, &m.fibers[thread].context);
+  m.indices.thread = fiber.index;
+  if (std::exchange(fiber.begins, false)) {
+    begin(fiber, m.scheduler);
+  } else {
+    switch_stacks(m.scheduler, fiber.place);
+  }
 }
 
 /// Gives the lanes of a warp, all of which wait for it, each other's bits.
