@@ -3,6 +3,7 @@ over crashes, restarts and other numbers of ranks."""
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import time
 
 import pytest
 
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, latest_checkpoint, metrics, sets, start, trainer
+from trainer import (DIGITS, LIMIT_S, TRAINER, ForkServer, environment, latest_checkpoint, metrics, sets, start,
+                     trainer)
 
 LIBRARY = TRAINER.parent / "logged_dataset.so"
 OLD_RUN = os.path.join(os.path.dirname(__file__), "version_0_1", "run")
@@ -362,6 +364,14 @@ def test_a_damaged_record(finished, tmp_path, content):
     assert result["exactly_once"] and result["repeated"] == []
 
 
+@pytest.fixture(scope="module")
+def with_little_memory():
+    """Runs of the trainer that may take 2 GiB, which a number of a file must not make it ask for."""
+    trainers = ForkServer(TRAINER, environment())
+    resource.prlimit(trainers.process.pid, resource.RLIMIT_DATA, (1 << 31, 1 << 31))
+    return trainers
+
+
 @pytest.mark.parametrize("change", [
     {"order": {"training samples": 10**18}}, {"order": {"training samples": 0}}, {"order": {"training samples": -1}},
     {"order": {"training samples": 2**64 - 1}}, {"order": {"training samples": 1.5}},
@@ -373,14 +383,13 @@ def test_a_damaged_record(finished, tmp_path, content):
     {"history": {"replaced": [[0, 0, 1e300, 2]], "names": {}}},
     {"history": {"replaced": [[0, 10**15, 17, 2]], "names": {"17": "x"}}},
     {"history": {"replaced": [[0, 0, 17, 2], [0, 1, 17, 2]], "names": {"17": "x"}}}], ids=str)
-def test_a_hostile_checkpoint(finished, tmp_path, change):
+def test_a_hostile_checkpoint(finished, with_little_memory, tmp_path, change):
     checkpoint = latest_checkpoint(copy(finished, tmp_path))
     state = json.loads((checkpoint / "state.json").read_text())
     for key, value in change.items():
         state[key] = {**state[key], **value} if isinstance(value, dict) else value
     (checkpoint / "state.json").write_text(json.dumps(state))
-    done = subprocess.run(["prlimit", f"--data={1 << 31}", TRAINER, "audit", checkpoint], env=environment(),
-                          text=True, capture_output=True, timeout=60)
+    done = with_little_memory.run("audit", checkpoint, timeout=60)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     assert done.stderr.startswith("error[checkpoint]: ") and "expected" in done.stderr
 

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from trainer import DIGITS, SOURCE, TRAINER, environment, latest_checkpoint, sets, trainer
+from trainer import DIGITS, SOURCE, TRAINER, environment, latest_checkpoint, server, sets, trainer
 
 VALID = ('[model]\nname = "mlp"\n[data]\nkind = "synthetic"\nsamples = 64\nheight = 8\nwidth = 8\n'
          '[optimizer]\nname = "sgd"\n[train]\nsteps = 2\n')
@@ -268,8 +268,7 @@ def test_a_pipe_in_place_of_metrics_is_refused(short_run, args, tmp_path):
 
 def finished(*args, cwd=None):
     """As trainer(), but a process that waits is killed soon."""
-    return subprocess.run([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return server().run(*map(str, args), cwd=cwd, timeout=60)
 
 
 def weights_file(path, tensors):

@@ -7,16 +7,11 @@ import subprocess
 import pytest
 
 from gpus import Gpus
-from trainer import DIGITS, LIMIT_S, TRAINER, environment
-
-
-def run(*args, **env):
-    return subprocess.run([TRAINER, *map(str, args)], env={**environment(), **env}, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+from trainer import DIGITS, LIMIT_S, TRAINER, environment, trainer
 
 
 def devices(*args, **env):
-    return run("devices", *args, **env)
+    return trainer("devices", *args, **env)
 
 
 @pytest.fixture
@@ -103,7 +98,7 @@ def test_what_a_run_would_take(args, more, visible, gpus):
 
 def dry_run(folder, gpus, *args):
     """Of a run that would train: no CUDA is needed up to the choice."""
-    return run("--recipe", DIGITS, "--output", folder / "run", "--dry-run", *args, **gpus.environment())
+    return trainer("--recipe", DIGITS, "--output", folder / "run", "--dry-run", *args, **gpus.environment())
 
 
 @pytest.mark.parametrize("devices, status, words", [
@@ -143,9 +138,7 @@ def test_the_cpu_in_the_place_of_a_lost_gpu(gpus, tmp_path):
 
 def taking(gpus, folder):
     """What a run says that chooses a GPU whose lock files are there."""
-    shown = subprocess.run([TRAINER, "devices", "--devices", "auto"], text=True, capture_output=True,
-                           stdin=subprocess.DEVNULL, timeout=60,
-                           env={**environment(), **gpus.environment(BRIM_GPU_LOCK_FOLDER=str(folder))})
+    shown = devices("--devices", "auto", **gpus.environment(BRIM_GPU_LOCK_FOLDER=str(folder)))
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
 

@@ -1,16 +1,14 @@
 """trainer doctor without a run: the environment check on this machine, and with made-up GPUs."""
 import json
-import subprocess
 
 import pytest
 
 from gpus import Gpus
-from trainer import LIMIT_S, TRAINER, environment
+from trainer import trainer
 
 
 def doctor(*args, **env):
-    return subprocess.run([TRAINER, "doctor", *args], env={**environment(), **env}, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    return trainer("doctor", *args, **env)
 
 
 def checks(result):

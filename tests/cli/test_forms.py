@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from trainer import DIGITS, LIMIT_S, SOURCE, TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics, sets
+from trainer import (DIGITS, LIMIT_S, SOURCE, TRAINER, assert_same_tensors, environment, latest_checkpoint, metrics,
+                     sets, trainer)
 
 JOB = ["--recipe", DIGITS,
        *sets(model__name="small_cnn", model__width=16, batch__global=16, train__steps=6, precision__mode="fp32",
@@ -14,9 +15,7 @@ JOB = ["--recipe", DIGITS,
 
 
 def train(cache, run, *args, job=JOB):
-    done = subprocess.run([TRAINER, *map(str, job), "--output", str(run), *map(str, args)],
-                          env={**environment(), "XDG_CACHE_HOME": str(cache)}, text=True, capture_output=True,
-                          timeout=LIMIT_S)
+    done = trainer(*job, "--output", run, *args, XDG_CACHE_HOME=str(cache))
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -110,7 +109,6 @@ def test_models_with_gelu_train_in_every_precision(tmp_path, model, mode):
 
 
 def test_other_words_are_refused(tmp_path):
-    done = subprocess.run([TRAINER, *map(str, JOB), "--set", 'precision.fused="fast"', "--output", tmp_path / "run"],
-                          env=environment(), text=True, capture_output=True, timeout=LIMIT_S)
+    done = trainer(*JOB, "--set", 'precision.fused="fast"', "--output", tmp_path / "run")
     assert done.returncode == 2
     assert "expected true, false or \"auto\"" in done.stderr

@@ -1,17 +1,11 @@
 """What a process leaves that SIGKILL ends is removed by the next that starts in the same place."""
 import os
 import signal
-import subprocess
 import time
 
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, sets, trainer
+from trainer import DIGITS, LIMIT_S, sets, start, trainer
 
 GONE = 4194304  # more than any process's number
-
-
-def started(*args, **variables):
-    return subprocess.Popen([TRAINER, *map(str, args)], env={**environment(), **variables}, text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def killed_once(process, find):
@@ -36,7 +30,7 @@ def test_a_token_folder(tmp_path):
     text = tmp_path / "text"
     text.write_text("all work and no play\n" * 2_000_000)
     tokenize = ["data", "tokenize", text, "--output", tmp_path / "out", "--tokenizer", "chars"]
-    left = killed_once(started(*tokenize), lambda: list(tmp_path.glob("out.tmp.*/train.bin.tmp.*")))
+    left = killed_once(start(*tokenize), lambda: list(tmp_path.glob("out.tmp.*/train.bin.tmp.*")))
     assert left[0].exists()
     text.write_text("all work and no play\n" * 100)
     done = trainer(*tokenize)
@@ -61,9 +55,8 @@ def test_the_tuning_cache(tmp_path):
     left = put(cache / f"{'0' * 32}.json.tmp.{GONE}")
     new = put(cache / f"{'1' * 32}.json.tmp.{GONE}", age_s=0)
     other = put(cache / f"notes.tmp.{GONE}")
-    done = subprocess.run([TRAINER, "--recipe", DIGITS, "--output", tmp_path / "run",
-                           *sets(train__steps=1, batch__micro="auto")], text=True, capture_output=True,
-                          env={**environment(), "XDG_CACHE_HOME": str(tmp_path)}, timeout=LIMIT_S)
+    done = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(train__steps=1, batch__micro="auto"),
+                   XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert len(list(cache.glob("*.json"))) == 1
     assert not left.exists() and new.exists() and other.exists()
@@ -78,12 +71,11 @@ def test_a_bench(tmp_path):
     def ours():
         return [path for path in tmp_path.glob("brim-bench-??????/*") if path.name != "lock"]
 
-    running = started(*bench, "--steps", 100_000, TMPDIR=str(tmp_path))
+    running = start(*bench, "--steps", 100_000, TMPDIR=str(tmp_path))
     folder = killed_once(running, ours)[0].parent
     for path in tmp_path.iterdir():
         os.utime(path, (0, 0))
     assert folder.name not in others
-    done = subprocess.run([TRAINER, *map(str, bench), "--steps", "4"], text=True, capture_output=True,
-                          env={**environment(), "TMPDIR": str(tmp_path)}, timeout=LIMIT_S, cwd=tmp_path)
+    done = trainer(*bench, "--steps", 4, cwd=tmp_path, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == others

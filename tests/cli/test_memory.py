@@ -183,9 +183,8 @@ def test_a_size_that_an_earlier_job_found_is_verified(tmp_path):
     cache = tmp_path / "cache"
 
     def tune(*words):
-        done = subprocess.run([TRAINER, "tune", "--recipe", recipe, "--json", *words,
-                               *sets(model__hidden=256, device__memory_gib=0.015)], text=True, capture_output=True,
-                              env={**environment(), "XDG_CACHE_HOME": str(cache)}, timeout=600)
+        done = trainer("tune", "--recipe", recipe, "--json", *words, *sets(model__hidden=256, device__memory_gib=0.015),
+                       XDG_CACHE_HOME=str(cache))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -1,12 +1,17 @@
 """Runs the real trainer for the tests of the command line."""
+import functools
 import json
 import math
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 from safetensors.numpy import load_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from fork_server import ForkServer  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TRAINER = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "trainer"
@@ -18,21 +23,24 @@ CACHE = tempfile.TemporaryDirectory(prefix="brim-cache-")  # what one test remem
 def environment():
     env = dict(os.environ, OMP_NUM_THREADS="1", TERM="dumb", XDG_CACHE_HOME=CACHE.name)
     for name in list(env):
-        if name.startswith(("ASAN", "UBSAN", "TORCH")):
+        if name.startswith(("ASAN", "UBSAN", "TORCH", "PYTEST")):
             del env[name]
     return env
 
 
-def trainer(*args, cwd=None):
+@functools.cache
+def server():
+    return ForkServer(TRAINER, environment())
+
+
+def trainer(*args, cwd=None, **variables):
     """The finished process: returncode, stdout, stderr."""
-    return subprocess.run([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    return server().run(*args, cwd=cwd, env={**environment(), **variables}, timeout=LIMIT_S)
 
 
-def start(*args, cwd=None):
-    return subprocess.Popen([TRAINER, *map(str, args)], cwd=cwd, env=environment(), text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE)
+def start(*args, cwd=None, **variables):
+    return server().popen(*args, cwd=cwd, env={**environment(), **variables}, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def sets(**values):

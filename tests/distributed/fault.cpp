@@ -108,7 +108,10 @@ Function* own(const char* name) {
   return reinterpret_cast<Function*>(address);
 }
 
-__attribute__((constructor)) void start() { reach("start"); }
+/// Of any other fault nothing is read yet: a process that is forked later may have one of its own.
+__attribute__((constructor)) void start() {
+  if (read_fault().where == "start") reach("start");
+}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 Every run is marked in its environment, so that a test can see that no process of it is left. One
 rank may be broken on purpose: see fault.cpp.
 """
+import functools
 import os
 import pathlib
 import signal
@@ -15,7 +16,7 @@ import pytest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cli", "support")]
 import marked  # noqa: E402
-from trainer import DIGITS, TRAINER, environment, sets  # noqa: E402
+from trainer import DIGITS, TRAINER, ForkServer, environment, server, sets  # noqa: E402
 
 TRAINRUN = TRAINER.parent / "trainrun"
 FAULT_LIBRARY = TRAINER.parent / "libbrim_fault.so"
@@ -36,6 +37,21 @@ def job(output, **values):
 def with_fault(command, fault):
     """The command with fault.cpp in the trainer alone: a launcher is left as it is."""
     return ["env", f"LD_PRELOAD={FAULT_LIBRARY}", f"BRIM_TEST_FAULT={fault}", *command]
+
+
+@functools.cache
+def server_with_faults():
+    return ForkServer(TRAINER, environment(), FAULT_LIBRARY)
+
+
+def popen(command, env, **options):
+    """Popen of the command, forked where it is the trainer, unless it breaks before main."""
+    if command[0] == str(TRAINER):
+        return server().popen(*command[1:], env=env, **options)
+    if command[0] == "env" and command[3] == str(TRAINER) and "where=start" not in command[2]:
+        name, fault = command[2].split("=", 1)
+        return server_with_faults().popen(*command[4:], env={**env, name: fault}, **options)
+    return subprocess.Popen(command, env=env, **options)
 
 
 def wait_until(condition, what):
@@ -79,16 +95,16 @@ class Run:
             assert not left, f"processes are left: {left}"
 
     def processes(self):
-        return marked.processes(MARK, self.mark)
+        forked = {process.pid: "trainer" for process, _ in self.started if process.poll() is None}
+        return {**forked, **marked.processes(MARK, self.mark)}
 
     def start(self, command, variables=None):
         path = self.folder / f"stderr-{self.mark[:8]}-{len(self.started)}"
         clean = {name: value for name, value in environment().items()
                  if not name.startswith(("PET_", "MASTER_", "BRIM_TEST"))}
         with path.open("wb") as stderr:
-            process = subprocess.Popen(list(map(str, command)), stderr=stderr, cwd=self.folder,
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                       env={**clean, **(variables or {}), MARK: self.mark})
+            process = popen(list(map(str, command)), {**clean, **(variables or {}), MARK: self.mark}, stderr=stderr,
+                            cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.started.append((process, path))
         return process
 

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from runs import TRAINER, TRAINRUN, run, with_fault  # noqa: F401
+from runs import TRAINER, run, with_fault  # noqa: F401
 from trainer import assert_same_tensors, latest_checkpoint, metrics, sets  # noqa: E402
 
 RECIPE = """
@@ -49,10 +49,11 @@ def large_recipe(tmp_path):
 
 
 def train(run, world, recipe, output, fault=None, **values):
+    """What the ranks have said."""
     command = [TRAINER, "--recipe", recipe, "--output", output, *sets(**values)]
-    result = run.finish(run.trainrun(world, with_fault(command, fault) if fault else command))
-    assert result.status == 0, result.stderr
-    return result
+    results = [run.finish(rank) for rank in run.start_ranks(world, with_fault(command, fault) if fault else command)]
+    assert [result.status for result in results] == [0] * world, results[0].stderr
+    return "".join(result.stderr for result in results)
 
 
 # A shortage in the first step strikes in the middle of backward, when tensors are new. In the first
@@ -71,7 +72,7 @@ def train(run, world, recipe, output, fault=None, **values):
 def test_one_rank_short_of_memory(world, rank, where, call, kind, values, run, recipe, tmp_path):
     short = train(run, world, recipe, tmp_path / "short", **values,
                   fault=f"rank={rank},where={where},call={call},kind={kind}")
-    assert f"out of memory with micro-batch {FEW // world} at step {call};" in short.stderr
+    assert f"out of memory with micro-batch {FEW // world} at step {call};" in short
     if call == 1:  # the run in halves from the start
         train(run, world, recipe, tmp_path / "halves", batch__micro=FEW // world // 2, **values)
         assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
@@ -83,7 +84,7 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
     recipe.write_text(recipe.read_text().replace("dropout = 0.1", "dropout = 0.0"))
     values = {"telemetry__every_steps": 1}
     short = train(run, 2, recipe, tmp_path / "short", **values, fault=f"rank=1,where=backward,call={call},kind=oom")
-    assert f"out of memory with micro-batch {FEW // 2} at step {call};" in short.stderr
+    assert f"out of memory with micro-batch {FEW // 2} at step {call};" in short
     train(run, 2, recipe, tmp_path / "whole", **values)
     found, expected = [[line["loss"] for line in metrics(tmp_path / name) if "loss" in line]
                        for name in ("short", "whole")]
@@ -95,8 +96,8 @@ def test_later_steps_in_halves_learn_the_same(call, run, recipe, tmp_path):
 # need 49: what else a rank takes differs between machines, and has 23 MiB.
 def test_ranks_with_little_memory_halve_together(run, large_recipe, tmp_path):
     short = train(run, 2, large_recipe, tmp_path / "short", device__memory_gib=0.14)
-    halved = re.findall(r"out of memory with micro-batch \d+ at step (\d+); retrying the step with micro-batch (\d+)", short.stderr)
-    assert halved and {step for step, _ in halved} == {"1"}, short.stderr
+    halved = re.findall(r"out of memory with micro-batch \d+ at step (\d+); retrying the step with micro-batch (\d+)", short)
+    assert halved and {step for step, _ in halved} == {"1"}, short
     micro = int(halved[-1][1])
     train(run, 2, large_recipe, tmp_path / "parts", batch__micro=micro)
     assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
@@ -161,5 +162,5 @@ def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, large
 def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
     result = train(run, 2, recipe, tmp_path / "run", fault="rank=1,where=backward,call=1,kind=oom",
                    train__steps=103, model__hidden=32)
-    assert "retrying the step with micro-batch 300" in result.stderr
-    assert "trying micro-batch 600 again" in result.stderr
+    assert "retrying the step with micro-batch 300" in result
+    assert "trying micro-batch 600 again" in result

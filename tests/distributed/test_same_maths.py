@@ -2,14 +2,11 @@
 
 In float64 sums in another order differ by 1e-16 each, so that any fault of the maths shows.
 """
-import pathlib
-import sys
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from trainer import DIGITS, assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer  # noqa: E402
+from runs import TRAINER, Run
+from trainer import DIGITS, assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer
 
 STEPS = 20
 MLP = ["--recipe", DIGITS, *sets(train__steps=STEPS, optimizer__learning_rate=0.01,
@@ -17,9 +14,14 @@ MLP = ["--recipe", DIGITS, *sets(train__steps=STEPS, optimizer__learning_rate=0.
 
 
 def train(folder, *args, ranks=1):
-    devices = ",".join(["cpu"] * ranks)
-    done = trainer(*args, "--devices", devices, "--output", folder)
-    assert done.returncode == 0, done.stderr
+    if ranks == 1:
+        done = trainer(*args, "--devices", "cpu", "--output", folder)
+        assert done.returncode == 0, done.stderr
+        return folder
+    with Run(folder.parent) as run:
+        for rank in run.start_ranks(ranks, [TRAINER, *args, "--devices", "cpu", "--output", folder]):
+            done = run.finish(rank)
+            assert done.status == 0, done.stderr
     return folder
 
 

@@ -1,17 +1,26 @@
 """Runs parity_tool (beside this file; see there for the tasks), and what its tests compare with."""
+import functools
 import json
 import os
 import pathlib
-import subprocess
+import sys
 
 import torch
 import torchvision
 from safetensors.torch import load_file, save_file
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from fork_server import ForkServer  # noqa: E402
+
 TOOL = pathlib.Path(os.environ["BRIM_BIN_DIR"]) / "parity_tool"
 CLASSES = 10
 BATCH = 4
 SIZE = 64
+
+
+@functools.cache
+def server():
+    return ForkServer(TOOL, dict(os.environ))
 
 
 def run_tool(folder, inputs, labels=None, weights=None, model="resnet18", optimizer=None, **job):
@@ -31,7 +40,7 @@ def run_tool(folder, inputs, labels=None, weights=None, model="resnet18", optimi
         lines.append(f"[{section}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     (folder / "job.toml").write_text("\n".join(lines) + "\n")
-    done = subprocess.run([TOOL, folder / "job.toml"], capture_output=True, text=True)
+    done = server().run(folder / "job.toml")
     assert done.returncode == 0, done.stderr
     output = folder / "output.safetensors"
     result = json.loads(output.read_text()) if job.get("task") == "shapes" else load_file(output)
