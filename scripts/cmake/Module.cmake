@@ -120,19 +120,20 @@ function(brim_test name)
   endif()
 endfunction()
 
-# A pytest file as one CTest test. The tests find the programs by BRIM_BIN_DIR, the test tools that
+# Pytest files as one CTest test: several where they import the same large packages. The tests find the programs by BRIM_BIN_DIR, the test tools that
 # brim_program() makes included. Those of BRIM_LONG_TESTS start first and are labelled long.
-#   brim_python_test(NAME FILE test_x.py [LABELS peer])
+#   brim_python_test(NAME FILE test_x.py … [LABELS peer])
 set(BRIM_TEST_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH
     "Python with pytest, and torch and torchvision for the peer tests")
 function(brim_python_test name)
-  cmake_parse_arguments(arg "" "FILE" "LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "FILE;LABELS" ${ARGN})
+  list(TRANSFORM arg_FILE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   if(NOT arg_LABELS)
     set(arg_LABELS cpu)
   endif()
   add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
     COMMAND ${BRIM_TEST_PYTHON} -m pytest -q -p no:cacheprovider --rootdir ${CMAKE_SOURCE_DIR}
-      ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE})
+      ${arg_FILE})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 1200
     SKIP_REGULAR_EXPRESSION "[0-9]+ skipped"  # scripts/test lets no such test pass
     # Spinning threads would take the cores from other tests.
