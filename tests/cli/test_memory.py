@@ -495,7 +495,7 @@ def test_tuning_that_is_stopped_ends_at_once(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="small_vit", optimizer="sgd"))
     process = subprocess.Popen([TRAINER, "tune", "--recipe", recipe, "--fresh", *sets(
-        data__height=128, data__width=128, batch__global=7500, device__memory_gib=8)],
+        data__height=64, data__width=64, batch__global=7500, device__memory_gib=2)],
         env=environment(), text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert "probe of micro-batch" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
