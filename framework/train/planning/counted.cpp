@@ -167,7 +167,9 @@ class Counting {
     for (const int64_t micro : options_.micros) {
       const int64_t count = micro_batches(strategy, micro);
       if (count < strategy.stages) continue;
-      StagePlan plan = whole_->cut(micro, count, std::max<int64_t>(1, caps_.at(micro)));
+      StagePlan plan;
+      const int64_t cap_bytes = std::max<int64_t>(1, caps_.at(micro));
+      if (!can_be_taken([&] { plan = whole_->cut(micro, count, cap_bytes); })) continue;
       const plan::Cut cut = cut_of(plan, micro);
       if (stages == nullptr || stages->cut() != plan.cut) {
         stages = std::make_unique<Stages>(job_, ranks_, std::move(plan));
@@ -203,6 +205,19 @@ class Counting {
     return (samples(strategy, micro) + micro - 1) / micro;
   }
 
+  /// Whether a way throws no Error(kRecipe), as batch norms of one value do.
+  template <class Attempt>
+  bool can_be_taken(const Attempt& attempt) {
+    try {
+      attempt();
+      return true;
+    } catch (const Error& error) {
+      if (error.status() != Exit::kRecipe) throw;
+      if (!refused_) refused_ = std::current_exception();
+      return false;
+    }
+  }
+
   template <class PeakBytes>
   void count_recomputes(const plan::Strategy& strategy, const plan::Cut& cut, int64_t micro,
                         const PeakBytes& peak_bytes) {
@@ -214,13 +229,7 @@ class Counting {
                             .recompute = recompute,
                             .eval_batch = eval_batch(job_, ranks_, micro, strategy.stages)};
       int64_t bytes = 0;
-      try {
-        bytes = peak_bytes(shape);
-      } catch (const Error& error) {  // as batch norms of one value
-        if (error.status() != Exit::kRecipe) throw;
-        if (!refused_) refused_ = std::current_exception();
-        continue;
-      }
+      if (!can_be_taken([&] { bytes = peak_bytes(shape); })) continue;
       counted_.candidates.push_back(
           {.strategy = strategy,
            .batch = {micro, share, !recompute.empty()},
