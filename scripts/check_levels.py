@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-LEVELS = ["base", "recipe", "device", "nn", "amp", "optim", "data", "distributed", "checkpoint",
-          "text", "telemetry", "tune", "plan", "train", "experiment", "sweep", "doctor",
+LEVELS = ["base", "recipe", "device", "site", "nn", "amp", "optim", "data", "distributed",
+          "checkpoint", "text", "telemetry", "tune", "plan", "train", "experiment", "sweep", "doctor",
           "history", "watch", "cli"]
 # The CUDA half implements interfaces of these folders; models see only what a model needs.
 CUDA_MAY_INCLUDE = {"base", "device", "nn", "amp", "optim", "data", "distributed", "cuda"}

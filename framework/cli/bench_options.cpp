@@ -11,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/cli/site_defaults.h"
 #include "framework/distributed/ranks.h"
 #include "framework/recipe/document.h"
 #include "framework/recipe/read.h"
@@ -38,7 +39,8 @@ Strings strings(const cxxopts::ParseResult& options, const std::string& name) {
 
 /// The options' own layers, the sets among them as the command line's.
 recipe::LayerOptions layers_of(const cxxopts::ParseResult& options) {
-  recipe::LayerOptions layers{.trusts_library = options.count("trust-library") != 0};
+  recipe::LayerOptions layers{.trusts_library = options.count("trust-library") != 0,
+                              .defaults = site_defaults()};
   for (const std::string& path : strings(options, "config")) layers.configs.emplace_back(path);
   layers.sets = strings(options, "set");
   if (options.count("devices") != 0) {

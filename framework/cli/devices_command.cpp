@@ -19,6 +19,7 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/devices_rules.h"
 #include "framework/cli/options.h"
 #include "framework/device/gpus/nvml.h"
 #include "framework/device/gpus/report.h"
@@ -147,15 +148,16 @@ int show_devices(const cxxopts::ParseResult& parsed, std::span<char* const> /*ar
   std::vector<GpuReading> gpus = first_reading(nvml);
   const std::optional<device::Selection> chosen = choice(parsed, nvml, gpus);
   do {
+    json line = record(nvml, gpus);
+    add_sharing(line, gpus);
     if (parsed.count("json") != 0) {
-      json line = record(nvml, gpus);
       if (chosen) line["choice"] = to_json(*chosen);
       fmt::print("{}\n", line.dump(-1, ' ', false, json::error_handler_t::replace));
     } else {
       // Over the reading before, on a terminal.
       if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
       fmt::print("{}{}", is_watch ? timestamp() + "\n" : "",
-                 printable_lines(describe_all(nvml, gpus)));
+                 printable_lines(describe_all(nvml, gpus) + describe_sharing(line)));
       if (chosen) fmt::print("{}", printable_lines(describe(*chosen, nvml.is_there())));
     }
     std::fflush(stdout);
@@ -172,7 +174,8 @@ Command devices_command() {
           .arguments = "",
           .summary = "the GPUs and the CPU, and who uses them",
           .details =
-              "Shows memory, activity and health of the GPUs and the CPU; with --recipe or "
+              "Shows memory, activity and health of the GPUs and the CPU, the rules of a shared "
+              "machine, who holds what and what idles while it is held; with --recipe or "
               "--devices, those that a run would use.",
           .add_options =
               [](cxxopts::Options& options) {

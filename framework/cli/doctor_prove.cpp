@@ -9,7 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
-#include "framework/cli/self_launch.h"
+#include "framework/cli/placement.h"
 #include "framework/device/choice.h"
 #include "framework/device/gpus/device_list.h"
 #include "framework/device/memory/memory.h"
@@ -80,7 +80,8 @@ doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
   take_share(job.batch, ranks);
   device::DeviceConfig placed = job.device;
   choose_one(placed);
-  const device::Selection selection = place(placed);  // its locks last as long as the steps
+  const Placement placement = place(placed, job.run.name);
+  site::limits().bound_memory(job.device, placement.devices);
   const c10::Device device = device::choose_device(placed);
   const auto memory = device::memory_of(device, job.device, ranks);
   log::info("{}: its steps on preloaded samples, on {}", job.run.name, device.str());

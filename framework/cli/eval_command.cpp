@@ -15,6 +15,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/eval_classes.h"
 #include "framework/cli/options.h"
+#include "framework/cli/placement.h"
 #include "framework/train/evaluation.h"
 #include "framework/train/inference/trained_model.h"
 #include "framework/train/input_shape.h"
@@ -60,6 +61,7 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
                 "nothing to evaluate: expected the folder of a run or a checkpoint, or a recipe "
                 "with model.pretrained");
   }
+  const auto hold = hold_device(job.device, "eval");
   const auto loaded = load(std::move(job), saved);
   train::TrainingComponents& components = loaded->components;
   const int64_t samples = components.eval_data->size();

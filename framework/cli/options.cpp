@@ -8,6 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
 #include "framework/base/words.h"
+#include "framework/cli/site_defaults.h"
 #include "framework/recipe/text.h"
 
 namespace brim::cli {
@@ -153,7 +154,8 @@ recipe::Value load_layers(const cxxopts::ParseResult& options, const std::string
     throw UsageError("no recipe given; try: trainer train digits");
   }
   recipe::LayerOptions layers{.is_of_run = !is_named,
-                              .trusts_library = options.count("trust-library") != 0};
+                              .trusts_library = options.count("trust-library") != 0,
+                              .defaults = is_named ? site_defaults() : nullptr};
   if (options.count("config") != 0) {
     for (const auto& path : options["config"].as<std::vector<std::string>>()) {
       layers.configs.emplace_back(path);

@@ -54,7 +54,9 @@ int plan(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
     return plan_assumed(std::move(job), parsed["assume"].as<std::string>(), as_json);
   }
   RankDevice here;
-  if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
+  if (const auto status = start_ranks(job.device, job.run.name, argv.subspan(1), here)) {
+    return *status;
+  }
   const NothingToSave while_planning;
   const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());

@@ -17,6 +17,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/placement.h"
 #include "framework/cli/predict.h"
 #include "framework/data/sources/file_list.h"
 #include "framework/text/text_file.h"
@@ -102,6 +103,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
         "nothing to predict with: expected the folder of a run or a checkpoint, or a recipe "
         "with model.pretrained");
   }
+  const auto hold = hold_device(job.device, "predict");
   train::TrainedModel trained(std::move(job), saved);
   const auto batch = integer_option(parsed, "batch", 1, 65536);
   const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;

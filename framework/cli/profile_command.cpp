@@ -18,6 +18,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/cli/placement.h"
 #include "framework/device/choice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
@@ -61,6 +62,7 @@ int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   const int64_t steps = integer_option(parsed, "steps", 1, kMaxSteps);
   const auto rows = static_cast<size_t>(integer_option(parsed, "top", 1, kMaxRows));
   train::JobConfig job = train::read_job(load_document(parsed));
+  const auto hold = hold_device(job.device, "profile");
   const c10::Device device = device::choose_device(job.device);
   const NothingToSave while_profiling;
   const auto memory = device::memory_of(device, job.device);

@@ -6,30 +6,30 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
+#include "framework/cli/placement.h"
 #include "framework/device/config.h"
-#include "framework/device/gpus/selection.h"
 #include "framework/distributed/ranks.h"
+#include "framework/site/watch.h"
 
 namespace brim::cli {
-
-/// The devices of a run that no launcher has placed, said on stderr. Sets CUDA_VISIBLE_DEVICES to
-/// them, and `config.select` to what is left for choose_device() to do. Hold the result while the
-/// run runs. Throws as select_devices() does.
-device::Selection place(device::DeviceConfig& config);
 
 /// Where this process trains.
 struct RankDevice {
   distributed::Ranks ranks;
-  device::Selection selection;  // its locks last as long as this
+  Placement placement;  // empty in a rank that this program has started
   c10::Device device{c10::kCPU};
+  std::optional<site::Watch> watch = {};  // stops the run where a rule says so
 };
 
-/// Without a launcher `placement` is what the config selects; where that is several devices, runs
-/// this program with these arguments once for each and returns the exit status. nullopt: continue
-/// there. Under a launcher it is the rank's device; throws Error(kRecipe) where another launcher
-/// than this has started the rank and the config names several.
-std::optional<int> start_ranks(const device::DeviceConfig& config, std::span<char* const> arguments,
-                               RankDevice& placement);
+/// Without a launcher `here` is what the config selects; where that is several devices, runs this
+/// program with these arguments once for each and returns the exit status. nullopt: continue there,
+/// with `config` bounded by the rules of the machine. Where training has to leave its devices to
+/// others, it is started again when they are free. Under a launcher it is the rank's device; throws
+/// Error(kRecipe) where another launcher than this has started the rank and the config names
+/// several. `run` is the run's name.
+std::optional<int> start_ranks(device::DeviceConfig& config, const std::string& run,
+                               std::span<char* const> arguments, RankDevice& here);
 
 }  // namespace brim::cli

@@ -10,6 +10,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/cli/site_defaults.h"
 #include "framework/cli/sobol.h"
 #include "framework/device/gpus/device_list.h"
 #include "framework/recipe/document.h"
@@ -48,7 +49,8 @@ struct Source {
 
 Source source_of(const cxxopts::ParseResult& options) {
   Source source{.recipe = required_option(options, "sweep", "recipe"),
-                .layers = {.trusts_library = options.count("trust-library") != 0}};
+                .layers = {.trusts_library = options.count("trust-library") != 0,
+                           .defaults = site_defaults()}};
   if (options.count("config") != 0) {
     for (const auto& path : options["config"].as<Strings>())
       source.layers.configs.emplace_back(path);

@@ -22,6 +22,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
+#include "framework/cli/site_defaults.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory/memory.h"
@@ -237,10 +238,13 @@ int train(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   recipe::require_own_command(document, "telemetry", "exec");
   train::JobConfig job = train::read_job(document);
   RankDevice here;
-  if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
+  if (const auto status = start_ranks(job.device, job.run.name, argv.subspan(1), here)) {
+    return *status;
+  }
   const distributed::Ranks& ranks = here.ranks;
   train::RunFolderOptions where{.run_name = job.run.name,
                                 .output = {},
+                                .runs = site_runs(),
                                 .resume = {},
                                 .launch = ranks.launch,
                                 .is_restarted = ranks.restarts > 0,

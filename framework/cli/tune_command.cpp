@@ -23,7 +23,9 @@ namespace {
 int tune(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   train::JobConfig job = train::read_job(load_document(parsed));
   RankDevice here;
-  if (const auto status = start_ranks(job.device, argv.subspan(1), here)) return *status;
+  if (const auto status = start_ranks(job.device, job.run.name, argv.subspan(1), here)) {
+    return *status;
+  }
   const NothingToSave while_tuning;
   const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
                                                  job.distributed.limit());

@@ -1,6 +1,7 @@
 // The [device] section: where to train, and what to do where that can't be had.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "framework/recipe/fields.h"
@@ -17,6 +18,8 @@ struct DeviceConfig {
   double memory_gib = 0;          // 0: as memory_fraction says
   double idle_free_memory = 0.9;  // of a GPU's memory, for "auto"
   double idle_utilisation = 0.1;  // of the time, for "auto"
+  /// Of the rules of the machine, no key: more than this is not taken, whatever the others say.
+  double max_memory_gib = std::numeric_limits<double>::infinity();
   void fields(recipe::Fields& f);
 };
 

@@ -17,6 +17,7 @@
 #include "framework/base/error.h"
 #include "framework/base/listener.h"
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/base/torchelastic.h"
 #include "framework/base/units.h"
 #include "framework/launch/environment.h"
@@ -228,6 +229,7 @@ void Attempt::on_signal(int signal) {
     return;
   }
   stop_signal_ = signal == SIGHUP ? SIGTERM : signal;
+  request_stop();  // of this process too, whatever it does after the launch
   signal_groups(stop_signal_);
   if (phase_ == State::kRunning) {
     phase_ = State::kStopping;

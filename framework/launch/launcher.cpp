@@ -83,7 +83,7 @@ int launch(const LaunchOptions& given) {
   Sink err(STDERR_FILENO);
   const Shared shared = {options, run_id, files, cores, guard, signals, out, err};
   for (int restarts = 0;; ++restarts) {
-    const AttemptResult outcome = run_attempt(shared, restarts);
+    const AttemptResult outcome = run_attempt(shared, options.former_starts + restarts);
     if (!is_worth_another(outcome) || restarts == options.max_restarts) return report(outcome);
     log::warning("{}; starting again (restart {} of {})", outcome.error, restarts + 1,
                  options.max_restarts);

@@ -33,6 +33,7 @@ struct LaunchOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one (only with one node)
   int max_restarts = 0;
+  int former_starts = 0;             // of the same run, by this process
   std::string run_id;                // empty: made from the time and the process id
   std::filesystem::path log_folder;  // empty: a temporary folder where logs are asked for
   StreamChoice redirects;            // to a log file only

@@ -52,8 +52,9 @@ struct Problem {
 struct LayerOptions {
   std::vector<std::filesystem::path> configs = {};  // --config, in order
   std::vector<std::string> sets = {};               // --set "a.b=value", in order
-  bool is_of_run = false;       // the recipe is a run's, whatever else its folder holds
-  bool trusts_library = false;  // --trust-library: all of it counts as the user's
+  bool is_of_run = false;           // the recipe is a run's, whatever else its folder holds
+  bool trusts_library = false;      // --trust-library: all of it counts as the user's
+  const Value* defaults = nullptr;  // the machine's: below all others
 };
 
 /// Reads and merges all layers: tables key by key, anything else is replaced. `name` is a path, or

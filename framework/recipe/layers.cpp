@@ -60,6 +60,11 @@ class Loader {
 
   void add_file(const fs::path& path, bool is_of_run) { extend_and_add(path, {}, is_of_run); }
 
+  void add_defaults(Value defaults) {
+    mark_layer(defaults, layer_++);
+    add(std::move(defaults));
+  }
+
   void add_sets(const std::vector<std::string>& sets) {
     for (const std::string& set : sets) add_set(set);
     if (!sets.empty()) ++layer_;
@@ -221,6 +226,7 @@ class Loader {
 Value load(const std::string& name, const LayerOptions& options) {
   Loader loader(options.trusts_library);
   const fs::path recipe = find_file(name, "recipes");
+  if (options.defaults != nullptr) loader.add_defaults(*options.defaults);
   loader.add_file(recipe, options.is_of_run);
   for (const fs::path& config : options.configs) {
     loader.add_file(find_file(config.string(), "configs"), false);

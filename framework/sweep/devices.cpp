@@ -4,37 +4,46 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
-#include "framework/base/words.h"
 #include "framework/device/gpus/device_list.h"
+#include "framework/site/limits.h"
 
 namespace brim::sweep {
 namespace {
 
 constexpr double kClaimEvery_s = 2.0;
 
-/// What CUDA_VISIBLE_DEVICES calls the GPUs that the trials may use; none: they run on the CPU.
-std::vector<std::string> gpus_of(const device::DeviceConfig& config) {
+/// The GPUs that the trials may use; none: they run on the CPU.
+site::Devices gpus_of(const device::DeviceConfig& config) {
   const device::DeviceList list = device::parse_device_list(config.select);
   if (list.kind == device::DeviceList::Kind::kCpu) return {};
-  const device::Census census = device::take_census();
+  device::Census census = device::take_census();
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::vector<std::string> words;
+  site::Devices gpus;
   if (list.kind == device::DeviceList::Kind::kGpus && census.is_known) {
-    for (const auto word : split(device::select_devices(config, census, visible).visible)) {
-      words.emplace_back(word);
-    }
+    site::limits().keep_off(census, /*is_training=*/false);
+    const device::Selection chosen = device::select_devices(config, census, visible);
+    if (!chosen.visible.empty()) gpus = site::visible_devices(census, chosen.visible.c_str(), 0);
   } else if (census.is_known) {
-    for (const auto& gpu : device::visible_gpus(census.gpus, visible)) words.push_back(gpu.word());
+    gpus = site::visible_devices(census, visible, 0);
   }
-  if (words.empty() && list.kind != device::DeviceList::Kind::kAuto) {
+  if (gpus.empty() && list.kind != device::DeviceList::Kind::kAuto) {
     throw Error(Exit::kResource,
                 "device '{}': no GPU is visible to this process (trainer devices shows them)",
                 config.select);
   }
-  return words;
+  std::string why;
+  const auto is_forbidden = [&](const site::Device& gpu) {
+    const std::string reason = site::limits().forbids(gpu);
+    if (!reason.empty()) why = reason;
+    return !reason.empty();
+  };
+  std::erase_if(gpus, is_forbidden);
+  if (gpus.empty() && !why.empty()) throw Error(Exit::kResource, why);
+  return gpus;
 }
 
 }  // namespace
@@ -43,10 +52,13 @@ Devices::Devices(const Plan& plan) : plan_(plan) {
   config_.select = plan.devices;
   config_.idle_free_memory = plan.idle_free_memory;
   config_.idle_utilisation = plan.idle_utilisation;
-  for (std::string& word : gpus_of(config_)) pool_.push_back({std::move(word)});
+  for (site::Device& gpu : gpus_of(config_)) pool_.push_back({.device = std::move(gpu)});
   config_.select = "auto";
+  const auto wanted = static_cast<size_t>(plan.devices_per_trial);
   if (pool_.empty()) {
     pool_.push_back({});
+    const site::Devices cpu(wanted);
+    site::limits().require(cpu, cpu, "");
     return;
   }
   const auto needed = plan.devices_per_trial + plan.keep_free;
@@ -55,25 +67,32 @@ Devices::Devices(const Plan& plan) : plan_(plan) {
                 "--devices-per-trial {} with {} kept free: expected {} GPUs, found {}",
                 plan.devices_per_trial, plan.keep_free, needed, pool_.size());
   }
+  std::vector<size_t> all(pool_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  site::limits().bound_idle(config_, devices_of(all));
+  all.resize(wanted);
+  site::limits().require(devices_of(all), devices_of(all), "");
 }
 
 /// Claims `wanted` more GPUs, all or none; as many as are to be kept free must be idle besides.
 bool Devices::claim(size_t wanted, std::vector<size_t>& taken) {
   if (now_s() < next_claim_s_) return false;
-  const device::Census census = device::take_census();
+  device::Census census = device::take_census();
+  site::limits().keep_off(census, /*is_training=*/true);
   std::vector<std::pair<size_t, device::Selection>> claimed;
   while (claimed.size() < wanted + static_cast<size_t>(plan_.keep_free)) {
     std::vector<std::string> left;
     for (size_t i = 0; i < pool_.size(); ++i) {
       const bool is_claimed =
           std::ranges::any_of(claimed, [i](const auto& claim) { return claim.first == i; });
-      if (!pool_[i].lock && !is_claimed) left.push_back(pool_[i].word);
+      if (!pool_[i].lock && !is_claimed) left.push_back(pool_[i].device.word);
     }
     try {
       if (left.empty()) throw Error(Exit::kResource, "every GPU of this sweep has its trials");
       const std::string visible = fmt::format("{}", fmt::join(left, ","));
       device::Selection one = device::select_devices(config_, census, visible.c_str());
-      const auto found = std::ranges::find(pool_, one.visible, &Device::word);
+      const auto found = std::ranges::find_if(
+          pool_, [&](const Device& each) { return each.device.word == one.visible; });
       if (found == pool_.end()) throw Error(Exit::kResource, "no GPU answers");
       claimed.emplace_back(found - pool_.begin(), std::move(one));
     } catch (const Error& error) {
@@ -92,39 +111,77 @@ bool Devices::claim(size_t wanted, std::vector<size_t>& taken) {
 }
 
 std::optional<Placement> Devices::take() {
-  const auto wanted = static_cast<size_t>(plan_.devices_per_trial);
-  const bool is_cpu = pool_.front().word.empty();
   Placement placement;
+  if (now_s() < next_hold_s_ || !choose(placement) || !hold(placement)) return std::nullopt;
+  for (const size_t place : placement.devices) ++pool_[place].trials;
+  return placement;
+}
+
+/// Finds room for a trial, and says how it is to be started there.
+bool Devices::choose(Placement& placement) {
+  const auto wanted = static_cast<size_t>(plan_.devices_per_trial);
+  const bool is_cpu = pool_.front().device.is_cpu();
   for (size_t i = 0; i < pool_.size() && placement.devices.size() < wanted; ++i) {
     const bool is_held = is_cpu || pool_[i].lock;
     if (is_held && pool_[i].trials < plan_.per_device) placement.devices.push_back(i);
   }
+  placement.environment = {{site::kHeldByParent, "1"}};
   if (is_cpu) {
-    if (placement.devices.empty()) return std::nullopt;
+    if (placement.devices.empty()) return false;
     if (wanted > 1) {
       const std::vector<std::string> words(wanted, "cpu");
       placement.arguments = {"--devices", fmt::format("{}", fmt::join(words, ","))};
     }
     const bool is_chosen = std::getenv("OMP_NUM_THREADS") != nullptr;
     if (!is_chosen && plan_.threads > 0) {
-      placement.environment = {{"OMP_NUM_THREADS", std::to_string(plan_.threads)}};
+      placement.environment.emplace_back("OMP_NUM_THREADS", std::to_string(plan_.threads));
     }
-  } else {
-    const size_t missing = wanted - placement.devices.size();
-    if (missing > 0 && !claim(missing, placement.devices)) return std::nullopt;
-    std::vector<std::string> words;
-    std::vector<size_t> numbers;
-    for (const size_t place : placement.devices) {
-      words.push_back(pool_[place].word);
-      numbers.push_back(numbers.size());
-    }
-    // "cuda" takes what it is given; the locks are this process's.
-    placement.arguments = {"--devices",
-                           wanted == 1 ? "cuda" : fmt::format("{}", fmt::join(numbers, ","))};
-    placement.environment = {{"CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(words, ","))}};
+    return true;
   }
-  for (const size_t place : placement.devices) ++pool_[place].trials;
-  return placement;
+  const size_t missing = wanted - placement.devices.size();
+  if (missing > 0 && !claim(missing, placement.devices)) return false;
+  std::vector<std::string> words;
+  std::vector<size_t> numbers;
+  for (const size_t place : placement.devices) {
+    words.push_back(pool_[place].device.word);
+    numbers.push_back(numbers.size());
+  }
+  // "cuda" takes what it is given; the locks are this process's.
+  placement.arguments = {"--devices",
+                         wanted == 1 ? "cuda" : fmt::format("{}", fmt::join(numbers, ","))};
+  placement.environment.emplace_back("CUDA_VISIBLE_DEVICES",
+                                     fmt::format("{}", fmt::join(words, ",")));
+  return true;
+}
+
+/// Holds the trial's devices where the rules allow it at this time; else gives back what it claimed.
+bool Devices::hold(Placement& placement) {
+  const bool is_cpu = pool_.front().device.is_cpu();
+  const site::Devices devices = is_cpu ? site::Devices(static_cast<size_t>(plan_.devices_per_trial))
+                                       : devices_of(placement.devices);
+  std::string why = site::limits().quiet(devices, site::local_time());
+  if (why.empty() && is_cpu) why = site::limits().yields(devices, {});
+  try {
+    if (why.empty()) {
+      placement.hold = site::take_hold(site::limits(), devices, plan_.name);
+      return true;
+    }
+  } catch (const Error& error) {
+    if (error.status() != Exit::kResource) throw;
+    why = error.what();
+  }
+  for (const size_t place : placement.devices) {
+    if (pool_[place].trials == 0) pool_[place].lock.reset();
+  }
+  why_none_ = std::move(why);
+  next_hold_s_ = now_s() + kClaimEvery_s;
+  return false;
+}
+
+site::Devices Devices::devices_of(const std::vector<size_t>& places) const {
+  site::Devices devices;
+  for (const size_t place : places) devices.push_back(pool_[place].device);
+  return devices;
 }
 
 void Devices::give_back(const Placement& placement) {

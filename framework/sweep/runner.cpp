@@ -154,8 +154,8 @@ void Runner::collect() {
 void Runner::take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told) {
   if (end.status == static_cast<int>(Exit::kDone)) {
     take_result(trial);
-  } else if (was_told && (end.status == static_cast<int>(Exit::kStopped) ||
-                          end.status == 128 + SIGTERM)) {  // before it could catch the signal
+  } else if (end.status == static_cast<int>(Exit::kStopped) ||  // told to, or by a rule
+             (was_told && end.status == 128 + SIGTERM)) {       // before it could catch the signal
     trial.state = State::kStopped;
   } else {
     const Error error = experiment::error_of(end, fmt::format("trial {}", trial.id));

@@ -1,6 +1,5 @@
 #include "framework/telemetry/run_record.h"
 
-#include <pwd.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -12,12 +11,12 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
+#include "framework/base/user.h"
 
 namespace brim::telemetry {
 namespace fs = std::filesystem;
@@ -55,19 +54,6 @@ std::string value_in_file(const fs::path& path, std::string_view key, char separ
   return "unknown";
 }
 
-/// Who runs this process; the number where it has no name.
-std::string user_name() {
-  constexpr size_t kEnough = size_t{1} << 14;
-  std::vector<char> texts(kEnough);
-  passwd entry{};
-  passwd* found = nullptr;
-  const uid_t user = ::geteuid();
-  if (::getpwuid_r(user, &entry, texts.data(), texts.size(), &found) == 0 && found != nullptr) {
-    return entry.pw_name;
-  }
-  return std::to_string(user);
-}
-
 }  // namespace
 
 std::string brim_version() { return BRIM_VERSION; }
@@ -102,7 +88,7 @@ json run_record(const RunRecord& run) {
       {"machine", machine_record()},
       {"device", run.device},
       {"started", timestamp()},
-      {"user", user_name()},
+      {"user", user_name(::geteuid())},
       {"command", run.command},
       {"working_folder", fs::current_path(no_folder).string()},
       {"environment", environment},

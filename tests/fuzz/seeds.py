@@ -63,6 +63,11 @@ def step_profile():
             "forms": [{"operation": "layer norm", "fused_s": 1, "plain_s": 2, "is_fused": True}]}).encode()
 
 
+def site():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/how-to/site-rules.md").read_text()
+    yield page.split('```toml title="site.toml"\n')[1].split("```")[0].encode()
+
+
 def recipe():
     root = pathlib.Path(__file__).resolve().parents[2]
     for path in sorted(root.glob("recipes/*.toml")):
@@ -154,7 +159,7 @@ def weight_index():
 
 
 def main():
-    for kind in (bench, safetensors, manifest, metrics_line, recipe, idx, image, cifar, shard_index, tar,
+    for kind in (bench, safetensors, manifest, metrics_line, recipe, site, idx, image, cifar, shard_index, tar,
                  tokens, vocabulary, encode, http_request, weight_index, step_profile):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)

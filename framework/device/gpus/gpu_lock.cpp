@@ -50,13 +50,17 @@ fs::path GpuLock::lock_folder() {
   return folder != nullptr && *folder != '\0' ? folder : "/tmp/brim-gpus";
 }
 
-GpuLock::GpuLock(const std::string& gpu, Kind kind, const fs::path& folder) {
-  std::string name = gpu;
-  std::ranges::replace(name, '/', '_');
+int GpuLock::open_lock_folder(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0777) == 0) {
     ::chmod(folder.c_str(), 01777);  // for every user, whatever this one's umask
   }
-  const Descriptor opened(open_folder(folder));
+  return open_folder(folder);
+}
+
+GpuLock::GpuLock(const std::string& gpu, Kind kind, const fs::path& folder) {
+  std::string name = gpu;
+  std::ranges::replace(name, '/', '_');
+  const Descriptor opened(open_lock_folder(folder));
   if (opened.get() < 0) return;
   fd_ = open_lock(opened.get(), name);
   if (fd_ < 0) return;

@@ -26,6 +26,8 @@ class GpuLock {
   Result result() const { return result_; }
 
   static std::filesystem::path lock_folder();
+  /// A descriptor of the folder, which is made where it is not there; -1 where it can't be had.
+  static int open_lock_folder(const std::filesystem::path& folder);
 
  private:
   int fd_ = -1;

@@ -36,7 +36,7 @@ int64_t limit(const DeviceConfig& config, int64_t total, int64_t free) {
                 "what is free",
                 config.memory_gib, format_bytes(total));
   }
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(std::min(bytes, config.max_memory_gib * kGib));
 }
 
 class CpuMemory final : public Memory {

@@ -33,12 +33,12 @@ bool holds_run(const fs::path& folder) { return is_there(folder / "recipe.toml")
 bool is_checkpoint(const fs::path& folder) { return is_there(folder / "manifest.json"); }
 
 /// runs/name, runs/name-2, …: the n-th candidate.
-fs::path numbered(const std::string& name, int n, const fs::path& among = "runs") {
+fs::path numbered(const std::string& name, int n, const fs::path& among) {
   return among / (n == 1 ? name : fmt::format("{}-{}", name, n));
 }
 
 /// The number of the first candidate that holds no run.
-int first_free(const std::string& name, const fs::path& among = "runs") {
+int first_free(const std::string& name, const fs::path& among) {
   int n = 1;
   while (is_there(numbered(name, n, among))) ++n;
   return n;
@@ -64,10 +64,10 @@ void check_output(const RunFolderOptions& options) {
 }
 
 /// Makes the first candidate that no other process has made.
-fs::path claim(const std::string& name) {
-  make_folder("runs");
-  for (int n = first_free(name);; ++n) {
-    const fs::path path = numbered(name, n);
+fs::path claim(const std::string& name, const fs::path& among) {
+  make_folder(among);
+  for (int n = first_free(name, among);; ++n) {
+    const fs::path path = numbered(name, n, among);
     std::error_code error;
     if (fs::create_directory(path, error)) return path;
     if (error) throw Error(Exit::kResource, "{}: {}", path.string(), error.message());
@@ -97,11 +97,12 @@ RunFolder locked(const fs::path& path, const RunFolderOptions& options) {
 /// --output, or the newest runs/<run_name>….
 fs::path newest_folder(const RunFolderOptions& options) {
   if (!options.output.empty()) return options.output;
-  return numbered(options.run_name, std::max(1, first_free(options.run_name) - 1));
+  const int newest = std::max(1, first_free(options.run_name, options.runs) - 1);
+  return numbered(options.run_name, newest, options.runs);
 }
 
-RunFolder resume_auto(const RunFolderOptions& options) {
-  RunFolder folder = locked(newest_folder(options), options);
+RunFolder resume_in(const fs::path& path, const RunFolderOptions& options) {
+  RunFolder folder = locked(path, options);
   folder.checkpoint = newest_checkpoint(folder.path);
   return folder;
 }
@@ -143,6 +144,19 @@ bool is_of_launch(const RunFolder& folder, const std::string& launch) {
   return read_record(folder).value("launch", nlohmann::json()) == launch;
 }
 
+/// The folder that this launch made, though runs of the same name may have come since.
+std::optional<fs::path> folder_of_launch(const RunFolderOptions& options) {
+  if (!options.output.empty()) {
+    return is_of_launch({options.output}, options.launch) ? std::optional(options.output)
+                                                          : std::nullopt;
+  }
+  for (int n = first_free(options.run_name, options.runs) - 1; n > 0; --n) {
+    const fs::path path = numbered(options.run_name, n, options.runs);
+    if (is_of_launch({path}, options.launch)) return path;
+  }
+  return std::nullopt;
+}
+
 RunFolder resume_from(const RunFolderOptions& options) {
   const fs::path from = options.resume;
   if (!is_there(from)) {
@@ -172,12 +186,13 @@ RunFolder resume_from(const RunFolderOptions& options) {
 RunFolder choose_run_folder(const RunFolderOptions& options) {
   check_output(options);
   if (options.is_restarted) {
-    if (is_of_launch({newest_folder(options)}, options.launch)) return resume_auto(options);
+    if (const auto folder = folder_of_launch(options)) return resume_in(*folder, options);
   }
-  if (options.resume == "auto") return resume_auto(options);
+  if (options.resume == "auto") return resume_in(newest_folder(options), options);
   if (!options.resume.empty()) return resume_from(options);
   if (options.output.empty()) {
-    return {numbered(options.run_name, first_free(options.run_name)), {}, options.run_name};
+    const int free = first_free(options.run_name, options.runs);
+    return {numbered(options.run_name, free, options.runs), {}, options.run_name};
   }
   if (holds_run(options.output)) {
     throw Error(Exit::kRecipe,
@@ -301,7 +316,9 @@ void report_changes(const fs::path& saved, const std::string& resolved_recipe) {
 
 RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe,
                             nlohmann::json record) {
-  if (!folder.numbered.empty()) folder.path = claim(folder.numbered);
+  if (!folder.numbered.empty()) {
+    folder.path = claim(folder.numbered, folder.path.parent_path());
+  }
   if (folder.lock == nullptr) {
     make_folder(folder.path);
     folder.lock = take_lock(folder.path);

@@ -31,10 +31,11 @@ struct RunFolder {
 struct RunFolderOptions {
   std::string run_name;
   std::filesystem::path output;  // --output; empty: runs/<run_name>, or -2, -3, … where taken
-  std::string resume;            // --resume: "", "auto", or a run's or checkpoint's folder
-  std::string launch = {};       // Ranks::launch
-  bool is_restarted = false;     // the launcher has started this run before
-  bool is_dry_run = false;       // takes no lock
+  std::filesystem::path runs = "runs";  // the folder that is called runs/ here
+  std::string resume;                   // --resume: "", "auto", or a run's or checkpoint's folder
+  std::string launch = {};              // Ranks::launch
+  bool is_restarted = false;            // the launcher has started this run before
+  bool is_dry_run = false;              // takes no lock
 };
 
 /// Decides where the run lives and what it resumes from. A folder that is there is locked before
