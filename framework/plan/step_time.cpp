@@ -96,7 +96,8 @@ double Network::scatter_s(int64_t n, double bytes) const {
 
 StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, const Work& work,
                    const ModelBytes& model, const Network& network, const Cut& cut) {
-  const auto passes = static_cast<double>((batch.share + batch.micro - 1) / batch.micro);
+  const int64_t micro_batches = (batch.share + batch.micro - 1) / batch.micro;
+  const auto passes = static_cast<double>(micro_batches);
   const double longer = batch.recomputes ? 1 + work.recompute_share : 1;
   StepTime time;
   time.compute_s =

@@ -1,5 +1,7 @@
 #include "framework/site/watch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
