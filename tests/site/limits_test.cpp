@@ -13,7 +13,6 @@
 namespace brim::site {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const Device kCpu;
