@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from runs import SHORT_TIMEOUT_S, TRAINER, TRAINRUN, by_file, job, run, with_fault  # noqa: F401
+from runs import FAILURES, SHORT_TIMEOUT_S, TRAINER, TRAINRUN, by_file, fails_by_name, job, run, with_fault  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import LIMIT_S, assert_same_tensors, environment, latest_checkpoint, metrics, sets, tensors, trainer
 
@@ -109,18 +109,10 @@ def test_a_slow_rank_changes_no_bit(run, tmp_path):  # noqa: F811
     assert_same_tensors(latest_checkpoint(tmp_path / "plain"), latest_checkpoint(tmp_path / "slow"))
 
 
-@pytest.mark.parametrize("where, kind, rank", [("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2),
-                                               ("evaluation", "kill", 2), ("checkpoint", "exit", 0)])
+@FAILURES
 def test_a_rank_that_fails_is_named(where, kind, rank, run, tmp_path):  # noqa: F811
     words = job(tmp_path / "run", distributed__strategy="fsdp", distributed__timeout_s=SHORT_TIMEOUT_S)
-    ranks = run.start_ranks(3, with_fault([TRAINER, *words], f"rank={rank},where={where},call=1,kind={kind}"))
-    for other in {0, 1, 2} - {rank}:
-        result = run.finish(ranks[other])
-        assert result.status == 6 and re.search(rf"\brank {rank}\b", result.error), result.stderr
-        assert "frame #" not in result.stderr, result.stderr
-    if kind == "stop":
-        ranks[rank].kill()
-    run.finish(ranks[rank])
+    fails_by_name(run, words, where, kind, rank)
 
 
 def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from runs import SHORT_TIMEOUT_S, TRAINER, job, run, with_fault  # noqa: F401
+from runs import FAILURES, SHORT_TIMEOUT_S, TRAINER, fails_by_name, job, run, with_fault  # noqa: F401
 from test_fsdp import GPT, alone  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, trainer
@@ -117,19 +117,11 @@ epochs = 2
     assert difference(tmp_path / "one", tmp_path / "run") < 1e-9
 
 
-@pytest.mark.parametrize("where, kind, rank", [("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2),
-                                               ("evaluation", "kill", 2), ("checkpoint", "exit", 0)])
+@FAILURES
 def test_a_rank_that_fails_is_named(where, kind, rank, run, tmp_path):  # noqa: F811
     words = job(tmp_path / "run", distributed__stages=3, batch__micro=16, model__depth=3,
                 distributed__timeout_s=SHORT_TIMEOUT_S)
-    ranks = run.start_ranks(3, with_fault([TRAINER, *words], f"rank={rank},where={where},call=1,kind={kind}"))
-    for other in {0, 1, 2} - {rank}:
-        result = run.finish(ranks[other])
-        assert result.status == 6 and re.search(rf"\brank {rank}\b", result.error), result.stderr
-        assert "frame #" not in result.stderr, result.stderr
-    if kind == "stop":
-        ranks[rank].kill()
-    run.finish(ranks[rank])
+    fails_by_name(run, words, where, kind, rank)
 
 
 @pytest.mark.parametrize("where, call, rank", [("backward", 1, 1), ("backward", 5, 0), ("evaluation", 1, 1)])

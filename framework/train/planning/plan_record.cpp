@@ -6,11 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
-#include "framework/base/error.h"
-#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
 #include "framework/plan/ranking.h"
@@ -21,15 +18,6 @@ namespace brim::train {
 namespace {
 
 using nlohmann::json;
-
-json record_of(const RunFolder& folder) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(folder.record(), error);
-  if (error || bytes > telemetry::kLongestRunFile) return json::object();
-  auto record = json::parse(read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile),
-                            nullptr, false);
-  return record.is_object() ? record : json::object();
-}
 
 std::optional<int64_t> integer(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
@@ -94,7 +82,7 @@ std::string off_by(double measured, double predicted) {
 }  // namespace
 
 json read_plan(const RunFolder& folder, int64_t world) {
-  const json record = record_of(folder);
+  const json record = read_record(folder);
   json plan = record.value("plan", json());
   const auto strategy = strategy_in(plan);
   if (!strategy || integer(record, "ranks") != world) return nullptr;
@@ -120,7 +108,7 @@ void take_choice(const json& plan, JobConfig& job) {
 }
 
 void report_prediction(const RunFolder& folder) {
-  const json record = record_of(folder);
+  const json record = read_record(folder);
   json plan = record.value("plan", json());
   const auto predicted = integer(plan, "peak_bytes");
   const auto predicted_s = number(plan, "step_s");

@@ -21,6 +21,16 @@
 
 namespace brim::train {
 namespace fs = std::filesystem;
+
+nlohmann::json read_record(const RunFolder& folder) {
+  std::error_code error;
+  const auto bytes = fs::file_size(folder.record(), error);
+  if (error || bytes > telemetry::kLongestRunFile) return nlohmann::json::object();
+  auto record = nlohmann::json::parse(
+      read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
+  return record.is_object() ? record : nlohmann::json::object();
+}
+
 namespace {
 
 bool is_there(const fs::path& path) {
@@ -105,16 +115,6 @@ RunFolder resume_in(const fs::path& path, const RunFolderOptions& options) {
   RunFolder folder = locked(path, options);
   folder.checkpoint = newest_checkpoint(folder.path);
   return folder;
-}
-
-/// What run.json says; an empty object where it isn't there, damaged or far too long.
-nlohmann::json read_record(const RunFolder& folder) {
-  std::error_code error;
-  const auto bytes = fs::file_size(folder.record(), error);
-  if (error || bytes > telemetry::kLongestRunFile) return nlohmann::json::object();
-  auto record = nlohmann::json::parse(
-      read_file(folder.record(), Exit::kResource, telemetry::kLongestRunFile), nullptr, false);
-  return record.is_object() ? record : nlohmann::json::object();
 }
 
 /// Adds what the parts before said: the first one and the newest stay, so that a run that is

@@ -61,6 +61,9 @@ struct SavedRun {
 /// `path` is, or that checkpoints/latest or checkpoints/best names. Throws Error(kCheckpoint) where there is none.
 SavedRun find_saved(const std::filesystem::path& path);
 
+/// What run.json says; an empty object where it is missing, longer than such files are, or damaged.
+nlohmann::json read_record(const RunFolder& folder);
+
 /// For a run whose loss is not finite: names the newest checkpoint from before the loss rose by
 /// half of what it had fallen, as metrics.jsonl tells, or says that there is none.
 std::string describe_last_good(const RunFolder& folder);
