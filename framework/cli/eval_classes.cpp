@@ -48,7 +48,7 @@ std::string hardest_classes(const std::vector<ClassResult>& results,
   const size_t wrong = labels.size();
   labels.resize(std::min(wrong, kShownClasses));
   size_t width = std::string("class").size();
-  for (const size_t label : labels) width = std::max(width, names.at(label).size());
+  for (const size_t label : labels) width = std::max(width, width_of(names.at(label)));
   std::string text = fmt::format("{}  samples  correct  taken for\n", pad_right("class", width));
   for (const size_t label : labels) {
     const ClassResult& result = results[label];
