@@ -14,7 +14,7 @@ namespace brim::train {
 namespace {
 
 constexpr const char* kProbes = "the probes of the plan";
-constexpr double kLongestPass_s = 0.5;
+constexpr double kLongestPass_s = 2;
 constexpr double kEfficiency = 0.4;  // of the peak, as docs/scaling.md takes it
 constexpr double kActivationPasses = 5;
 constexpr double kWeightPasses = 3;  // forward, and backward for input and weight
