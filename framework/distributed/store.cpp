@@ -64,13 +64,17 @@ std::optional<Listener> listen(const Ranks& ranks) {
   return std::nullopt;
 }
 
+const char* server_of(const Ranks& ranks) {
+  return ranks.rendezvous.kind == RendezvousKind::kAgent ? "the launcher" : "rank 0";
+}
+
 Error unreachable(const Ranks& ranks, const Address& address, milliseconds limit,
                   const std::string& obstacle) {
   return {Exit::kDistributed,
           "rank {} could not reach {} at {}:{} within {} s ({}): is it running, is that address "
           "the right one (MASTER_ADDR, MASTER_PORT), and does a firewall let it through?",
           ranks.rank,
-          ranks.rendezvous.kind == RendezvousKind::kAgent ? "the launcher" : "rank 0",
+          server_of(ranks),
           address.host,
           address.port,
           limit.count() / 1000,
@@ -127,9 +131,18 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   const auto store = connect(ranks, address, listener, limit);
   const auto own =
       c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
-  check_world(*own, ranks);
-  return {own, own->clone(),
-          ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
+  try {
+    check_world(*own, ranks);
+    return {own, own->clone(),
+            ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    throw Error(Exit::kDistributed,
+                "{}, which serves the store, does not answer: it ended before rank {} had joined, "
+                "and its own message says why",
+                server_of(ranks), ranks.rank);
+  }
 }
 
 }  // namespace brim::distributed

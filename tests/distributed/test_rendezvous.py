@@ -1,8 +1,10 @@
 """Ranks that can't meet, or shouldn't, end with status 6 and say why; strangers are left aside."""
+import contextlib
 import os
 import re
 import socket
 import sys
+import threading
 
 import pytest
 
@@ -122,6 +124,35 @@ time.sleep(600)"""
     server.wait()
     assert result.status == 6
     assert "\x1b" not in result.stderr and "2\\x1b[2J" in result.stderr, result.stderr
+
+
+def pass_on(source, target, until=None):
+    """Bytes from one socket to the other, until some of them are seen; then both are closed."""
+    with contextlib.suppress(OSError):
+        while (words := source.recv(65536)) and (until is None or until not in words):
+            target.sendall(words)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_store_that_goes_while_a_rank_joins(run, tmp_path, port):
+    """As rank 0's does when that one has found a mistake first: its connections end in the middle."""
+    command = [TRAINER, *hasty_job(tmp_path / "run")]
+    first = run.start_rank(0, 2, command, by_port(port))
+    wait_until(lambda: listening_addresses(port) or first.poll() is not None, "rank 0's port")
+    with socket.create_server(("127.0.0.1", 0)) as between:
+        second = run.start_rank(1, 2, command, by_port(between.getsockname()[1]))
+        while second.poll() is None:
+            between.settimeout(0.1)
+            with contextlib.suppress(TimeoutError):
+                rank, store = between.accept()[0], socket.create_connection(("127.0.0.1", port))
+                threading.Thread(target=pass_on, args=(rank, store, b"brim/world")).start()
+                threading.Thread(target=pass_on, args=(store, rank)).start()
+        result = run.finish(second)
+    assert result.status == 6
+    assert "rank 0, which serves the store, does not answer: it ended before rank 1 had joined" in result.error
+    assert run.finish(first).status == 6
 
 
 GARBAGE = {
