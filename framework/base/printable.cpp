@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -56,5 +58,16 @@ std::string escape(std::string_view text, std::string_view kept) {
 std::string printable(std::string_view text) { return escape(text, ""); }
 
 std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain = "+,-./:=@_%";
+  const bool is_plain = !text.empty() && std::ranges::all_of(text, [&](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != kPlain.npos;
+  });
+  if (is_plain) return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
 
 }  // namespace brim

@@ -29,7 +29,7 @@ void write_note(std::string_view note) {
 void on_signal(int signal) {
   if (signal != SIGHUP && ++signals > 1) ::_exit(128 + signal);
   if (is_requested) return;
-  write_note("\nbrim: stopping after this step; a second signal stops at once\n");
+  write_note("\nbrim: stopping; a second signal stops at once\n");
   request_stop();
 }
 

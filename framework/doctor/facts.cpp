@@ -73,8 +73,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
   const Series* steps = run.metric("step_s");
   const double step_s =
       settled_sum(*steps) / static_cast<double>(std::max<int64_t>(1, steps->count() - 1));
-  const double training_s =
-      step_s * (1 - facts.share(Phase::kEvaluation) - facts.share(Phase::kCheckpoint));
+  const double training_s = step_s * facts.training_share();
   const double fed_s = training_s - step_s * facts.data_share();
   if (training_s <= 0 || fed_s <= 0) return;
   facts.given_per_s = samples / training_s;

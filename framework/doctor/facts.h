@@ -90,6 +90,10 @@ struct RunFacts {
   }
   /// Of the wall time, what data costs: waits for it, and decoding on the step's own cores.
   double data_share() const { return share(Phase::kDataWait) + decode_share; }
+  /// Of the wall time, what is neither evaluation nor checkpoint.
+  double training_share() const {
+    return 1 - share(Phase::kEvaluation) - share(Phase::kCheckpoint);
+  }
   /// forward, backward and optimizer together.
   double compute_share() const;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -50,8 +51,10 @@ Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
   proof.ranks = facts.ranks.value_or(1);
   proof.ceiling_per_s = ceiling_per_s * static_cast<double>(proof.ranks);
   proof.got_per_s = facts.given_per_s;
-  proof.waited_share = facts.share(Phase::kDataWait);
-  proof.recorded_share = facts.data_share();
+  // The ceiling is one of training alone.
+  const double training = std::max(1e-9, facts.training_share());
+  proof.waited_share = facts.share(Phase::kDataWait) / training;
+  proof.recorded_share = facts.data_share() / training;
   proof.steps = steps;
   return proof;
 }

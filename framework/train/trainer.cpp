@@ -8,6 +8,7 @@
 
 #include "framework/base/host.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/train/callbacks.h"
@@ -274,7 +275,7 @@ void Trainer::report_end(bool complete) {
     log::info(
         "stopped at step {}, state saved; resume with: trainer train {} --resume auto "
         "--output {}{}",
-        progress_.step, folder_.recipe().string(), folder_.path.string(),
+        progress_.step, shell_word(folder_.recipe().string()), shell_word(folder_.path.string()),
         job_.telemetry.exec.empty() ? "" : " --trust-library");
   }
   if (recorder_) recorder_->end_program();

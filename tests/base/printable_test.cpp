@@ -34,5 +34,13 @@ TEST(Printable, ShowsBytesThatAreNotUtf8) {
   EXPECT_EQ(printable("\xe7\x1b[m"), "\\xe7\\x1b[m");
 }
 
+TEST(ShellWord, IsReadByAShellAsItIs) {
+  EXPECT_EQ(shell_word("runs/digits"), "runs/digits");
+  EXPECT_EQ(shell_word("runs/ü"), "runs/ü");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("runs/my run"), "'runs/my run'");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+}
+
 }  // namespace
 }  // namespace brim

@@ -22,8 +22,8 @@ namespace {
 }
 
 TEST(Stop, FirstSignalIsARequest) {
-  EXPECT_EXIT(signal_twice(SIGINT, 0), ::testing::ExitedWithCode(0), "stopping after this step");
-  EXPECT_EXIT(signal_twice(SIGTERM, 0), ::testing::ExitedWithCode(0), "stopping after this step");
+  EXPECT_EXIT(signal_twice(SIGINT, 0), ::testing::ExitedWithCode(0), "stopping; a second signal");
+  EXPECT_EXIT(signal_twice(SIGTERM, 0), ::testing::ExitedWithCode(0), "stopping; a second signal");
 }
 
 TEST(Stop, SecondSignalEndsTheProcess) {

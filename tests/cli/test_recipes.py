@@ -66,8 +66,9 @@ def test_dry_run(job, tmp_path):
     assert "plan: " in done.stderr and not (tmp_path / "run").exists()
 
 
-def test_tune(job):
-    done = trainer("tune", *job, "--json")
+def test_tune(job, request):
+    light = LIGHT.get(request.node.callspec.params["job"], {})
+    done = trainer("tune", *job, *sets(**light), "--json")
     assert done.returncode == 0, done.stderr
     assert 1 <= json.loads(done.stdout)["micro"] <= 8
 

@@ -35,6 +35,12 @@ TEST(Proof, TheGapIsWhatDataCosts) {
   EXPECT_NEAR(json["gap"].get<double>(), 0.31, 0.001);
 }
 
+TEST(Proof, WhatTheRunRecordedIsAShareOfTraining) {
+  RunFacts facts = alone(1063);
+  (*facts.phases)[static_cast<size_t>(Phase::kEvaluation)].share = 0.5;
+  EXPECT_NEAR(prove(facts, 1540, 40).recorded_share, 0.56, 0.001);
+}
+
 TEST(Proof, NoiseIsNoGap) {
   EXPECT_THAT(prove(alone(980), 1000, 40).sentence(), StartsWith("data costs you next to nothing"));
   EXPECT_THAT(prove(alone(1020), 1000, 40).sentence(),

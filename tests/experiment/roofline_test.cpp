@@ -29,6 +29,7 @@ TEST(Roofline, IsTheLargestOfThreeTimes) {
   EXPECT_EQ(work_of(calls(1e8, 1e9), kPeaks).bound(), Bound::kMemory);
   EXPECT_EQ(work_of(calls(1e5, 1e5), kPeaks).bound(), Bound::kLaunch);
   EXPECT_EQ(work_of(calls(1e8, 1e8, 1000), kPeaks).bound(), Bound::kLaunch);
+  EXPECT_EQ(work_of(calls(0, 0), kPeaks).bound(), Bound::kUnknown);
   EXPECT_DOUBLE_EQ(work_of(calls(1e9, 1e8), kPeaks).efficiency(), 0.5);
   EXPECT_DOUBLE_EQ(work_of(calls(1e8, 5e8), kPeaks).efficiency(), 0.25);
 }

@@ -110,7 +110,6 @@ TRAINED = {
                         # unless steps are small.
                         functools.partial(torchvision.models.inception_v3, init_weights=False, aux_logits=False,
                                           dropout=0.0), 96),
-    "resnext": ("resnext50_32x4d", torchvision.models.resnext50_32x4d, 32),
 }
 
 
@@ -121,12 +120,12 @@ def loss_of(model, images, labels):
     return cross_entropy(found.logits, labels) + 0.4 * cross_entropy(found.aux_logits, labels)
 
 
-@pytest.mark.parametrize("name", ["small_vit", "convnext", "inception"])
-def test_first_gradients(tmp_path, name):
+@pytest.mark.parametrize("name, count", [("small_vit", 4), ("convnext", 4), ("inception", 2)])
+def test_first_gradients(tmp_path, name, count):
     ours, make, size = TRAINED[name]
     torch.manual_seed(3)
     model = as_used(make(num_classes=CLASSES))
-    images, labels = inputs(1, 4, size)
+    images, labels = inputs(1, count, size)
     found = run_tool(tmp_path, images, labels, model.state_dict(), ours, task="gradients")
     loss_of(model, images[0], labels[0]).backward()
     error, tensor = worst(found, {key: parameter.grad for key, parameter in model.named_parameters()})
@@ -134,8 +133,7 @@ def test_first_gradients(tmp_path, name):
 
 
 @pytest.mark.parametrize("name, size, learning_rate, count", [
-    ("small_vit", 32, 0.01, 20), ("convnext", 32, 0.01, 2), ("small_inception", 128, 1e-6, 2),
-    ("resnext", 64, 0.001, 2)])
+    ("small_vit", 32, 0.01, 20), ("convnext", 32, 0.01, 2), ("small_inception", 128, 1e-6, 2)])
 def test_steps_in_float64(tmp_path, name, size, learning_rate, count):
     """Running means and variances are compared too, and how often they were updated. Images are large
     enough that no batch norm divides by the deviation of a handful of values, which would blow up roundings."""

@@ -16,8 +16,9 @@ RuleResult check_oversubscription(const RunFacts& facts) {
       fmt::format("CPU oversubscribed: load {:.1f} per core", *facts.load_per_core),
       has_many_workers ? fmt::format("data.workers = {}", std::max<int64_t>(1, *facts.cores - 1))
       : facts.workers_are_auto
-          ? "OMP_NUM_THREADS at cores / ranks, or less beside this run"
-          : "data.workers = \"auto\", OMP_NUM_THREADS at cores / ranks, or less beside this run",
+          ? "fewer programs beside this run, or OMP_NUM_THREADS = cores / ranks"
+          : "data.workers = \"auto\", fewer programs beside this run, or OMP_NUM_THREADS = cores / "
+            "ranks",
       facts.workers_are_auto ? std::vector<Settings>{}
                              : std::vector<Settings>{{"data.workers=auto"}});
 }

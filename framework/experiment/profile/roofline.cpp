@@ -51,11 +51,12 @@ std::string giga_per_s(double amount, double seconds) {
 }
 
 std::string_view bound_name(Bound bound) {
-  constexpr std::array<std::string_view, 3> kNames = {"compute", "memory", "launch"};
+  constexpr std::array<std::string_view, 4> kNames = {"compute", "memory", "launch", "–"};
   return kNames[static_cast<size_t>(bound)];
 }
 
 Bound Work::bound() const {
+  if (compute_s == 0 && memory_s == 0 && 2 * launch_s < self_s) return Bound::kUnknown;
   if (launch_s > std::max(compute_s, memory_s)) return Bound::kLaunch;
   return compute_s >= memory_s && compute_s > 0 ? Bound::kCompute : Bound::kMemory;
 }

@@ -13,7 +13,7 @@
 namespace brim::experiment {
 
 /// What an operator would still wait for if it were perfect.
-enum class Bound { kCompute, kMemory, kLaunch };
+enum class Bound { kCompute, kMemory, kLaunch, kUnknown };
 std::string_view bound_name(Bound bound);
 
 /// Some of a profile's calls together, of a step.
@@ -27,7 +27,8 @@ struct Work {
   double memory_s = 0.0;
   double launch_s = 0.0;
 
-  /// The largest of the three.
+  /// The largest of the three; unknown where neither operations nor bytes are counted and the calls
+  /// themselves are less than half of it.
   Bound bound() const;
   /// How near to the roofline: 1 where the time is what compute or memory take at their peaks.
   double efficiency() const;

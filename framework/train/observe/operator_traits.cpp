@@ -50,8 +50,10 @@ OperatorTraits traits_of(const at::RecordFunction& call) {
   traits.reads_what_it_writes = !is_any_of(name, {"aten::copy_", "aten::fill_", "aten::zero_"});
   bool makes_view = false;
   for (const c10::Argument& argument : schema->arguments()) {
-    const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-    makes_view |= argument.alias_info() != nullptr && !is_written;
+    // Fused optimizers may scale gradients in place, and are never asked to.
+    const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
+                            argument.name() != "grads";
+    makes_view |= argument.alias_info() != nullptr && !argument.alias_info()->isWrite();
     traits.writes.push_back(is_written);
     traits.takes_targets |= argument.name() == "target" || argument.name() == "labels";
     if (is_written && argument.is_out()) traits.reads_what_it_writes = false;

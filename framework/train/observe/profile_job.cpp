@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,13 +42,21 @@ std::vector<telemetry::FormChoice> form_choices() {
   return result;
 }
 
-/// Adds a step's wall time and phases to the mean of `profile.steps`.
+/// Adds a step's phases to the mean of `profile.steps`.
+void add_phases(telemetry::StepProfile& profile, const TakenStep& taken) {
+  for (size_t phase = 0; phase < kPhaseCount; ++phase) {
+    profile.phase_s[phase] += taken.record.phase_s[phase] / static_cast<double>(profile.steps);
+  }
+}
+
+/// The same with its wall time, of which what is in no phase is other.
 void add_step(telemetry::StepProfile& profile, double wall_s, const TakenStep& taken) {
+  const auto& phases = taken.record.phase_s;
+  const double in_none_s = wall_s - std::accumulate(phases.begin(), phases.end(), 0.0);
   const auto count = static_cast<double>(profile.steps);
   profile.wall_s += wall_s / count;
-  for (size_t phase = 0; phase < kPhaseCount; ++phase) {
-    profile.phase_s[phase] += taken.record.phase_s[phase] / count;
-  }
+  profile.phase_s[static_cast<size_t>(Phase::kOther)] += std::max(0.0, in_none_s) / count;
+  add_phases(profile, taken);
 }
 
 /// A usual step's calls: of two steps that made the same ones of as many samples. Null where some
@@ -104,7 +113,7 @@ void count_and_time_calls(TrainingStep& step, const nn::Model& model, c10::Devic
   OperatorProfiler profiler(model, step.timeline(), device.is_cuda());
   step.timeline().take();
   const double start_s = now_s();
-  for (int64_t i = 0; i < profile.steps; ++i) add_step(profile, 0, take_step(step));
+  for (int64_t i = 0; i < profile.steps; ++i) add_phases(profile, take_step(step));
   memory.synchronize();
   profile.wall_s = (now_s() - start_s) / static_cast<double>(profile.steps);
   if (device_times) profiler.take_device_times(device_times->take());
