@@ -54,7 +54,7 @@ std::vector<GivenValue> read_values(const cxxopts::Options& options, std::span<c
       throw UsageError("{}: expected no value, found '{}'; see {}", flag, word.substr(equals + 1),
                        help);
     }
-    if (option->is_boolean) continue;
+    if (option->is_boolean || (option->has_implicit && !has_value)) continue;
     if (!has_value && ++i == argv.size()) {
       throw UsageError("{}: expected a value, found none; see {}", flag, help);
     }

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -18,6 +21,7 @@
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/cli/sweep_cluster.h"
 #include "framework/cli/sweep_plan.h"
 #include "framework/recipe/read.h"
 #include "framework/sweep/page.h"
@@ -35,52 +39,83 @@ using sweep::Trial;
 constexpr const char* kTableFile = "trials.csv";
 constexpr const char* kPageFile = "sweep.html";
 
-/// Runs what is left, and leaves the table and the page in the folder.
-int run_trials(Store& store, sweep::Devices& devices, bool trusts_library, bool wants_json) {
-  const Exit status = sweep::Runner(store, devices, trusts_library).run();
-  const std::vector<Trial> trials = store.trials();
-  write_file(store.folder() / kTableFile, sweep::csv(store.plan(), trials));
-  write_file(store.folder() / kPageFile, sweep::make_page(store, trials, timestamp()));
+/// Who runs the trials: this process, or the jobs of a cluster.
+bool is_for_cluster(const cxxopts::ParseResult& options) {
+  const bool is_slurm = options.count("slurm") != 0;
+  const bool is_kubernetes = options.count("kubernetes") != 0;
+  if (is_slurm && is_kubernetes) {
+    throw UsageError("--slurm does not go with --kubernetes; leave one out");
+  }
+  return is_slurm || is_kubernetes;
+}
+
+void show_trials(const Store& store, const std::vector<Trial>& trials, bool wants_json) {
   fmt::print("{}", wants_json ? sweep::to_json(store.plan(), trials).dump() + "\n"
                               : printable_lines(sweep::table(store.plan(), trials)));
   std::fflush(stdout);
+}
+
+/// Runs what is left, and leaves the table and the page in the folder. Without devices a cluster
+/// runs it.
+int run_trials(Store& store, std::optional<sweep::Devices>& devices, bool trusts_library,
+               const cxxopts::ParseResult& options) {
+  const bool wants_json = options.count("json") != 0;
+  if (!devices) {
+    if (options.count("slurm") != 0) {
+      submit_to_slurm(store, options["slurm"].as<std::string>(), trusts_library);
+    } else {
+      write_kubernetes_job(store, trusts_library);
+    }
+    if (wants_json) show_trials(store, store.trials(), wants_json);
+    return 0;
+  }
+  const auto joined = store.join();
+  const Exit status = sweep::Runner(store, *devices, trusts_library).run();
+  const std::vector<Trial> trials = store.trials();
+  write_file(store.folder() / kTableFile, sweep::csv(store.plan(), trials));
+  write_file(store.folder() / kPageFile, sweep::make_page(store, trials, timestamp()));
+  show_trials(store, trials, wants_json);
   return static_cast<int>(status);
 }
 
 int resume(const cxxopts::ParseResult& options) {
+  constexpr std::array<std::string_view, 5> kAllowed = {"resume", "json", "trust-library", "slurm",
+                                                        "kubernetes"};
   for (const cxxopts::KeyValue& given : options.arguments()) {
-    if (given.key() == "resume" || given.key() == "json" || given.key() == "trust-library")
-      continue;
+    if (std::ranges::find(kAllowed, given.key()) != kAllowed.end()) continue;
     throw UsageError(
         "--{} does not go with --resume, which continues a sweep as it was begun; "
         "leave one out",
         given.key());
   }
+  const bool is_remote = is_for_cluster(options);
   const fs::path folder = options["resume"].as<std::string>();
   Store store(folder);
-  const auto lock = Store::lock(folder);
   const bool trusts_library = options.count("trust-library") != 0;
   for (const Trial& trial : store.trials()) {
     if (sweep::is_unfinished(trial)) check_trial(trial, folder, trusts_library);
   }
-  sweep::Devices devices(store.plan());
-  return run_trials(store, devices, trusts_library, options.count("json") != 0);
+  std::optional<sweep::Devices> devices;
+  if (!is_remote) devices.emplace(store.plan());
+  return run_trials(store, devices, trusts_library, options);
 }
 
 int sweep_recipe(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   require_no_launcher("sweep");
   if (options.count("resume") != 0) return resume(options);
+  const bool is_remote = is_for_cluster(options);
   PlannedSweep planned = plan_sweep(options);
-  sweep::Devices devices(planned.plan);
+  std::optional<sweep::Devices> devices;
+  if (!is_remote) devices.emplace(planned.plan);
   const fs::path folder = options.count("output") != 0
                               ? fs::path(options["output"].as<std::string>())
                               : fs::path("sweeps") / planned.plan.name;
-  const auto lock = Store::create(folder, planned.plan, recipe::print(planned.job), planned.trials);
+  Store::create(folder, planned.plan, recipe::print(planned.job), planned.trials);
   log::info("{} of {} in {}", format_plural(static_cast<int64_t>(planned.trials.size()), "trial"),
             planned.plan.name, folder.string());
   Store store(folder);
   // The recipe is the user's own, or one that they trust.
-  return run_trials(store, devices, /*trusts_library=*/true, options.count("json") != 0);
+  return run_trials(store, devices, /*trusts_library=*/true, options);
 }
 
 }  // namespace
@@ -93,7 +128,7 @@ Command sweep_command() {
       .details =
           "Runs a recipe again and again with other values of some keys, several trials at the "
           "same time where there is room, and says which is best. A sweep that was stopped or "
-          "killed continues with --resume.",
+          "killed continues with --resume; while it runs, that has one more process work on it.",
       .add_options =
           [](cxxopts::Options& options) {
             using cxxopts::value;
@@ -123,7 +158,13 @@ Command sweep_command() {
                 "keep-free", "idle GPUs to leave to others", value<int64_t>(), "N")(
                 "output", "the sweep's folder; without it, sweeps/<name of the run>",
                 value<std::string>(),
-                "DIR")("resume", "continue the sweep in this folder", value<std::string>(), "DIR");
+                "DIR")("resume", "continue the sweep in this folder, or help it along",
+                       value<std::string>(), "DIR")(
+                "slurm",
+                "submit the trials as a job array, with further options of sbatch as in "
+                "--slurm='--array=1-8 --time=4:00:00'",
+                value<std::string>()->implicit_value(""), "[=OPTIONS]")(
+                "kubernetes", "write a file for an Indexed Job of Kubernetes that runs the trials");
             add_json_option(options);
           },
       .positional = {"recipe"},
@@ -131,7 +172,8 @@ Command sweep_command() {
                     "32 learning rates, into sweeps/digits"},
                    {"trainer sweep digits --vary batch.global=32,64 --output sweeps/batch",
                     "a grid of two"},
-                   {"trainer sweep --resume sweeps/lr", "continues it after a stop or a crash"}},
+                   {"trainer sweep --resume sweeps/lr", "continues it after a stop or a crash"},
+                   {"trainer sweep --resume sweeps/lr --slurm", "the same on many machines"}},
       .run = sweep_recipe};
 }
 

@@ -20,24 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using sweep::Request;
-using sweep::State;
 using sweep::Store;
 using sweep::Trial;
 
-/// The sweep's lock; null where another process holds it, which then runs the sweep.
-std::unique_ptr<FileLock> lock_if_idle(const fs::path& folder) {
-  try {
-    return Store::lock(folder);
-  } catch (const Error& error) {
-    if (error.status() != Exit::kResource) throw;
-    return nullptr;
-  }
-}
-
-/// Leaves a request for the process that runs the sweep. Throws Error(kResource) without one.
+/// Leaves a request for the processes that run the sweep. Throws Error(kResource) without one.
 int leave(const fs::path& folder, Request request, const char* done) {
   Store store(folder);
-  if (lock_if_idle(folder) != nullptr) {
+  if (Store::lock_if_idle(folder) != nullptr) {
     throw Error(Exit::kResource,
                 "{}: no process runs this sweep; trainer sweep --resume {} "
                 "continues it",
@@ -61,15 +50,12 @@ int unpause(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/
 int cancel(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const fs::path folder = required_option(options, "sweep cancel", "folder");
   Store store(folder);
-  const auto lock = lock_if_idle(folder);
+  const auto lock = Store::lock_if_idle(folder);
   if (lock == nullptr) {
     store.set_request(Request::kCancel);
   } else {
-    for (Trial& trial : store.trials()) {
-      if (!sweep::is_unfinished(trial)) continue;
-      trial.state = State::kCancelled;
-      store.update(trial);
-    }
+    std::vector<Trial> trials;
+    store.cancel(trials);
   }
   log::info("{}: trials that are not done are cancelled; what they have trained stays",
             folder.string());
@@ -90,7 +76,7 @@ int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const std::vector<Trial> added = plan_more(store.plan(), store.recipe(), store.trials(), count,
                                              settings, options.count("trust-library") != 0);
   store.add(added);
-  const bool is_running = lock_if_idle(folder) == nullptr;
+  const bool is_running = Store::lock_if_idle(folder) == nullptr;
   log::info(
       "{}: {} added{}", folder.string(), format_plural(static_cast<int64_t>(added.size()), "trial"),
       is_running ? "" : fmt::format("; trainer sweep --resume {} runs them", folder.string()));

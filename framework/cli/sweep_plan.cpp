@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/base/machine.h"
 #include "framework/cli/site_defaults.h"
 #include "framework/cli/sobol.h"
 #include "framework/device/gpus/device_list.h"
@@ -184,7 +183,6 @@ void plan_devices(const SweepConfig& config, const train::JobConfig& job, Plan& 
   plan.keep_free = config.keep_free;
   plan.idle_free_memory = job.device.idle_free_memory;
   plan.idle_utilisation = job.device.idle_utilisation;
-  plan.threads = std::max<int64_t>(1, usable_cores() / (plan.per_device * plan.devices_per_trial));
 }
 
 }  // namespace

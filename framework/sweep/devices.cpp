@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "framework/base/error.h"
+#include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/device/gpus/device_list.h"
 #include "framework/site/limits.h"
@@ -132,9 +133,10 @@ bool Devices::choose(Placement& placement) {
       const std::vector<std::string> words(wanted, "cpu");
       placement.arguments = {"--devices", fmt::format("{}", fmt::join(words, ","))};
     }
-    const bool is_chosen = std::getenv("OMP_NUM_THREADS") != nullptr;
-    if (!is_chosen && plan_.threads > 0) {
-      placement.environment.emplace_back("OMP_NUM_THREADS", std::to_string(plan_.threads));
+    if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+      const int64_t threads = usable_cores() / (plan_.per_device * plan_.devices_per_trial);
+      placement.environment.emplace_back("OMP_NUM_THREADS",
+                                         std::to_string(std::max<int64_t>(1, threads)));
     }
     return true;
   }

@@ -27,7 +27,6 @@ nlohmann::json to_json(const Plan& plan) {
           {"per_device", plan.per_device},
           {"devices_per_trial", plan.devices_per_trial},
           {"devices", plan.devices},
-          {"threads", plan.threads},
           {"keep_free", plan.keep_free},
           {"idle_free_memory", plan.idle_free_memory},
           {"idle_utilisation", plan.idle_utilisation}};
@@ -59,14 +58,13 @@ Plan plan_of(const std::string& text, const std::string& where) {
     json.at("per_device").get_to(plan.per_device);
     json.at("devices_per_trial").get_to(plan.devices_per_trial);
     json.at("devices").get_to(plan.devices);
-    json.at("threads").get_to(plan.threads);
     json.at("keep_free").get_to(plan.keep_free);
     json.at("idle_free_memory").get_to(plan.idle_free_memory);
     json.at("idle_utilisation").get_to(plan.idle_utilisation);
     const bool is_sound =
         plan.reduction >= 2 && plan.per_device >= 1 && plan.per_device <= 1024 &&
-        plan.devices_per_trial >= 1 && plan.devices_per_trial <= 1024 && plan.threads >= 0 &&
-        plan.keep_free >= 0 && std::ranges::is_sorted(plan.rungs) &&
+        plan.devices_per_trial >= 1 && plan.devices_per_trial <= 1024 && plan.keep_free >= 0 &&
+        std::ranges::is_sorted(plan.rungs) &&
         (plan.rungs.empty() || (plan.rungs[0] > 0 && plan.rungs.back() <= kMaxCount));
     if (!is_sound) throw Error(Exit::kData, "{}: its numbers make no plan of a sweep", where);
     return plan;

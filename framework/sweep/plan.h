@@ -25,7 +25,6 @@ struct Plan {
   int64_t per_device = 1;           // trials at the same time on one device
   int64_t devices_per_trial = 1;
   std::string devices = "auto";   // as device.select takes them; "cpu" for the processor
-  int64_t threads = 0;            // OMP_NUM_THREADS of a trial on the CPU; 0: as it is
   int64_t keep_free = 0;          // idle GPUs that are left to others
   double idle_free_memory = 0.0;  // as [device] has them
   double idle_utilisation = 0.0;

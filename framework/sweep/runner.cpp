@@ -7,8 +7,10 @@
 #include <system_error>
 #include <utility>
 
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
+#include "framework/base/try_lock.h"
 #include "framework/base/units.h"
 #include "framework/experiment/bench/child.h"
 #include "framework/experiment/run_data.h"
@@ -26,31 +28,17 @@ constexpr double kLockPatience_s = 20.0;
 /// A trial whose sweep was killed dies with it, but not at the same moment.
 void wait_for_lock(const fs::path& run) {
   const double end_s = now_s() + kLockPatience_s;
-  for (;;) {
-    try {
-      const FileLock lock(run / "lock",
-                          fmt::format("{}: another process trains in this folder", run.string()));
-      return;
-    } catch (const Error&) {
-      if (now_s() > end_s || !sleep_unless_stopped(kStopPoll)) throw;
-    }
+  while (try_lock(run / "lock") == nullptr) {
+    if (now_s() < end_s && sleep_unless_stopped(kStopPoll)) continue;
+    throw Error(Exit::kResource, "{}: another process trains in this folder", run.string());
   }
 }
 
 }  // namespace
 
 Runner::Runner(Store& store, Devices& devices, bool trusts_library)
-    : store_(store),
-      plan_(store.plan()),
-      trusts_library_(trusts_library),
-      devices_(devices),
-      trials_(store.trials()) {
-  for (Trial& trial : trials_) {
-    if (trial.state != State::kRunning) continue;
-    trial.state = State::kStopped;  // its sweep was killed, and it too
-    store_.update(trial);
-  }
-  store_.set_request(Request::kRun);
+    : store_(store), plan_(store.plan()), trusts_library_(trusts_library), devices_(devices) {
+  store_.take_back(trials_);
 }
 
 Exit Runner::run() {
@@ -60,11 +48,7 @@ Exit Runner::run() {
     const bool may_start = !stop_requested() && request_ == Request::kRun;
     if (may_start) start_trials();
     if (!may_start) stop_all();
-    if (running_.empty()) {
-      if (stop_requested()) break;
-      if (request_ == Request::kCancel) cancel_rest();
-      if (request_ != Request::kPause && !next_trial(plan_, trials_)) break;
-    }
+    if (running_.empty() && is_over()) break;
     wait_a_while();
     collect();
   }
@@ -81,12 +65,21 @@ void Runner::take_requests() {
         store_.folder().string());
   }
   if (request_ == Request::kRun && before == Request::kPause) log::info("continuing");
-  const int64_t known = trials_.empty() ? 0 : trials_.back().id;
-  for (Trial& trial : store_.trials_after(known)) trials_.push_back(std::move(trial));
+  store_.refresh(trials_);
+}
+
+/// Whether this process is to leave, which runs no trial now.
+bool Runner::is_over() {
+  if (stop_requested()) return true;
+  if (request_ == Request::kPause) return false;
+  if (request_ == Request::kCancel) store_.cancel(trials_);
+  if (!next_trial(plan_, trials_)) store_.take_back(trials_);
+  return !next_trial(plan_, trials_);
 }
 
 void Runner::start_trials() {
-  while (const auto next = next_trial(plan_, trials_)) {
+  const auto choose = [this](std::span<const Trial> trials) { return next_trial(plan_, trials); };
+  while (next_trial(plan_, trials_)) {
     auto placement = devices_.take();
     if (!placement) {
       if (running_.empty() && !is_waiting_) log::info("waiting: {}", devices_.why_none());
@@ -94,12 +87,17 @@ void Runner::start_trials() {
       return;
     }
     is_waiting_ = false;
-    start(*next, std::move(*placement));
+    auto claim = store_.claim(trials_, choose);
+    if (!claim) {  // other processes were faster
+      devices_.give_back(*placement);
+      return;
+    }
+    start(std::move(*claim), std::move(*placement));
   }
 }
 
-void Runner::start(size_t index, Placement placement) {
-  Trial& trial = trials_[index];
+void Runner::start(Claim claim, Placement placement) {
+  const Trial& trial = trials_[claim.trial];
   const fs::path run = store_.run_folder(trial);
   const int64_t end = next_end(plan_, trial);
   std::vector<std::string> arguments = {
@@ -111,16 +109,13 @@ void Runner::start(size_t index, Placement placement) {
                                        fmt::format("schedule.steps={}", trial.schedule_steps)});
   }
   try {
-    make_folder(run);
-    if (trial.state == State::kStopped) wait_for_lock(run);
+    wait_for_lock(run);
     write_file(run / "recipe.toml", trial.recipe);
   } catch (const Error&) {
     devices_.give_back(placement);
     throw;
   }
-  trial.state = State::kRunning;
-  store_.update(trial);
-  running_.push_back({.trial = index,
+  running_.push_back({.claim = std::move(claim),
                       .placement = placement,
                       .start_s = now_s(),
                       .process = std::make_unique<experiment::ChildProcess>(
@@ -139,12 +134,12 @@ void Runner::collect() {
       ++i;
       continue;
     }
-    Trial& trial = trials_[running.trial];
-    trial.seconds += now_s() - running.start_s;
-    devices_.give_back(running.placement);
-    const bool was_told = running.process->is_told();
+    const Running ended = std::move(running);
     running_.erase(running_.begin() + static_cast<int64_t>(i));
-    take_end(trial, *end, was_told);
+    Trial& trial = trials_[ended.claim.trial];
+    trial.seconds += now_s() - ended.start_s;
+    devices_.give_back(ended.placement);
+    take_end(trial, *end, ended.process->is_told());
     store_.update(trial);
     has_changed = true;
   }
@@ -204,14 +199,6 @@ void Runner::stop_all() {
   for (Running& running : running_) running.process->stop();
 }
 
-void Runner::cancel_rest() {
-  for (Trial& trial : trials_) {
-    if (!is_unfinished(trial)) continue;
-    trial.state = State::kCancelled;
-    store_.update(trial);
-  }
-}
-
 void Runner::show() const {
   const std::string line = summary(plan_, trials_);
   if (log::is_terminal()) log::live(line);
@@ -223,6 +210,12 @@ Exit Runner::finish() const {
   if (next_trial(plan_, trials_)) {
     log::info("stopped, state saved; continue with: trainer sweep --resume {}", folder);
     return Exit::kStopped;
+  }
+  const int64_t elsewhere = std::ranges::count(trials_, State::kRunning, &Trial::state);
+  if (elsewhere > 0) {
+    log::info("no trial is left to begin; other processes run {}",
+              format_plural(elsewhere, "trial"));
+    return Exit::kDone;
   }
   const bool has_result =
       std::ranges::any_of(trials_, [](const Trial& trial) { return trial.last() != nullptr; });

@@ -1,5 +1,6 @@
 // Runs a sweep's trials as processes of this program, several at the same time, until none is left
-// or a stop is asked for. What it knows is in the store before anything follows from it.
+// to begin or a stop is asked for. Other runners may work on the same sweep: each trial is claimed
+// in the store first, and what a runner knows is there before anything follows from it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace brim::sweep {
 
 class Runner {
  public:
-  /// The caller holds the sweep's lock. `trusts_library`: the recipes' libraries may be loaded.
+  /// The caller has joined the sweep. `trusts_library`: the recipes' libraries may be loaded.
   Runner(Store& store, Devices& devices, bool trusts_library);
 
   /// kDone, or kStopped where a stop was asked for: trials under way have then saved their state.
@@ -27,7 +28,7 @@ class Runner {
 
  private:
   struct Running {
-    size_t trial;
+    Claim claim;
     Placement placement;
     double start_s;
     std::unique_ptr<experiment::ChildProcess> process;
@@ -35,14 +36,14 @@ class Runner {
 
   void take_requests();
   void start_trials();
-  void start(size_t index, Placement placement);
+  void start(Claim claim, Placement placement);
   void collect();
   void take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told);
   void take_result(Trial& trial);
   void take_failure(Trial& trial, const Error& error, bool may_pass);
   void wait_a_while();
   void stop_all();
-  void cancel_rest();
+  bool is_over();
   void show() const;
   Exit finish() const;
 

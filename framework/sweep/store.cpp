@@ -11,6 +11,9 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/stop.h"
+#include "framework/base/try_lock.h"
+#include "framework/base/units.h"
 
 namespace brim::sweep {
 namespace fs = std::filesystem;
@@ -21,6 +24,8 @@ constexpr const char* kNewFile = "sweep.db.new";
 constexpr const char* kNewJournal = "sweep.db.new-journal";
 constexpr const char* kLock = "lock";
 constexpr const char* kRecipe = "recipe.toml";
+constexpr const char* kTrialLock = "sweep.lock";  // in the trial's folder
+constexpr double kJoinPatience_s = 10.0;
 constexpr std::array<std::string_view, 3> kRequestWords = {"run", "pause", "cancel"};
 constexpr const char* kTables = R"sql(
 PRAGMA application_id = 0x4252494d;
@@ -114,19 +119,18 @@ void require_free(const fs::path& folder) {
 
 }  // namespace
 
-std::unique_ptr<FileLock> Store::lock(const fs::path& folder) {
-  return std::make_unique<FileLock>(
-      folder / kLock,
-      fmt::format("{}: another process runs this sweep; trainer sweep status {} shows it",
-                  folder.string(), folder.string()));
+std::unique_ptr<Descriptor> Store::lock_if_idle(const fs::path& folder) {
+  return try_lock(folder / kLock);
 }
 
-std::unique_ptr<FileLock> Store::create(const fs::path& folder, const Plan& plan,
-                                        const std::string& recipe,
-                                        const std::vector<Trial>& trials) {
+void Store::create(const fs::path& folder, const Plan& plan, const std::string& recipe,
+                   const std::vector<Trial>& trials) {
   require_free(folder);
   make_folder(folder);
-  auto held = lock(folder);
+  const FileLock held(folder / kLock,
+                      fmt::format("--output {}: another process makes a sweep there; choose "
+                                  "another folder",
+                                  folder.string()));
   require_free(folder);
   const fs::path made = folder / kNewFile;
   std::error_code error;
@@ -147,7 +151,6 @@ std::unique_ptr<FileLock> Store::create(const fs::path& folder, const Plan& plan
   fs::rename(made, folder / kFile, error);  // it is there as a whole or not at all
   if (error) throw Error(Exit::kResource, "{}: {}", (folder / kFile).string(), error.message());
   sync_folder(folder);
-  return held;
 }
 
 Store::Store(const fs::path& folder)
@@ -161,15 +164,29 @@ fs::path Store::run_folder(const Trial& trial) const {
   return folder_ / "trials" / fmt::format("{:04}", trial.id);
 }
 
-std::vector<Trial> Store::trials() { return trials_after(0); }
+std::unique_ptr<Descriptor> Store::join() {
+  if (const auto alone = lock_if_idle(folder_)) set_request(Request::kRun);
+  const double end_s = now_s() + kJoinPatience_s;
+  for (;;) {
+    if (auto joined = try_lock(folder_ / kLock, LockKind::kShared)) return joined;
+    if (now_s() > end_s || !sleep_unless_stopped(kStopPoll)) {
+      throw Error(Exit::kResource, "{}: another process is changing this sweep; try again",
+                  folder_.string());
+    }
+  }
+}
 
-std::vector<Trial> Store::trials_after(int64_t id) {
+std::unique_ptr<Descriptor> Store::lock_of(const Trial& trial) const {
+  make_folder(run_folder(trial));
+  return try_lock(run_folder(trial) / kTrialLock);
+}
+
+std::vector<Trial> Store::trials() {
   std::vector<Trial> trials;
   std::map<int64_t, size_t> places;
   Statement rows(database_,
                  "SELECT id, settings, recipe, steps, steps_per_epoch, schedule_steps, state, "
-                 "failures, reason, seconds FROM trial WHERE id > ? ORDER BY id");
-  rows.bind(id);
+                 "failures, reason, seconds FROM trial ORDER BY id");
   const std::string where = (folder_ / kFile).string();
   while (rows.step()) {
     Trial trial{.id = rows.integer(0),
@@ -190,9 +207,7 @@ std::vector<Trial> Store::trials_after(int64_t id) {
     places[trial.id] = trials.size();
     trials.push_back(std::move(trial));
   }
-  Statement results(database_,
-                    "SELECT trial, step, metric FROM result WHERE trial > ? ORDER BY trial, rung");
-  results.bind(id);
+  Statement results(database_, "SELECT trial, step, metric FROM result ORDER BY trial, rung");
   while (results.step()) {
     const auto place = places.find(results.integer(0));
     if (place == places.end()) continue;
@@ -201,8 +216,79 @@ std::vector<Trial> Store::trials_after(int64_t id) {
   return trials;
 }
 
+int64_t Store::version() {
+  Statement statement(database_, "PRAGMA data_version");
+  statement.step();
+  return statement.integer(0);
+}
+
+void Store::refresh(std::vector<Trial>& trials) {
+  const int64_t now = version();
+  if (version_ == now) return;
+  std::vector<Trial> read = this->trials();
+  const bool are_kept =
+      std::ranges::equal(trials, std::span(read).first(std::min(trials.size(), read.size())), {},
+                         &Trial::id, &Trial::id);
+  if (!are_kept) {
+    throw Error(Exit::kData, "{}: expected the trials that it had, found that some are gone",
+                (folder_ / kFile).string());
+  }
+  trials = std::move(read);
+  version_ = now;
+}
+
+/// Within a transaction: what `trials` say is so.
+void Store::stop_abandoned(std::vector<Trial>& trials) {
+  for (Trial& trial : trials) {
+    if (trial.state != State::kRunning || lock_of(trial) == nullptr) continue;
+    trial.state = State::kStopped;
+    write(trial);
+  }
+}
+
+void Store::take_back(std::vector<Trial>& trials) {
+  Transaction transaction(database_);
+  refresh(trials);
+  stop_abandoned(trials);
+  transaction.commit();
+}
+
+std::optional<Claim> Store::claim(std::vector<Trial>& trials, const Choice& choose) {
+  Transaction transaction(database_);
+  refresh(trials);
+  stop_abandoned(trials);
+  std::optional<Claim> claim;
+  if (const auto chosen = choose(trials)) {
+    if (auto lock = lock_of(trials[*chosen]))
+      claim.emplace(Claim{.trial = *chosen, .lock = std::move(lock)});
+  }
+  if (claim) {
+    trials[claim->trial].state = State::kRunning;
+    write(trials[claim->trial]);
+  }
+  transaction.commit();
+  return claim;
+}
+
+void Store::cancel(std::vector<Trial>& trials) {
+  Transaction transaction(database_);
+  refresh(trials);
+  stop_abandoned(trials);
+  for (Trial& trial : trials) {
+    if (!is_unfinished(trial) || trial.state == State::kRunning) continue;
+    trial.state = State::kCancelled;
+    write(trial);
+  }
+  transaction.commit();
+}
+
 void Store::update(const Trial& trial) {
   Transaction transaction(database_);
+  write(trial);
+  transaction.commit();
+}
+
+void Store::write(const Trial& trial) {
   Statement(database_,
             "UPDATE trial SET state = ?, failures = ?, reason = ?, seconds = ? WHERE id = ?")
       .bind(word_of(trial.state))
@@ -220,7 +306,6 @@ void Store::update(const Trial& trial) {
         .bind(trial.results[rung].metric)
         .step();
   }
-  transaction.commit();
 }
 
 void Store::add(const std::vector<Trial>& trials) {

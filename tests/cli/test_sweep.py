@@ -145,6 +145,68 @@ def test_kills_lose_no_finished_trial_and_repeat_none(random_sweep, tmp_path):
     assert finished and all((run / "run.json").stat().st_mtime_ns == at for run, at in finished.items())
 
 
+def starts(run):
+    return (run / "trainer.log").read_text().count("brim: starting in")
+
+
+def test_processes_share_a_sweep_and_take_over_what_a_dead_one_leaves(random_sweep, tmp_path):
+    folder = tmp_path / "lr"
+    first = start("sweep", *SMALL, "--output", folder, *sets(train__epochs=1), *RATES, "--vary",
+                  "optimizer.momentum=0.8,0.9", "--trials", 10)
+    second = None
+    try:
+        wait_for(lambda: begun(folder) >= 1)
+        second = start("sweep", "--resume", folder)
+        wait_for(lambda: any(map(is_training, children(second.pid))))
+        wait_for(lambda: any(map(is_training, children(first.pid))))
+        first.kill()
+        first.communicate()
+        said = second.communicate(timeout=LIMIT_S)[1]
+    finally:
+        for process in filter(None, (first, second)):
+            process.kill()
+    assert second.returncode == 0, said
+    assert table(folder) == table(random_sweep)
+    assert sum(starts(run) > 1 for run in (folder / "trials").iterdir()) <= 1  # the one that was killed
+
+
+def test_what_is_asked_of_a_sweep_reaches_each_of_its_processes(tmp_path):
+    folder = tmp_path / "long"
+    processes = [start("sweep", *SMALL, "--output", folder, *sets(train__steps=100000), *RATES, "--trials", 3)]
+    try:
+        wait_for(lambda: begun(folder) == 1)
+        processes.append(start("sweep", "--resume", folder))
+        wait_for(lambda: begun(folder) == 2)
+        assert trainer("sweep", "pause", folder).returncode == 0
+        wait_for(lambda: states(folder) == ["stopped", "stopped", "waiting"])
+        processes.append(start("sweep", "--resume", folder))  # one more does not end the pause
+        assert trainer("sweep", "cancel", folder).returncode == 0
+        for process in processes:
+            said = process.communicate(timeout=LIMIT_S)[1]
+            assert process.returncode == 0, said
+    finally:
+        for process in processes:
+            process.kill()
+    assert states(folder) == ["cancelled"] * 3 and begun(folder) == 2
+
+
+def test_two_sweeps_at_the_same_time_run_each_trial_once(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    processes = [start("sweep", *SMALL, "--output", folder, *sets(train__epochs=1), *RATES, "--trials", 4,
+                       "--devices", "cpu", "--per-device", 2) for folder in folders]
+    try:
+        for process in processes:
+            said = process.communicate(timeout=LIMIT_S)[1]
+            assert process.returncode == 0, said
+    finally:
+        for process in processes:
+            process.kill()
+    assert table(folders[0]) == table(folders[1])
+    for folder in folders:
+        assert states(folder) == ["done"] * 4
+        assert [starts(run) for run in (folder / "trials").iterdir()] == [1] * 4
+
+
 def test_a_stop_saves_the_trials_and_says_how_to_continue(tmp_path):
     folder = tmp_path / "long"
     process = start("sweep", *SMALL, "--output", folder, *sets(train__steps=100000), *RATES,
@@ -203,6 +265,7 @@ def test_a_trial_that_may_pass_is_tried_once_more(tmp_path):
     (["--vary", "model.hidden=8,9", "--asha", "--min-epochs", "3"], "multiple of [eval] every_epochs"),
     (["--vary", "train.epochs=20,40", "--asha"], "same rungs"),
     (["--resume", "elsewhere"], "does not go with --resume"),
+    (["--vary", "model.hidden=8,9", "--slurm", "--kubernetes"], "leave one out"),
 ])
 def test_wrong_requests_end_before_anything_runs(args, words, tmp_path):
     done = trainer("sweep", *SMALL, *args, cwd=tmp_path)
@@ -288,8 +351,6 @@ def test_another_terminal_pauses_adds_and_cancels(tmp_path):
         assert trainer("sweep", "pause", folder).returncode == 0
         wait_for(lambda: states(folder) == ["stopped"])
         assert children(process.pid) == []
-        second = trainer("sweep", "--resume", folder)
-        assert second.returncode == 5 and "another process runs this sweep" in second.stderr
         added = trainer("sweep", "add", folder, *sets(optimizer__learning_rate=0.5, train__steps=2))
         assert added.returncode == 0 and "1 trial added" in added.stderr, added.stderr
         assert trainer("sweep", "resume", folder).returncode == 0
