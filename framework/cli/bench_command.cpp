@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
+#include "framework/base/units.h"
 #include "framework/cli/bench_flops.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
@@ -33,6 +35,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kUsualMargin = 0.02;
+constexpr size_t kTimeWithoutOffset = 19;  // of timestamp(): "2026-11-25T21:14:37"
+
+/// A new name in a folder: "digits-2026-11-25T21-14-37.json".
+fs::path new_file(const fs::path& folder, const cxxopts::ParseResult& options) {
+  const char* source = options.count("replay") != 0 ? "replay" : "recipe";
+  const std::string name = fs::path(options[source].as<std::string>()).stem().string();
+  std::string time = timestamp().substr(0, kTimeWithoutOffset);
+  std::ranges::replace(time, ':', '-');
+  std::error_code ignored;
+  fs::path path = folder / fmt::format("{}-{}.json", name, time);
+  for (int more = 2; fs::exists(path, ignored); ++more) {
+    path = folder / fmt::format("{}-{}-{}.json", name, time, more);
+  }
+  return path;
+}
 
 /// The files to write the result to. Folders that aren't there are found before anything runs.
 std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
@@ -45,10 +62,7 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
       throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
                   folder.string());
     }
-    if (fs::is_directory(paths.back(), ignored)) {
-      throw Error(Exit::kResource, "--out {}: expected a file's name, found a folder",
-                  paths.back().string());
-    }
+    if (fs::is_directory(paths.back(), ignored)) paths.back() = new_file(paths.back(), options);
   }
   if (options.count("save-baseline") != 0) {
     paths.push_back(experiment::baseline_path(options["save-baseline"].as<std::string>()));
@@ -154,9 +168,12 @@ Command bench_command() {
                     "a key and the values that it takes in turn, as in batch.micro=8,16; may be "
                     "repeated",
                     value<std::vector<std::string>>(), "KEY=VALUES")(
-                    "out", "a JSON file for all that was measured", value<std::string>(), "FILE")(
-                    "save-baseline", "keep it as benchmarks/baselines/NAME.json",
-                    value<std::string>(), "NAME")(
+                    "out",
+                    "a JSON file for all that was measured, or a folder of them, for trainer "
+                    "compare FOLDER",
+                    value<std::string>(),
+                    "FILE|FOLDER")("save-baseline", "keep it as benchmarks/baselines/NAME.json",
+                                   value<std::string>(), "NAME")(
                     "replay", "measure again what this file of trainer bench holds, and compare",
                     value<std::string>(), "FILE");
                 add_json_option(options);

@@ -1,15 +1,21 @@
-// trainer compare A B: is the second faster than the first, slower, or can't it be said.
+// trainer compare A B: is the second faster than the first, slower, or can't it be said; the same of
+// the newest result in a folder and those before it.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/folders.h"
 #include "framework/base/printable.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
@@ -18,6 +24,7 @@
 #include "framework/experiment/bench/bench.h"
 #include "framework/experiment/bench/bench_file.h"
 #include "framework/experiment/bench/comparison.h"
+#include "framework/experiment/bench/trend.h"
 
 namespace brim::cli {
 namespace {
@@ -35,8 +42,9 @@ std::vector<std::string> sides_of(const cxxopts::ParseResult& options) {
   }
   if (sides.size() != 2) {
     throw UsageError("expected {}, found {} of them; try: trainer compare before.json after.json",
-                     options.count("baseline") != 0 ? "--baseline NAME and one file or recipe"
-                                                    : "two files of trainer bench or two recipes",
+                     options.count("baseline") != 0
+                         ? "--baseline NAME and one file or recipe"
+                         : "two files of trainer bench, two recipes, or a folder of results",
                      sides.size() - std::min<size_t>(sides.size(), options.count("baseline")));
   }
   return sides;
@@ -79,9 +87,33 @@ std::vector<BenchRecord> records_of(const std::vector<std::string>& sides,
   return records;
 }
 
+/// The folder of results over time; empty where two sides are compared.
+std::string folder_of(const cxxopts::ParseResult& options) {
+  if (options.count("baseline") != 0 || options.count("sides") == 0) return "";
+  const auto sides = options["sides"].as<std::vector<std::string>>();
+  std::error_code ignored;
+  return sides.size() == 1 && std::filesystem::is_directory(sides[0], ignored) ? sides[0] : "";
+}
+
+int compare_over_time(const std::string& folder, double margin, bool wants_json) {
+  constexpr std::array<std::string_view, 1> kExtensions = {".json"};
+  std::vector<BenchRecord> records;
+  for (const std::string& path : files_below(folder, kExtensions)) {
+    records.push_back(experiment::read_bench(path));
+  }
+  const std::vector<experiment::Trend> trends = experiment::trends_of(std::move(records), margin);
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  fmt::print("{}", wants_json ? experiment::to_json(trends).dump(-1, ' ', false, replace) + "\n"
+                              : printable_lines(experiment::report(trends)));
+  return experiment::status_of(trends);
+}
+
 int compare(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   require_no_launcher("compare");
   const double margin = margin_of(parsed);
+  if (const std::string folder = folder_of(parsed); !folder.empty()) {
+    return compare_over_time(folder, margin, parsed.count("json") != 0);
+  }
   const std::vector<BenchRecord> records = records_of(sides_of(parsed), parsed);
   const experiment::Comparison comparison = experiment::compare(records[0], records[1], margin);
   fmt::print("{}", parsed.count("json") != 0 ? experiment::to_json(comparison).dump() + "\n"
@@ -97,12 +129,14 @@ Command compare_command() {
           .summary = "is one recipe or result faster than another?",
           .details =
               "Compares two results of trainer bench (.json), or two recipes, which it runs "
-              "in turn. Leaves with status 0 where B is as fast as A or faster, 10 where it "
-              "is slower, 11 where it is too noisy to say.",
+              "in turn. Of a folder of results it shows how fast each recipe was over time, and "
+              "compares the newest result with those before it. Leaves with status 0 where B, or "
+              "the newest, is as fast or faster, 10 where it is slower, 11 where it is too noisy "
+              "to say.",
           .add_options =
               [](cxxopts::Options& options) {
                 using cxxopts::value;
-                options.add_options()("sides", "files of trainer bench, or recipes",
+                options.add_options()("sides", "files of trainer bench, recipes, or a folder",
                                       value<std::vector<std::string>>(), "RECIPE|FILE...")(
                     "baseline", "what trainer bench --save-baseline kept, in A's place",
                     value<std::string>(),
@@ -113,6 +147,7 @@ Command compare_command() {
               },
           .positional = {"sides"},
           .examples = {{"trainer compare before.json after.json", "two results"},
+                       {"trainer compare benchmarks/history", "results over time"},
                        {"trainer compare digits faster.toml --repeats 5", "two recipes in turn"}},
           .run = compare};
 }

@@ -11,6 +11,7 @@
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
+#include "framework/base/timestamp.h"
 #include "framework/experiment/run_data.h"
 
 namespace brim::history {
@@ -122,14 +123,6 @@ std::string text_at(const nlohmann::json& record, const char* key) {
              : std::string();
 }
 
-/// "2026-11-25T09:35:20+01:00" as seconds since 1970; 0 where it is something else.
-int64_t unix_s(const std::string& time) {
-  std::tm parts{};
-  if (::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S%z", &parts) == nullptr) return 0;
-  const int64_t offset_s = parts.tm_gmtoff;
-  return static_cast<int64_t>(::timegm(&parts)) - offset_s;
-}
-
 /// The record of the run's first part.
 const nlohmann::json& first_part(const nlohmann::json& record) {
   const auto earlier = record.find("earlier");
@@ -169,7 +162,7 @@ PastRun past_run_of(const RunData& run, std::string name) {
                .device = text_at(run.record, "device"),
                .ranks = std::max<int64_t>(1, facts.ranks.value_or(1)),
                .steps = run.last_step()};
-  past.started_unix_s = unix_s(past.started);
+  past.started_unix_s = unix_time_s(past.started);
   read_metric(run, past);
   if (const Series* speed = run.metric("samples_per_s")) {
     past.samples_per_s = speed->quantiles().at(0.5);

@@ -190,6 +190,41 @@ def test_results_are_compared(bench, tmp_path):
     assert trainer("compare", here, slow, "--margin", "0.6").returncode == 0
 
 
+def test_results_are_kept_in_a_folder_and_compared_over_time(tmp_path):
+    history = tmp_path / "history"
+    history.mkdir()
+    for _ in range(2):
+        done = trainer("bench", *SMALL, "--repeats", 1, "--out", history)
+        assert done.returncode == 0, done.stderr
+    files = sorted(history.iterdir())
+    assert len(files) == 2 and all(re.match(r"digits-\d{4}-\d\d-\d\dT[\d-]+\.json", file.name) for file in files)
+    noisy = trainer("compare", history)
+    assert noisy.returncode == 11 and "as fast as the one before it" in noisy.stdout, noisy.stdout + noisy.stderr
+
+    (history / "linux").mkdir()
+    file = json.loads(files[0].read_text())
+    for path, day, factor in (("a.json", 24, 1), ("linux/b.json", 25, 0.5)):
+        runs = [{"samples_per_s": factor * (1000 + i)} for i in range(5)]
+        (history / path).write_text(json.dumps({**file, "started": f"2126-11-{day}T12:00:00+0000", "variants": [
+            {**file["variants"][0], "name": "mine", "runs": runs}]}))
+    slower = trainer("compare", history)
+    assert slower.returncode == 10, slower.stdout + slower.stderr
+    lines = slower.stdout.splitlines()
+    assert lines[0].startswith("digits on cpu, ") and any(line.startswith("mine on cpu, ") for line in lines)
+    assert "newest: 0.500× as fast as the one before it" in slower.stdout and lines[-1].endswith(": slower")
+    shown = trainer("compare", history, "--json", "--margin", "0.6")
+    assert shown.returncode == 0
+    [kept, mine] = json.loads(shown.stdout)["trends"]
+    assert [point["started"][:10] for point in mine["results"]] == ["2126-11-24", "2126-11-25"]
+    assert mine["is_newest"] and not kept["is_newest"] and kept["results"][0]["low"] > 0
+
+    (history / "z.json").write_text("{}")
+    refused = trainer("compare", history)
+    assert refused.returncode == 3 and "z.json" in refused.stderr
+    (tmp_path / "empty").mkdir()
+    assert trainer("compare", tmp_path / "empty").returncode == 3
+
+
 def test_a_baseline_is_compared_with(bench):
     root, _, _ = bench
     done = trainer("compare", "--baseline", "small", "F.json", cwd=root)

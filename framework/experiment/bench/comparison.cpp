@@ -19,12 +19,6 @@ constexpr int kTooNoisyStatus = 11;
 constexpr size_t kMaxDifferences = 50;
 constexpr size_t kLongestValue = 200;
 
-std::string_view word(Verdict verdict) {
-  static constexpr std::array<std::string_view, 4> kWords = {"faster", "same", "slower",
-                                                             "too noisy to say"};
-  return kWords[static_cast<size_t>(verdict)];
-}
-
 /// A value of a file, for people.
 std::string shown(const json& value) {
   if (value.is_null()) return "nothing";
@@ -66,6 +60,12 @@ const RecordedVariant* find(const BenchRecord& record, const std::string& name) 
 
 }  // namespace
 
+std::string_view word_of(Verdict verdict) {
+  static constexpr std::array<std::string_view, 4> kWords = {"faster", "same", "slower",
+                                                             "too noisy to say"};
+  return kWords[static_cast<size_t>(verdict)];
+}
+
 Verdict judge(const Ratio& ratio, double margin) {
   const auto& [low, high, confidence] = ratio.interval;
   if (confidence < kConfidence) return Verdict::kTooNoisy;
@@ -105,13 +105,18 @@ Comparison compare(const BenchRecord& a, const BenchRecord& b, double margin) {
   return result;
 }
 
+int status_of(std::span<const Verdict> verdicts) {
+  const auto has = [&](Verdict verdict) {
+    return std::ranges::find(verdicts, verdict) != verdicts.end();
+  };
+  if (has(Verdict::kSlower)) return kSlowerStatus;
+  return has(Verdict::kTooNoisy) ? kTooNoisyStatus : 0;
+}
+
 int status_of(const Comparison& comparison) {
-  bool is_noisy = false;
-  for (const ComparedVariant& variant : comparison.variants) {
-    if (variant.verdict == Verdict::kSlower) return kSlowerStatus;
-    is_noisy |= variant.verdict == Verdict::kTooNoisy;
-  }
-  return is_noisy ? kTooNoisyStatus : 0;
+  std::vector<Verdict> verdicts;
+  for (const ComparedVariant& variant : comparison.variants) verdicts.push_back(variant.verdict);
+  return status_of(verdicts);
 }
 
 std::string report(const Comparison& comparison) {
@@ -120,9 +125,9 @@ std::string report(const Comparison& comparison) {
     const auto& [low, high, confidence] = variant.ratio.interval;
     text += fmt::format("{}: {:.3f}× as fast as A ({:.3f}–{:.3f} with {:.1f} %): {}\n",
                         variant.a == variant.b ? variant.b : variant.b + " against " + variant.a,
-                        variant.ratio.value, low, high, 100 * confidence, word(variant.verdict));
+                        variant.ratio.value, low, high, 100 * confidence, word_of(variant.verdict));
     if (confidence < kConfidence) {
-      text += "note: too few runs for an interval of 95 %: measure with --repeats 4 or more\n";
+      text += kTooFewRunsNote;
     }
   }
   for (const std::string& line : comparison.unmatched) text += line + "\n";
@@ -140,7 +145,7 @@ json to_json(const Comparison& comparison) {
                         {"low", interval.low},
                         {"high", interval.high},
                         {"confidence", interval.confidence},
-                        {"verdict", word(variant.verdict)}});
+                        {"verdict", word_of(variant.verdict)}});
   }
   return {{"variants", std::move(variants)},
           {"unmatched", comparison.unmatched},

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/experiment/bench/bench_file.h"
@@ -12,6 +14,10 @@
 namespace brim::experiment {
 
 enum class Verdict { kFaster, kSame, kSlower, kTooNoisy };
+std::string_view word_of(Verdict verdict);
+
+inline constexpr std::string_view kTooFewRunsNote =
+    "note: too few runs for an interval of 95 %: measure with --repeats 4 or more\n";
 
 /// With the interval of the ratio of speeds [low, high] and the tolerated share m:
 ///   same       where it lies within [1 - m, 1 + m], or above 1 - m without being above 1
@@ -37,6 +43,7 @@ struct Comparison {
 Comparison compare(const BenchRecord& a, const BenchRecord& b, double margin);
 
 /// The exit status: 0 where all are the same or faster, 10 where one is slower, else 11.
+int status_of(std::span<const Verdict> verdicts);
 int status_of(const Comparison& comparison);
 
 std::string report(const Comparison& comparison);
