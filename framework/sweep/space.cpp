@@ -48,7 +48,7 @@ const recipe::Value* value_at(const recipe::Value& recipe, std::string_view key)
 
 std::string number_text(const Parameter& range, double value) {
   if (range.is_integer) return std::to_string(static_cast<int64_t>(value));
-  const double rounded = *number<double>(fmt::format("{:.4g}", value));
+  const double rounded = number<double>(fmt::format("{:.4g}", value)).value_or(value);
   return recipe::toml_number(std::clamp(rounded, range.low, range.high));
 }
 
@@ -100,6 +100,9 @@ void read_range(const std::string& text, std::string_view body, const recipe::Va
   }
   if (range.is_log && range.low <= 0) {
     refuse(text, "expected both ends of a logarithmic range above 0, found {}", low);
+  }
+  if (!std::isfinite(range.is_log ? range.high / range.low : range.high - range.low)) {
+    refuse(text, "expected a narrower range, found one that no number of 64 bits measures");
   }
   const recipe::Value* now = value_at(recipe, range.key);
   const bool is_written_so = number<int64_t>(low) && number<int64_t>(high);

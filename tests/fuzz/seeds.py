@@ -75,6 +75,12 @@ def recipe():
     yield b'[a]\nb = 1\nc = [1.5, "x"]\n[a.d]\ne = true\n'
 
 
+def vary():
+    yield b"a.real=1e-3..1e-1:log\na.whole=16,32,64"
+    yield b"a.real=-1..0.5:5\na.word=\"x,y\",[1,2]\nb.c=1..9:log:3"
+    yield b"a.whole=-5..999999999999999\na.real=1e-300..1.7e308:log"
+
+
 def idx():
     images = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 2, 3) + bytes(12)
     labels = bytes([0, 0, 8, 1]) + struct.pack(">I", 5) + bytes(5)
@@ -160,7 +166,7 @@ def weight_index():
 
 def main():
     for kind in (bench, safetensors, manifest, metrics_line, recipe, site, idx, image, cifar, shard_index, tar,
-                 tokens, vocabulary, encode, http_request, weight_index, step_profile):
+                 tokens, vocabulary, encode, http_request, weight_index, step_profile, vary):
         folder = pathlib.Path(sys.argv[1]) / f"fuzz_{kind.__name__}"
         folder.mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(kind()):

@@ -52,6 +52,14 @@ TEST(Space, DrawsReachBothEnds) {
   EXPECT_EQ(setting_at(parsed("a.real=0.12344..0.2"), 0.0), "a.real=0.12344");  // within, rounded
 }
 
+TEST(Space, RangesStayNumbersAtTheirLimits) {
+  EXPECT_THAT(setting_at(parsed("a.real=1e308..1.7976931348623157e308"), 0.99999999),
+              HasSubstr("a.real=1.797693"));  // four digits would be more than a number holds
+  for (const char* text : {"a.real=-1e308..1e308", "a.real=1e-300..1e300:log"}) {
+    EXPECT_THAT(error_of(Exit::kRecipe, [&] { parsed(text); }), HasSubstr("a narrower range"));
+  }
+}
+
 TEST(Space, AGridHasEachCombinationOnce) {
   const std::vector<Parameter> space = parse_space({"a.x=p,q", "a.whole=1..3:3"}, recipe_of_test());
   const std::vector<Settings> all = grid(space);
