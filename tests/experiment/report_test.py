@@ -331,6 +331,24 @@ def test_dragging_zooms_in_and_two_clicks_show_the_whole_again(falling):
     assert ticks == ["500", "550", "600", "650", "700", "750"] and shown == "step 500" and after
 
 
+def test_two_fingers_zoom_to_what_they_hold(falling):
+    whole, zoomed, moved, back = run_in(falling, CHANGE + """
+        const finger = (kind, id, share) => { const box = area.getBoundingClientRect(); area.dispatchEvent(new PointerEvent(kind,
+            {bubbles: true, pointerType: 'touch', pointerId: id, clientX: box.left + share * box.width, clientY: box.top + 9})); };
+        const whole = texts('.xs span');
+        finger('pointerdown', 1, 0.4); finger('pointermove', 1, 0.4);
+        finger('pointerdown', 2, 0.6); finger('pointermove', 2, 0.8); finger('pointermove', 1, 0.2);
+        const zoomed = texts('.xs span');  // a third of the axis, about its middle
+        finger('pointerup', 2, 0.8); finger('pointermove', 1, 0.9);
+        const moved = texts('.xs span');
+        finger('pointerup', 1, 0.9);
+        finger('pointerdown', 3, 0.1); finger('pointerdown', 4, 0.9);
+        finger('pointermove', 4, 0.6); finger('pointermove', 3, 0.4);
+        return [whole, zoomed, moved, texts('.xs span')];""")
+    assert 333 <= int(zoomed[0]) <= 400 and 600 <= int(zoomed[-1]) <= 667, zoomed
+    assert moved == zoomed and back == whole  # one finger alone reads
+
+
 def test_keys_read_values_and_zoom(falling):
     values, zoomed, whole = run_in(falling, CHANGE + """
         area.focus();

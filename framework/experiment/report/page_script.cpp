@@ -148,7 +148,7 @@ std::string_view page_script() {
   };
   const read = (area, share, height) => {
     const chart = area.closest(".chart"), data = dataOf(chart), state = stateOf(chart), box = area.getBoundingClientRect();
-    const [first, last] = state.zoom ?? whole(data), x = first + share * (last - first);
+    const x = xAt(chart, share);
     const title = make("div", ""), rows = [title];
     let at = x, step = x, distance = Infinity;
     for (const line of data.l) {
@@ -172,25 +172,47 @@ std::string_view page_script() {
     const box = area.getBoundingClientRect();
     return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
   };
-  const zoomTo = (chart, from, to) => {
-    const state = stateOf(chart), [first, last] = state.zoom ?? whole(dataOf(chart)), [low, high] = whole(dataOf(chart));
-    const ends = [Math.max(low, first + from * (last - first)), Math.min(high, first + to * (last - first))];
-    state.zoom = ends[0] <= low && ends[1] >= high ? null : ends;
+  const xAt = (chart, share) => {
+    const [first, last] = stateOf(chart).zoom ?? whole(dataOf(chart));
+    return first + share * (last - first);
+  };
+  const showOnly = (chart, from, to) => {
+    const [low, high] = whole(dataOf(chart)), slack = 1e-6 * (high - low);
+    const isWhole = from <= low + slack && to >= high - slack;
+    stateOf(chart).zoom = isWhole ? null : [Math.max(low, from), Math.min(high, to)];
     draw(chart);
   };
+  const zoomTo = (chart, from, to) => showOnly(chart, xAt(chart, from), xAt(chart, to));
 
   // --- what the reader does; heard here, since a live page replaces its charts ---
   const areaOf = event => event.target.closest?.(".chart .plot > .area");
   const listen = (kind, take) => document.addEventListener(kind, event => { const area = areaOf(event); if (area) take(event, area); }, true);
   let drag = null;  // where it began, and what shows it
+  // Of fingers on charts, by their pointers: what x each holds, while two of them move apart or together.
+  const fingers = new Map();
+  const hold = (event, area) => {
+    fingers.set(event.pointerId, {area, share: shareOf(area, event)});
+    for (const finger of fingers.values()) finger.x = xAt(finger.area.closest(".chart"), finger.share);
+  };
+  const pinch = (event, area) => {
+    const moved = fingers.get(event.pointerId);
+    if (!moved) return;
+    moved.share = shareOf(area, event);
+    const [a, b] = [...fingers.values()].filter(finger => finger.area === area);
+    const scale = b && (b.x - a.x) / (b.share - a.share);  // of x, over the chart's width
+    if (scale > 0 && isFinite(scale)) showOnly(area.closest(".chart"), a.x - a.share * scale, a.x + (1 - a.share) * scale);
+  };
+  for (const kind of ["pointerup", "pointercancel"]) document.addEventListener(kind, event => fingers.delete(event.pointerId));
   listen("pointerdown", (event, area) => {
     read(area, shareOf(area, event), event.clientY - area.getBoundingClientRect().top);
+    if (event.pointerType === "touch") hold(event, area);
     if (event.pointerType !== "mouse" || event.button !== 0) return;
     drag = {area, from: shareOf(area, event), mark: make("i", "range")};
     area.append(drag.mark);
   });
   listen("pointermove", (event, area) => {
     const share = shareOf(area, event);
+    pinch(event, area);
     read(area, share, event.clientY - area.getBoundingClientRect().top);
     if (drag?.area !== area) return;
     drag.mark.style.left = Math.min(drag.from, share) * 100 + "%";
