@@ -16,6 +16,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 
@@ -117,12 +118,6 @@ std::string label_of(const fs::path& folder) {
 
 bool is_on_gpus(const sweep::Store& store) { return store.plan().devices != "cpu"; }
 
-std::string in_shell_quotes(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 /// JSON's strings are YAML's.
 std::string in_yaml_quotes(const fs::path& path) {
   return nlohmann::json(path.string())
@@ -193,8 +188,8 @@ void submit_to_slurm(sweep::Store& store, const std::string& options, bool trust
   write_file(
       script,
       fmt::format(fmt::runtime(kSlurmScript), fmt::arg("place", in_one_comment(folder.string())),
-                  fmt::arg("folder", in_shell_quotes(folder.string())), fmt::arg("gpus", gpus),
-                  fmt::arg("program", in_shell_quotes(fs::read_symlink("/proc/self/exe"))),
+                  fmt::arg("folder", shell_word(folder.string())), fmt::arg("gpus", gpus),
+                  fmt::arg("program", shell_word(fs::read_symlink("/proc/self/exe"))),
                   fmt::arg("trust", trusts_library ? " --trust-library" : "")));
   make_folder(folder / "slurm");
   std::vector<std::string> words = {
@@ -204,9 +199,9 @@ void submit_to_slurm(sweep::Store& store, const std::string& options, bool trust
   for (std::string word; more >> word;) words.push_back(word);
   words.push_back(script.string());
   call_sbatch(words, fmt::format("submit the sweep by trainer sweep --resume {} --slurm",
-                                 store.folder().string()));
+                                 shell_word(store.folder().string())));
   log::info("jobs of Slurm run it, each until no trial is left; trainer sweep status {} shows it",
-            store.folder().string());
+            shell_word(store.folder().string()));
 }
 
 void write_kubernetes_job(sweep::Store& store, bool trusts_library) {
@@ -228,8 +223,8 @@ void write_kubernetes_job(sweep::Store& store, bool trusts_library) {
                                fmt::arg("retries", 2 * jobs), fmt::arg("command", command),
                                fmt::arg("resources", resources),
                                fmt::arg("mount", in_yaml_quotes(mount_of(folder)))));
-  log::info("kubectl apply --filename {} runs it; trainer sweep status {} shows it", file.string(),
-            store.folder().string());
+  log::info("kubectl apply --filename {} runs it; trainer sweep status {} shows it",
+            shell_word(file.string()), shell_word(store.folder().string()));
 }
 
 }  // namespace brim::cli

@@ -9,6 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -30,7 +31,7 @@ int leave(const fs::path& folder, Request request, const char* done) {
     throw Error(Exit::kResource,
                 "{}: no process runs this sweep; trainer sweep --resume {} "
                 "continues it",
-                folder.string(), folder.string());
+                folder.string(), shell_word(folder.string()));
   }
   store.set_request(request);
   log::info("{}: {}", folder.string(), done);
@@ -79,7 +80,9 @@ int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const bool is_running = Store::lock_if_idle(folder) == nullptr;
   log::info(
       "{}: {} added{}", folder.string(), format_plural(static_cast<int64_t>(added.size()), "trial"),
-      is_running ? "" : fmt::format("; trainer sweep --resume {} runs them", folder.string()));
+      is_running
+          ? ""
+          : fmt::format("; trainer sweep --resume {} runs them", shell_word(folder.string())));
   return 0;
 }
 

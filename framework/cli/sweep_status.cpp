@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
@@ -23,6 +24,10 @@ namespace brim::cli {
 namespace {
 
 constexpr std::chrono::seconds kWatchEvery{2};
+
+bool is_for_people(const cxxopts::ParseResult& options) {
+  return options.count("json") == 0 && options.count("csv") == 0;
+}
 
 void print_trials(const cxxopts::ParseResult& options, const sweep::Plan& plan,
                   const std::vector<sweep::Trial>& trials) {
@@ -50,6 +55,10 @@ int show_status(const cxxopts::ParseResult& options, std::span<char* const> /*ar
     const bool may_change =
         std::ranges::count(trials, sweep::State::kRunning, &sweep::Trial::state) > 0 ||
         sweep::next_trial(store.plan(), trials);
+    if (may_change && is_for_people(options) && sweep::Store::lock_if_idle(store.folder())) {
+      log::info("no process runs this sweep; trainer sweep --resume {} continues it",
+                shell_word(store.folder().string()));
+    }
     if (!is_watch || !may_change || std::ferror(stdout) != 0) return 0;
     if (!sleep_unless_stopped(kWatchEvery)) return 0;
   }

@@ -9,6 +9,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/try_lock.h"
 #include "framework/base/units.h"
@@ -205,7 +206,7 @@ void Runner::show() const {
 }
 
 Exit Runner::finish() const {
-  const std::string folder = store_.folder().string();
+  const std::string folder = shell_word(store_.folder().string());
   log::info("{}", summary(plan_, trials_));
   if (next_trial(plan_, trials_)) {
     log::info("stopped, state saved; continue with: trainer sweep --resume {}", folder);

@@ -11,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/try_lock.h"
 #include "framework/base/units.h"
@@ -100,7 +101,7 @@ void require_free(const fs::path& folder) {
     throw Error(Exit::kRecipe,
                 "--output {}: holds a sweep already; continue it with trainer sweep --resume {}, "
                 "or choose another folder",
-                folder.string(), folder.string());
+                folder.string(), shell_word(folder.string()));
   }
   if (!fs::exists(folder, error)) return;
   bool is_free = fs::is_directory(folder, error);

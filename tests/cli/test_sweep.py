@@ -139,8 +139,10 @@ def test_kills_lose_no_finished_trial_and_repeat_none(random_sweep, tmp_path):
             if state == "done":
                 finished.setdefault(run, (run / "run.json").stat().st_mtime_ns)
         args = ["sweep", "--resume", folder]
+    assert f"no process runs this sweep; trainer sweep --resume {folder}" in trainer("sweep", "status", folder).stderr
     resumed = trainer(*args)
     assert resumed.returncode == 0, resumed.stderr
+    assert "no process runs" not in trainer("sweep", "status", folder).stderr
     assert table(folder) == table(random_sweep)
     assert finished and all((run / "run.json").stat().st_mtime_ns == at for run, at in finished.items())
 
