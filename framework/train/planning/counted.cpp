@@ -143,7 +143,7 @@ class Counting {
         shares_(shares_of(job, ranks, options)),
         precision_(job, ranks.precision),
         probe_(job, ranks.shape) {
-    probe_.set_size(kBuiltSamples, kBuiltSamples, ranks.ranks.world);
+    probe_.set_size(kBuiltSamples, /*micro_batches=*/1, ranks.ranks.world);
     probe_.set_recompute({});
     counted_.unit = unit_of(job);
   }

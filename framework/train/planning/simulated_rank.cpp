@@ -226,12 +226,7 @@ void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tenso
 StagePlan SimulatedRank::cut(int64_t micro, int64_t micro_batches, int64_t cap_bytes) {
   const WithoutStorage without_storage;
   const at::Tensor inputs = batch_of(micro).inputs;
-  try {
-    return cut_model(job_, components_, inputs, micro_batches, cap_bytes);
-  } catch (const Error& error) {
-    if (error.status() != Exit::kResource) throw;
-  }
-  return cut_model(job_, components_, inputs, micro_batches, /*cap_bytes=*/0);
+  return cut_model(job_, components_, inputs, micro_batches, cap_bytes, IfNoneFits::kIgnoreMemory);
 }
 
 void SimulatedRank::update() {
