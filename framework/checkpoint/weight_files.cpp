@@ -24,6 +24,15 @@ bool is_plain_name(const std::string& name) {
          name.find_first_of("/\\") == std::string::npos && std::ranges::none_of(name, is_control);
 }
 
+/// Advice: where it isn't taken, the kernel drops clean pages when it needs them.
+void drop_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (start + page - 1) / page * page;
+  const uintptr_t last = (start + bytes.size()) / page * page;
+  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> parse_weight_index(std::string_view text,
@@ -103,12 +112,20 @@ void WeightFiles::let_go(std::span<const std::byte> bytes) const {
     });
   };
   if (bytes.empty() || std::ranges::none_of(files_, holds)) return;
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t first = (start + page - 1) / page * page;
-  const uintptr_t last = (start + bytes.size()) / page * page;
-  // Advice: where it isn't taken, the kernel drops clean pages when it needs them.
-  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  drop_pages(bytes);
+}
+
+void WeightFiles::let_go() const {
+  for (const auto& file : files_) {
+    const std::byte *first = nullptr, *end = nullptr;
+    for (const TensorBytes& tensor : file->tensors()) {
+      if (tensor.bytes.empty()) continue;
+      const std::byte *start = tensor.bytes.data(), *stop = start + tensor.bytes.size();
+      first = first == nullptr ? start : std::min(first, start, std::less<>{});
+      end = end == nullptr ? stop : std::max(end, stop, std::less<>{});
+    }
+    if (first != nullptr) drop_pages({first, end});
+  }
 }
 
 }  // namespace brim::checkpoint

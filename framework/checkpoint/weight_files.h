@@ -32,6 +32,8 @@ class WeightFiles {
   /// Lets the memory go that some of their bytes take, which are read again where they are needed.
   /// Of other memory nothing is done.
   void let_go(std::span<const std::byte> bytes) const;
+  /// The same of all their bytes.
+  void let_go() const;
 
  private:
   void add(const std::filesystem::path& path);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ class SourceConfig : public recipe::Config {
 
   /// How image files become samples; null where none are read.
   virtual const ImageOptions* image_options() const { return nullptr; }
+
+  /// The shape of its rows of tokens where its keys alone give that; nullopt: its files do.
+  virtual std::optional<TokenShape> token_shape() const { return std::nullopt; }
 
   /// The folder with the tokenizer that made its tokens (text/tokenizer_files.h); empty: none is
   /// known.

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "framework/distributed/group.h"
@@ -74,12 +76,16 @@ class DataParallel : public Strategy {
   bool is_ready_to_sum_ = false;  // before_forward(true) has been called in this step
 };
 
-/// Names, shapes, types and a digest of the values of parameters and buffers.
-std::string describe_model(const torch::nn::Module& model);
+/// "float32 [64, 3, 7, 7]", and a digest of the values.
+using TensorDescription = std::pair<std::string, std::string>;
+using ModelDescription = std::map<std::string, TensorDescription>;  // by name
+TensorDescription describe(const at::Tensor& tensor);
+/// Of parameters and buffers.
+ModelDescription describe_model(const torch::nn::Module& model);
 
 /// Throws Error(kDistributed) unless all ranks' models have one description; says which rank and
 /// name differ from rank 0's.
-void require_same_model(Group& group, const std::string& description);
+void require_same_model(Group& group, const ModelDescription& description);
 
 /// Buffers (running statistics) as rank 0 has them, on every rank.
 void broadcast_buffers(Group& group, const torch::nn::Module& model);

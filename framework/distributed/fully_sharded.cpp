@@ -17,7 +17,8 @@ constexpr size_t kRoot = 0;
 }  // namespace
 
 FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-                           c10::Device device, c10::ScalarType compute, int64_t shards,
+                           const std::function<void(at::Tensor&)>& fill, c10::Device device,
+                           c10::ScalarType compute, int64_t shards,
                            const DataParallelOptions& options)
     : group_(std::move(group)),
       shard_count_(shards),
@@ -25,8 +26,7 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
       exchange_{.shards = nullptr,
                 .replicas = nullptr,
                 .compress = options.compress,
-                .unused_parameters = options.unused_parameters},
-      description_(describe_model(*model_)) {
+                .unused_parameters = options.unused_parameters} {
   if (group_->world() % shard_count_ != 0) {
     throw Error(
         Exit::kRecipe,
@@ -42,6 +42,19 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
     blocks_.push_back(block);
     block->observe(this);
   }
+  take_apart(fill, device, compute);
+  for (auto& item : model_->named_buffers()) {
+    at::Tensor& buffer = item.value();
+    fill(buffer);
+    description_[item.key()] = describe(buffer);
+    buffer.set_data(buffer.to(device));
+  }
+  is_summed_.resize(units_.size());
+  inputs_.resize(units_.size());
+}
+
+void FullySharded::take_apart(const std::function<void(at::Tensor&)>& fill, c10::Device device,
+                              c10::ScalarType compute) {
   std::map<const void*, size_t> uses;  // of a parameter, under different names
   for (const auto& item : model_->named_parameters()) {
     uses[item.value().unsafeGetTensorImpl()] += 1;
@@ -55,15 +68,16 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
     const auto [place, is_new] = known.try_emplace(identity, index, unit.pieces().size());
     if (is_new) {
       const bool is_cast = index != kRoot && is_matrix(parameter);
+      fill(parameter);
+      description_[item.key()] = describe(parameter);
       unit.add(item.key(), parameter, device, is_cast ? compute : parameter.scalar_type(),
                group_->rank() % shard_count_, shard_count_);
     }
     pieces_[item.key()] = place->second;
-    shards_.emplace_back(item.key(), find(item.key())->shard);
+    const ShardedUnit::Piece& piece = *find(item.key());
+    description_[item.key()] = description_.at(piece.name);
+    shards_.emplace_back(item.key(), piece.shard);
   }
-  for (at::Tensor& buffer : model_->buffers()) buffer.set_data(buffer.to(device));
-  is_summed_.resize(units_.size());
-  inputs_.resize(units_.size());
 }
 
 FullySharded::~FullySharded() {

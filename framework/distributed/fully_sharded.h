@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,7 +35,8 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// Takes the model's parameters apart, which are on the CPU, and moves its buffers to `device`.
+  /// Takes the model's parameters apart, which are on the CPU, one after the other, and moves its
+  /// buffers to `device`. fill(tensor) is called before a tensor's values are read.
   /// Matrices of blocks are gathered as `compute`, everything else in its own type. The model keeps
   /// its tensors and their shapes; they have memory from before_forward() to the end of a pass. No
   /// rank waits for another one.
@@ -42,8 +44,8 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   /// `shards` ranks, neighbours in number, share one copy of the model; the others have more copies
   /// (hybrid sharding). Throws Error(kRecipe) where they don't divide the ranks.
   FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-               c10::Device device, c10::ScalarType compute, int64_t shards,
-               const DataParallelOptions& options);
+               const std::function<void(at::Tensor&)>& fill, c10::Device device,
+               c10::ScalarType compute, int64_t shards, const DataParallelOptions& options);
   ~FullySharded() override;
 
   /// This rank's rows, under the parameters' names and in their order. They are what is trained;
@@ -101,6 +103,8 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   void before(nn::Block& block, const at::Tensor& x) override;
   void after(nn::Block& block, const at::Tensor& x, const at::Tensor& y) override;
 
+  void take_apart(const std::function<void(at::Tensor&)>& fill, c10::Device device,
+                  c10::ScalarType compute);
   size_t unit_of(const std::string& parameter, size_t uses) const;
   RowRange own_rows(const ShardedUnit::Piece& piece) const;
   /// Meets the ranks of its parts, once.
@@ -124,7 +128,7 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   int64_t shard_count_;
   std::shared_ptr<torch::nn::Module> model_;
   ShardedExchange exchange_;
-  std::string description_;
+  ModelDescription description_;
   std::vector<ShardedUnit> units_;                           // the root first
   std::vector<nn::Block*> blocks_;                           // of the other units
   std::map<const nn::Block*, size_t> places_;                // in units_

@@ -35,25 +35,24 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 
 }  // namespace
 
-/// JSON: "float32 [64, 3, 7, 7]" and a digest of the values, by name.
-std::string describe_model(const torch::nn::Module& model) {
-  nlohmann::json list = nlohmann::json::object();
-  for (const auto& [name, tensor] : nn::named_tensors(model)) {
-    const std::string shape = fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
-                                          fmt::join(tensor.sizes(), ", "));
-    if (nn::WithoutStorage::is_on()) {
-      list[name] = {shape, ""};  // no values
-      continue;
-    }
-    const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
-    list[name] = {shape, digest(std::as_bytes(std::span(
-                             static_cast<const char*>(values.const_data_ptr()), values.nbytes())))};
-  }
-  return list.dump();
+TensorDescription describe(const at::Tensor& tensor) {
+  const std::string shape =
+      fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+  if (nn::WithoutStorage::is_on()) return {shape, ""};  // no values
+  const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
+  return {shape, digest(std::as_bytes(std::span(static_cast<const char*>(values.const_data_ptr()),
+                                                values.nbytes())))};
 }
 
-void require_same_model(Group& group, const std::string& own) {
+ModelDescription describe_model(const torch::nn::Module& model) {
+  ModelDescription description;
+  for (const auto& [name, tensor] : nn::named_tensors(model)) description[name] = describe(tensor);
+  return description;
+}
+
+void require_same_model(Group& group, const ModelDescription& description) {
   if (group.process_group() == nullptr) return;
+  const std::string own = nlohmann::json(description).dump();
   // All agree as a rule, so that only digests travel.
   const std::string own_digest = digest(std::as_bytes(std::span(own)));
   const std::vector<std::string> digests = group.all_gather(own_digest, kCheck);

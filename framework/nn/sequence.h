@@ -33,7 +33,7 @@ class Sequence : public Model {
 
   /// Before the parts of a pass are computed: what several of them need of the model's inputs,
   /// beside what the part before gives. Called again before the backward pass where that of another
-  /// pass has come between.
+  /// pass has come between. Of images, ranks that have later parts alone see shapes: pixels are 0.
   virtual void begin(const at::Tensor& /*inputs*/) {}
   /// Parts first … end - 1 of x, which the part before has given; the first one's x is the model's
   /// inputs.

@@ -1,99 +1,31 @@
 #include "framework/nn/without_storage.h"
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <optional>
 #include <tuple>
-#include <utility>
 #include <vector>
+
+#include "framework/nn/fake_tensors.h"
 
 namespace brim::nn {
 namespace {
 
-// LibTorch has the key for tensors that only look like some, below autograd and autocast and above
-// the kernels, and registers nothing there.
-constexpr auto kKey = c10::DispatchKey::Fake;
-constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
-constexpr int64_t kLargeBytes = 64 << 10;
-
-/// In front of a block, which it keeps aligned.
-struct alignas(64) Header {
-  size_t bytes;  // of the block
-};
-
-std::atomic<int64_t> held{0}, peak{0};
-
-void report(void* block, int64_t change_bytes) {
-  const int64_t now = held += change_bytes;
-  int64_t before = peak;
-  while (now > before && !peak.compare_exchange_weak(before, now)) {
-  }
-  c10::reportMemoryUsageToProfiler(block, change_bytes, 0, 0, c10::kCPU);
-}
-
-void free_block(void* block) {
-  if (block == nullptr) return;
-  Header* header = static_cast<Header*>(block) - 1;
-  const size_t bytes = header->bytes;
-  report(block, -static_cast<int64_t>(bytes));
-  ::munmap(header, sizeof(Header) + bytes);
-}
-
-/// Pages that no one writes to take no memory.
-class AddressSpace final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    if (bytes == 0) return {nullptr, nullptr, &free_block, c10::kCPU};
-    void* pages = ::mmap(nullptr, sizeof(Header) + bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK_WITH(OutOfMemoryError, pages != MAP_FAILED, "out of address space: a tensor of ",
-                     bytes, " bytes");
-    auto* header = static_cast<Header*>(pages);
-    header->bytes = bytes;
-    void* block = header + 1;
-    report(block, static_cast<int64_t>(bytes));
-    return {block, block, &free_block, c10::kCPU};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-};
-
-template <class F>
-void for_each_tensor(const c10::IValue& value, const F& f) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) f(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, f);
-  }
-}
-
 bool is_large(const torch::jit::Stack& arguments) {
   bool is = false;
   for (const c10::IValue& argument : arguments) {
-    for_each_tensor(argument, [&](const at::Tensor& t) {
+    map_tensors(argument, [&](const at::Tensor& t) {
       is = is || (t.is_cpu() && t.layout() == at::kStrided &&
-                  static_cast<int64_t>(t.nbytes()) >= kLargeBytes);
+                  static_cast<int64_t>(t.nbytes()) >= kLargeTensorBytes);
+      return t;
     });
   }
   return is;
-}
-
-/// Whether results are views of arguments, or arguments become other views.
-bool changes_views(const c10::OperatorHandle& op) {
-  if (op.hasTag(at::Tag::inplace_view)) return true;
-  return std::ranges::any_of(op.schema().returns(), [](const c10::Argument& result) {
-    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
-  });
 }
 
 /// Writes to its first argument, which is also all that it returns, if anything.
@@ -101,54 +33,32 @@ bool is_in_place(const c10::FunctionSchema& schema) {
   return schema.name().ends_with('_') && schema.returns().size() <= 1;
 }
 
-c10::IValue on(c10::Device device, const c10::IValue& value) {
-  const auto moved = [&](const at::Tensor& t) {
-    return t.defined() ? at::empty_strided(t.sizes(), t.strides(), t.options().device(device)) : t;
-  };
-  if (value.isTensor()) return moved(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& t : value.toTensorVector()) list.push_back(moved(t));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& t : value.toOptionalTensorList()) {
-      list.push_back(t ? std::optional(moved(*t)) : std::nullopt);
-    }
-    return list;
-  }
-  return value.isDevice() ? c10::IValue(device) : value;
-}
-
-/// The results as the meta device knows them, on the CPU.
-void infer(const c10::OperatorHandle& op, torch::jit::Stack& stack, torch::jit::Stack arguments) {
-  const c10::impl::ExcludeDispatchKeyGuard no_inference(kKey);
-  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-  for (c10::IValue& argument : arguments) argument = on(c10::kMeta, argument);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &arguments);
-  torch::jit::drop(stack, op.schema().arguments().size());
-  for (const c10::IValue& result : arguments) stack.push_back(on(c10::kCPU, result));
-}
-
-void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void run_large_by_shape(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                        torch::jit::Stack& stack) {
   const size_t count = op.schema().arguments().size();
-  const auto last = torch::jit::last(*stack, count);
+  const auto last = torch::jit::last(stack, count);
   torch::jit::Stack arguments(last.begin(), last.end());
   if (!is_large(arguments) || changes_views(op)) {
-    op.redispatchBoxed(keys & kBelow, stack);
+    run_below(op, keys, stack);
   } else if (is_in_place(op.schema())) {
-    torch::jit::drop(*stack, count);
-    if (!op.schema().returns().empty()) stack->push_back(arguments.front());
+    torch::jit::drop(stack, count);
+    if (!op.schema().returns().empty()) stack.push_back(arguments.front());
   } else if (op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) {
-    infer(op, *stack, std::move(arguments));
+    auto results = infer_results(op, std::move(arguments));
+    torch::jit::drop(stack, count);
+    for (c10::IValue& result : results) stack.push_back(std::move(result));
   } else {  // what it is composed of comes here again
-    op.redispatchBoxed(keys & kBelow, stack);
+    run_below(op, keys, stack);
   }
+}
+
+void run_fake(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (OperatorHandler* handler = current_handler()) return handler->run(op, keys, *stack);
+  run_large_by_shape(op, keys, *stack);
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_fake>());
 }
 
 using MaybeTensor = std::optional<at::Tensor>;
@@ -289,17 +199,18 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
 
 }  // namespace
 
-WithoutStorage::WithoutStorage() : before_(c10::GetCPUAllocator()), guard_(kKey) {
-  static auto* address_space = new AddressSpace;  // its tensors may outlive main()
-  c10::SetCPUAllocator(address_space);
+WithoutStorage::WithoutStorage() : before_(c10::GetCPUAllocator()), guard_(kFakeKey) {
+  c10::SetCPUAllocator(&address_space());
 }
 
 WithoutStorage::~WithoutStorage() { c10::SetCPUAllocator(before_); }
 
-int64_t WithoutStorage::held_bytes() { return held; }
-int64_t WithoutStorage::peak_bytes() { return peak; }
-void WithoutStorage::reset_peak() { peak = held.load(); }
+int64_t WithoutStorage::held_bytes() { return fake_bytes_held(); }
+int64_t WithoutStorage::peak_bytes() { return fake_bytes_peak(); }
+void WithoutStorage::reset_peak() { reset_fake_bytes_peak(); }
 
-bool WithoutStorage::is_on() { return c10::impl::tls_is_dispatch_key_included(kKey); }
+bool WithoutStorage::is_on() {
+  return c10::impl::tls_is_dispatch_key_included(kFakeKey) && current_handler() == nullptr;
+}
 
 }  // namespace brim::nn

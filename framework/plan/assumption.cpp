@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <vector>
 
@@ -80,6 +81,12 @@ constexpr int64_t kDevicesOfMachine = 8;
 constexpr double kRealShare = 0.8;  // what a ring gets of a link, as in benchmarks/scaling_model.py
 constexpr double kBackwardShare = 2.0 / 3;
 
+/// In capitals or not.
+bool is_same(std::string_view word, std::string_view name) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  return std::ranges::equal(word, name, {}, lower, lower);
+}
+
 std::string device_names() {
   std::string names;
   for (const Device& device : kDevices) {
@@ -110,7 +117,8 @@ int64_t read_count(std::string_view text, std::string_view word) {
 
 const Device& find_device(std::string_view text, std::string_view word) {
   for (const Device& device : kDevices) {
-    if (word == device.name || word == fmt::format("{}-{}GB", device.name, device.memory_gb)) {
+    if (is_same(word, device.name) ||
+        is_same(word, fmt::format("{}-{}GB", device.name, device.memory_gb))) {
       return device;
     }
   }
@@ -118,8 +126,10 @@ const Device& find_device(std::string_view text, std::string_view word) {
 }
 
 const NamedLink& find_link(std::string_view text, std::string_view word, std::string_view usual) {
-  const std::string_view name = word == "nvlink" && usual.starts_with("nvlink") ? usual : word;
-  const auto found = std::ranges::find(kLinks, name, &NamedLink::name);
+  const bool is_usual = is_same(word, "nvlink") && usual.starts_with("nvlink");
+  const std::string_view name = is_usual ? usual : word;
+  const auto found =
+      std::ranges::find_if(kLinks, [&](const NamedLink& link) { return is_same(name, link.name); });
   if (found != kLinks.end()) return *found;
   const std::string why = fmt::format("{} is no link of such devices; links are {}",
                                       in_quotes(word), fmt::join(link_names(), ", "));
@@ -139,7 +149,7 @@ std::string Assumption::text() const {
 
 Assumption read_assumption(std::string_view text) {
   const std::vector<std::string_view> words = split(text);
-  const size_t times = words[0].find('x');
+  const size_t times = words[0].find_first_of("xX");
   if (times == std::string_view::npos || words.size() > 3) {
     refuse(text, "found no such list");
   }

@@ -379,7 +379,11 @@ void Reader::report_unknown() {
       std::string near = key_of_other_tools(name);
       if (near.empty()) near = nearest(name, {frame.known.begin(), frame.known.end()});
       if (near.empty()) near = key_elsewhere(name);
-      if (!near.empty()) hint = fmt::format("; did you mean '{}'?", near);
+      if (!near.empty()) {
+        hint = fmt::format("; did you mean '{}'?", near);
+      } else if (!frame.known.empty()) {
+        hint = fmt::format("; known there: {}", fmt::join(frame.known, ", "));
+      }
     }
     problem(value.key_location, fmt::format("unknown {} '{}' {}{}", kind, name, place(), hint));
   }

@@ -14,26 +14,22 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/machine.h"
-#include "framework/base/random.h"
 #include "framework/base/units.h"
 #include "framework/data/order/cost_balanced.h"
 #include "framework/data/order/plan.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
-#include "framework/nn/batch_norm.h"
-#include "framework/nn/block.h"
-#include "framework/nn/fused.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/stage.h"
 #include "framework/nn/without_storage.h"
 #include "framework/optim/parameter_groups.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/build_model.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/observe/memory_account.h"
 #include "framework/train/stage_plan.h"
 #include "framework/train/weights/layer_decay.h"
-#include "framework/train/weights/pretrained.h"
 
 namespace brim::train {
 namespace {
@@ -91,10 +87,6 @@ void open_data(const JobConfig& job, TrainingComponents& components) {
   components.total_steps = run.steps;
 }
 
-uint64_t rank_seed(const JobConfig& job, int64_t rank) {
-  return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
-}
-
 /// Throws Error(kRecipe) where the model or the task takes something else than the data give.
 void require_kind(const JobConfig& job, const nn::ModelShape& input) {
   const nn::InputKind kind = input.kind();
@@ -113,63 +105,6 @@ void require_kind(const JobConfig& job, const nn::ModelShape& input) {
               "{} takes rows of plain tokens, but [data] gives rows that hold documents. Use "
               "packing = \"stream\", or a model whose takes_documents() is true",
               job.model.model.selected());
-}
-
-nn::Fused fused_forms(const JobConfig& job) {
-  if (job.precision.fused) return *job.precision.fused ? nn::Fused::kAlways : nn::Fused::kNever;
-  // Which form is faster may differ from run to run, and with it the last bits.
-  return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
-}
-
-/// Of the whole model, of which this rank may keep a part.
-void count_parameters(TrainingComponents& components) {
-  components.parameters = components.trained_parameters = 0;
-  for (const at::Tensor& parameter : components.model->parameters()) {
-    components.parameters += parameter.numel();
-    if (parameter.requires_grad()) components.trained_parameters += parameter.numel();
-    components.has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
-  }
-}
-
-/// On `device`, which is the CPU's for weights that are never needed.
-void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
-                 TrainingComponents& components) {
-  at::manual_seed(job.run.seed);
-  components.model = job.model.model->build(components.input);
-  if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
-    load_pretrained(*components.model, job.model.model->weight_names(), job.model.pretrained,
-                    job.model.strict);
-  }
-  if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
-  count_parameters(components);
-  components.channels_last = job.precision.channels_last && components.has_convolutions;
-  nn::use_fused(*components.model, fused_forms(job));
-  nn::recompute(*components.model, job.train.recompute);
-  if (stages != nullptr && !stages->cut.empty()) {
-    components.pipeline = take_stage(*stages, components.group, components.model);
-    components.stage_lines = stages->lines;
-  }
-  // Dropout differs from rank to rank.
-  if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
-  const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
-                          !components.group->is_single_rank();
-  components.model->to(is_sharded ? c10::Device(c10::kCPU) : device,
-                       components.precision.parameters());
-  if (components.channels_last) nn::use_channels_last(*components.model);
-  if (job.distributed.sync_batch_norm && !components.group->is_single_rank()) {
-    const int64_t count = nn::synchronize_batch_norms(
-        *components.model, [group = components.group](const at::Tensor& sums) {
-          group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
-        });
-    components.has_sync_batch_norm = count > 0;
-  }
-  if (!is_sharded) return;
-  components.sharded = std::make_shared<distributed::FullySharded>(
-      components.group, components.model, device,
-      components.precision.autocast ? components.precision.compute
-                                    : components.precision.parameters(),
-      job.distributed.shards == 0 ? components.group->world() : job.distributed.shards,
-      job.distributed.gradients);
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,

@@ -43,6 +43,7 @@ struct TrainingComponents {
   std::shared_ptr<nn::Model> model;                    // on the device
   int64_t parameters = 0, trained_parameters = 0;      // elements, of the whole model
   bool has_convolutions = false;                       // in the whole model
+  int64_t largest_bytes = 0;                           // of the whole model's parameters
   std::shared_ptr<distributed::FullySharded> sharded;  // null: parameters are whole
   std::shared_ptr<distributed::Pipeline> pipeline;     // null: the model is no stage of another
   std::vector<std::string> stage_lines;                // of all stages, for people

@@ -282,12 +282,12 @@ void check_stages(const JobConfig& job) {
                 "messages between stages are not recorded; leave one of them out",
                 stages);
   }
-  if (!job.batch.micro) {
+  if (!job.batch.micro && job.distributed.schedule == distributed::ScheduleKind::kGpipe) {
     throw Error(
         Exit::kRecipe,
-        "[batch] micro = \"auto\" and [distributed] stages = {} exclude each other: a stage "
-        "can't be probed alone. Give micro as a number, at most global / {}",
-        stages, stages);
+        "[batch] micro = \"auto\" and [distributed] schedule = \"gpipe\" exclude each other: "
+        "it holds the activations of all of a step's micro-batches, whatever their size. Use "
+        "\"1f1b\", or give micro as a number");
   }
 }
 

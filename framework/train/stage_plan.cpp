@@ -211,19 +211,20 @@ StagePlan choose_cut(const JobConfig& job, const Trial& trial, int64_t micro_bat
   return plan;
 }
 
-StagePlan plan_alone(JobConfig& job, c10::Device device, int64_t world, int64_t cap_bytes) {
+StagePlan plan_alone(JobConfig& job, c10::Device device, int64_t world, int64_t cap_bytes,
+                     IfNoneFits if_none_fits) {
   require_stages(job, world);
   const int64_t replicas = world / job.distributed.stages;
   const int64_t micro_batches = micro_batches_of(job, replicas);
   const int64_t micro = micro_batch_size(job, replicas);
   ProbeJob probe(job, shape_of(job));
-  probe.set_size(micro, micro, /*world=*/1);
+  probe.set_size(micro, /*micro_batches=*/1, /*parts=*/1);
   const TrainingComponents components =
       build_components(job, device, distributed::Group::alone(), Weights::kNone);
   Timeline timeline;
   const auto inputs = Inputs(job, components).training(0, micro, nullptr, timeline);
   return cut_model(job, components, inputs->next()->tensors.inputs.to(at::kCPU), micro_batches,
-                   cap_bytes);
+                   cap_bytes, if_none_fits);
 }
 
 nlohmann::json to_json(const MessageShape& shape) {
@@ -233,9 +234,20 @@ nlohmann::json to_json(const MessageShape& shape) {
 }  // namespace
 
 StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const at::Tensor& inputs,
-                    int64_t micro_batches, int64_t cap_bytes) {
+                    int64_t micro_batches, int64_t cap_bytes, IfNoneFits if_none_fits) {
   nn::Sequence& model = require_sequence(job, *whole.model);
-  return choose_cut(job, try_parts(whole, model, inputs), micro_batches, cap_bytes);
+  const Trial trial = try_parts(whole, model, inputs);
+  try {
+    return choose_cut(job, trial, micro_batches, cap_bytes);
+  } catch (const Error& error) {
+    if (error.status() != Exit::kResource || if_none_fits == IfNoneFits::kRefuse) throw;
+  }
+  return choose_cut(job, trial, micro_batches, /*cap_bytes=*/0);
+}
+
+int64_t data_parts(const JobConfig& job, int64_t world) {
+  const int64_t stages = job.distributed.stages;
+  return stages == 1 || world == 1 || world % stages != 0 ? world : world / stages;
 }
 
 bool is_pipeline(const JobConfig& job, const distributed::Group& group) {
@@ -243,7 +255,7 @@ bool is_pipeline(const JobConfig& job, const distributed::Group& group) {
 }
 
 StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& group,
-                      const device::Memory& memory) {
+                      const device::Memory& memory, IfNoneFits if_none_fits) {
   if (!is_pipeline(job, group)) return {};
   int64_t cap_bytes = memory.stats().cap_bytes;
   for (const std::string& text : group.all_gather(std::to_string(cap_bytes), kPlan)) {
@@ -251,7 +263,7 @@ StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& gr
   }
   StagePlan plan;
   group.all_or_none(kPlan, [&] {
-    if (group.is_main()) plan = plan_alone(job, device, group.world(), cap_bytes);
+    if (group.is_main()) plan = plan_alone(job, device, group.world(), cap_bytes, if_none_fits);
   });
   nlohmann::json json = {plan.cut, nlohmann::json::array(), plan.lines};
   for (const MessageShape& shape : plan.boundaries) json[1].push_back(to_json(shape));

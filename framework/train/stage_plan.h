@@ -31,16 +31,22 @@ struct StagePlan {
 /// Whether ranks of this job are stages: one alone trains the whole model.
 bool is_pipeline(const JobConfig& job, const distributed::Group& group);
 
+/// Where no cut fits the memory.
+enum class IfNoneFits { kRefuse, kIgnoreMemory };
+
+/// How many ranks, or pipelines of them, see samples of their own.
+int64_t data_parts(const JobConfig& job, int64_t world);
+
 /// Every rank calls it, with a batch that is known. Throws Error(kRecipe) on all ranks where the
 /// ranks, the batch or the model can't be cut into so many stages, or `cut` names no parts of it;
 /// Error(kResource) where no cut fits the memory. A job without stages has an empty plan.
 StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& group,
-                      const device::Memory& memory);
+                      const device::Memory& memory, IfNoneFits if_none_fits = IfNoneFits::kRefuse);
 
 /// The cut of a model that is there, for so many micro-batches a step, of which `inputs` is one.
 /// Throws as plan_stages() does.
 StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const at::Tensor& inputs,
-                    int64_t micro_batches, int64_t cap_bytes);
+                    int64_t micro_batches, int64_t cap_bytes, IfNoneFits if_none_fits);
 
 /// Replaces `model` by this rank's stage of it.
 std::shared_ptr<distributed::Pipeline> take_stage(const StagePlan& plan,

@@ -20,6 +20,8 @@ RECIPES = {
     "only a comment": (b"# nothing\n", "empty"),
     "syntax": (b"[run\nname = 1\n", "recipe.toml:1:"),
     "unknown section": (VALID.encode() + b"[optimiser]\nname = 'sgd'\n", "did you mean 'optimizer'?"),
+    "unknown key with no near name": (VALID.replace("[optimizer]", "[precision]\nformat = 1\n[optimizer]").encode(),
+                                      "unknown key 'format' in [precision]; known there: channels_last, fused, mode, scaler"),
     "unknown key": (VALID.replace("[optimizer]", "[optimizer]\nlearning_rte = 1").encode(),
                     "unknown key 'learning_rte' in [optimizer]; did you mean 'learning_rate'?"),
     "wrong type": (VALID.replace("steps = 2", 'steps = 2\nepochs = "ten"').encode(), "recipe.toml:12:"),

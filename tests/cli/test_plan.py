@@ -90,8 +90,21 @@ def test_devices_that_are_not_here_are_assumed():
         ("ddp", 0), ("zero1", 0), ("fsdp", 0), ("fsdp", 2), ("fsdp", 4), ("fsdp", 8), ("stages", 0)}
     assert "data sheets" in found["basis"] and "16 × A100-40GB" in found["basis"]
     assert 35 * GIB < found["candidates"][0]["cap_bytes"] < 40 * GIB
-    text = trainer("plan", *SMALL, "--assume", "2xL4").stdout
-    assert "predicted from data sheets for 2 × L4-24GB, pcie4, not measured" in text
+    done = trainer("plan", *SMALL, "--assume", "2xl4")
+    assert "predicted from data sheets for 2 × L4-24GB, pcie4, not measured" in done.stdout
+    assert re.findall(r"counting the memory of (.*) \((\d) of 4\)", done.stderr) == [
+        ("ddp", "1"), ("zero1", "2"), ("fsdp", "3"), ("stages = 2", "4")], done.stderr
+
+
+def test_rows_of_tokens_can_be_assumed_too():
+    """Their shape is in the recipe."""
+    nowhere = ["--set", "data.train.path=nowhere.bin"]
+    here, assumed = [plan(*SMALL, *more, "--assume", "4xA100-40GB")["candidates"] for more in ([], nowhere)]
+    assert here == assumed
+    done = trainer("plan", *SMALL, *nowhere, "--assume", "4xA100-40GB")
+    assert "the data are not here: " in done.stderr and "nowhere.bin" in done.stderr
+    done = trainer("plan", "digits", "--set", "data.train.images=nowhere.gz", "--assume", "4xA100-40GB")
+    assert done.returncode == 3 and "nowhere.gz" in done.stderr
 
 
 @pytest.mark.parametrize("assumed, words", [("8xH1000", '"H1000" is not among A100-80GB'), ("H100", "as in 8xH100-80GB"),
@@ -147,6 +160,23 @@ def test_what_fits_nowhere_is_refused_with_what_would_help():
         assert done.returncode == 5
         assert re.search(r"error\[resource\]: no strategy fits in memory: .* on each of 2 devices, found .* with "
                          r"batch\.micro = \d+.*The cheapest change: train on \d+ devices", done.stderr), done.stderr
+
+
+def test_a_small_model_is_planned_under_a_small_cap():
+    """The measurements of the devices fit into it too."""
+    digits = ["--recipe", SOURCE / "recipes" / "digits.toml", *TWO]
+    for gib in (0.09, 0.08):
+        found = plan(*digits, *sets(device__memory_gib=gib))
+        assert found["candidates"][0]["fits"] and found["candidates"][0]["cap_bytes"] < GIB / 20
+    done = trainer("plan", *digits, *sets(device__memory_gib=0.06))
+    assert done.returncode == 5 and re.search(
+        r"of the 30.7 MiB that each may take 32.0 MiB are for batches being loaded and the process itself", done.stderr), done.stderr
+
+
+def test_an_error_is_printed_once():
+    done = trainer("plan", *SMALL, *TWO, "--set", "data.train.path=nowhere.bin")
+    by_ranks = [line for line in done.stderr.splitlines() if line.startswith("error[") and "exited with" not in line]
+    assert done.returncode == 3 and len(by_ranks) == 1, done.stderr
 
 
 def test_auto_trains_as_the_strategy_that_it_names(tmp_path):

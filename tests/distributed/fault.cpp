@@ -3,13 +3,16 @@
 //
 //   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0][,ms=20]"
 //
-// where: start (before main), forward, backward, evaluation, checkpoint
+// where: start (before main), forward, backward, communication (a collective, or a message, begins),
+//        optimizer (SGD's), evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
 //        oom: LibTorch's exception for exhausted memory; no_engine: cuDNN's; shortage: the kernel
 //        refuses memory until Brim's allocator has given up once; slow: so many ms more at this call
-//        and each later one
+//        and each later one; jitter: as slow, but for a time at random up to so many
+// rank: none: on all of them
 // restart: only while the launcher has started the ranks again that often
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_sgd_ops.h>
 #include <ATen/ops/flatten_ops.h>
 #include <ATen/ops/isfinite_ops.h>
 #include <ATen/ops/topk_ops.h>
@@ -25,9 +28,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -79,6 +84,10 @@ void commit(const Fault& fault) {
   }
   if (kind == "kill_launcher") ::kill(::getppid(), SIGKILL);
   if (kind == "slow") ::usleep(1000 * fault.ms);
+  if (kind == "jitter") {
+    static std::minstd_rand numbers(std::random_device{}());
+    ::usleep(std::uniform_int_distribution<unsigned>(0, 1000 * fault.ms)(numbers));
+  }
   if (kind == "shortage")
     refusals_left = 3;  // the allocator tries again with an empty cache, and without free pages
   if (kind == "oom") C10_THROW_ERROR(OutOfMemoryError, "the injected shortage");
@@ -93,7 +102,7 @@ void reach(const char* where) {
   static const Fault fault = read_fault();
   static long calls = 0;
   if (fault.where != where) return;
-  const bool lasts = fault.kind == "slow";
+  const bool lasts = fault.kind == "slow" || fault.kind == "jitter";
   if (++calls == fault.call || (lasts && calls > fault.call)) commit(fault);
 }
 
@@ -143,6 +152,19 @@ at::Tensor flatten_using_ints::call(const at::Tensor& self, int64_t start_dim, i
   return next(self, ::std::move(k), dim, largest, sorted);
 }
 
+void _fused_sgd_::call(TensorList self, TensorList gradients, TensorList momentum,
+                       double weight_decay, double momentum_share, double learning_rate,
+                       double dampening, bool nesterov, bool maximize, bool is_first_step,
+                       const ::std::optional<Tensor>& grad_scale,
+                       const ::std::optional<Tensor>& found_inf) {
+  static auto* const next = own<schema>(
+      "_ZN2at4_ops11_fused_sgd_4callEN3c108ArrayRefINS_6TensorEEES5_S5_ddddbbbRKSt8optionalIS4_"
+      "ES9_");
+  reach("optimizer");
+  next(self, gradients, momentum, weight_decay, momentum_share, learning_rate, dampening, nesterov,
+       maximize, is_first_step, grad_scale, found_inf);
+}
+
 at::Tensor isfinite::call(const at::Tensor& self) {
   static auto* const next = own<schema>("_ZN2at4_ops8isfinite4callERKNS_6TensorE");
   reach("checkpoint");
@@ -165,3 +187,102 @@ void Tensor::_backward(TensorList inputs, const std::optional<Tensor>& gradient,
 }
 
 }  // namespace at
+
+// Gloo's collectives and messages, as the trainer begins them: of c10d's classes only the names
+// matter here.
+namespace c10d {
+
+struct AllgatherOptions;
+struct AllreduceOptions;
+struct AllToAllOptions;
+struct BroadcastOptions;
+struct ReduceScatterOptions;
+
+/// Returned as an intrusive pointer is.
+struct WorkPointer {
+  WorkPointer(const WorkPointer&) = delete;
+  WorkPointer& operator=(const WorkPointer&) = delete;
+  ~WorkPointer() {}
+  void* work;
+};
+
+class ProcessGroupGloo {
+ public:
+  WorkPointer allreduce(std::vector<at::Tensor>& tensors, const AllreduceOptions& options);
+  WorkPointer broadcast(std::vector<at::Tensor>& tensors, const BroadcastOptions& options);
+  WorkPointer _allgather_base(at::Tensor& all, at::Tensor& own_part,
+                              const AllgatherOptions& options);
+  WorkPointer _reduce_scatter_base(at::Tensor& sum, at::Tensor& all,
+                                   const ReduceScatterOptions& options);
+  WorkPointer alltoall_base(at::Tensor& to, at::Tensor& from, std::vector<int64_t>& to_sizes,
+                            std::vector<int64_t>& from_sizes, const AllToAllOptions& options);
+  WorkPointer send(std::vector<at::Tensor>& tensors, int to, int tag);
+  WorkPointer recv(std::vector<at::Tensor>& tensors, int from, int tag);
+};
+
+/// A member function that returns so is a plain one with `this` first.
+template <class... Arguments>
+using Start = WorkPointer(ProcessGroupGloo*, Arguments...);
+
+WorkPointer ProcessGroupGloo::allreduce(std::vector<at::Tensor>& tensors,
+                                        const AllreduceOptions& options) {
+  static auto* const next = own<Start<std::vector<at::Tensor>&, const AllreduceOptions&>>(
+      "_ZN4c10d16ProcessGroupGloo9allreduceERSt6vectorIN2at6TensorESaIS3_EERKNS_"
+      "16AllreduceOptionsE");
+  reach("communication");
+  return next(this, tensors, options);
+}
+
+WorkPointer ProcessGroupGloo::broadcast(std::vector<at::Tensor>& tensors,
+                                        const BroadcastOptions& options) {
+  static auto* const next = own<Start<std::vector<at::Tensor>&, const BroadcastOptions&>>(
+      "_ZN4c10d16ProcessGroupGloo9broadcastERSt6vectorIN2at6TensorESaIS3_EERKNS_"
+      "16BroadcastOptionsE");
+  reach("communication");
+  return next(this, tensors, options);
+}
+
+WorkPointer ProcessGroupGloo::_allgather_base(at::Tensor& all, at::Tensor& own_part,
+                                              const AllgatherOptions& options) {
+  static auto* const next = own<Start<at::Tensor&, at::Tensor&, const AllgatherOptions&>>(
+      "_ZN4c10d16ProcessGroupGloo15_allgather_baseERN2at6TensorES3_RKNS_16AllgatherOptionsE");
+  reach("communication");
+  return next(this, all, own_part, options);
+}
+
+WorkPointer ProcessGroupGloo::_reduce_scatter_base(at::Tensor& sum, at::Tensor& all,
+                                                   const ReduceScatterOptions& options) {
+  static auto* const next = own<Start<at::Tensor&, at::Tensor&, const ReduceScatterOptions&>>(
+      "_ZN4c10d16ProcessGroupGloo20_reduce_scatter_baseERN2at6TensorES3_RKNS_"
+      "20ReduceScatterOptionsE");
+  reach("communication");
+  return next(this, sum, all, options);
+}
+
+WorkPointer ProcessGroupGloo::alltoall_base(at::Tensor& to, at::Tensor& from,
+                                            std::vector<int64_t>& to_sizes,
+                                            std::vector<int64_t>& from_sizes,
+                                            const AllToAllOptions& options) {
+  static auto* const next = own<Start<at::Tensor&, at::Tensor&, std::vector<int64_t>&,
+                                      std::vector<int64_t>&, const AllToAllOptions&>>(
+      "_ZN4c10d16ProcessGroupGloo13alltoall_baseERN2at6TensorES3_RSt6vectorIlSaIlEES7_RKNS_"
+      "15AllToAllOptionsE");
+  reach("communication");
+  return next(this, to, from, to_sizes, from_sizes, options);
+}
+
+WorkPointer ProcessGroupGloo::send(std::vector<at::Tensor>& tensors, int to, int tag) {
+  static auto* const next = own<Start<std::vector<at::Tensor>&, int, int>>(
+      "_ZN4c10d16ProcessGroupGloo4sendERSt6vectorIN2at6TensorESaIS3_EEii");
+  reach("communication");
+  return next(this, tensors, to, tag);
+}
+
+WorkPointer ProcessGroupGloo::recv(std::vector<at::Tensor>& tensors, int from, int tag) {
+  static auto* const next = own<Start<std::vector<at::Tensor>&, int, int>>(
+      "_ZN4c10d16ProcessGroupGloo4recvERSt6vectorIN2at6TensorESaIS3_EEii");
+  reach("communication");
+  return next(this, tensors, from, tag);
+}
+
+}  // namespace c10d

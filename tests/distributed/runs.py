@@ -6,7 +6,6 @@ rank may be broken on purpose: see fault.cpp.
 import functools
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -131,24 +130,6 @@ class Run:
 
     def trainrun(self, world, command, *options):
         return self.start([TRAINRUN, f"--nproc-per-node={world}", *options, *command])
-
-
-# Where a rank of three ends, and how: for fails_by_name().
-FAILURES = pytest.mark.parametrize("where, kind, rank", [
-    ("forward", "kill", 0), ("backward", "segv", 1), ("backward", "stop", 2), ("evaluation", "kill", 2),
-    ("checkpoint", "exit", 0)])
-
-
-def fails_by_name(run, words, where, kind, rank):
-    """Of three ranks the others end with status 6 and name the one that fails."""
-    ranks = run.start_ranks(3, with_fault([TRAINER, *words], f"rank={rank},where={where},call=1,kind={kind}"))
-    for other in {0, 1, 2} - {rank}:
-        result = run.finish(ranks[other])
-        assert result.status == 6 and re.search(rf"\brank {rank}\b", result.error), result.stderr
-        assert "frame #" not in result.stderr, result.stderr
-    if kind == "stop":
-        ranks[rank].kill()
-    run.finish(ranks[rank])
 
 
 def by_file(folder):

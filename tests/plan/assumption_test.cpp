@@ -23,6 +23,12 @@ TEST(Assumption, NamesDevicesMemoryAndLinks) {
   EXPECT_DOUBLE_EQ(cluster.between.machines.bytes_per_s, 0.8 * 50e9);
 }
 
+TEST(Assumption, NamesNeedNoCapitals) {
+  const Assumption cluster = read_assumption("16Xh100-80gb,NVLink,NDR");
+  EXPECT_EQ(cluster.text(), "16 × H100-80GB, nvlink4 and ndr");
+  EXPECT_EQ(read_assumption("2xrtx4090").gpu, "RTX 4090");
+}
+
 TEST(Assumption, EveryDeviceHasAPeakAndALinkOfItsOwn) {
   for (const char* name : {"A100", "H100", "H200", "B200", "L4", "L40S", "V100", "RTX4090"}) {
     const Assumption device = read_assumption(std::string("2x") + name);

@@ -35,7 +35,7 @@ TEST(RecipeErrors, UnknownKeyWithNearestName) {
 
 TEST(RecipeErrors, UnknownKeyWithNothingNear) {
   EXPECT_EQ(errors_after_good("[batch]\n  zzzzzzzz = 1\n"),
-            "r.toml:6:3: unknown key 'zzzzzzzz' in [batch]");
+            "r.toml:6:3: unknown key 'zzzzzzzz' in [batch]; known there: micro");
 }
 
 TEST(RecipeErrors, UnknownSection) {

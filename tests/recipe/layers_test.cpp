@@ -277,7 +277,8 @@ TEST_F(RecipeLayers, KeysOfTheOldPartInTheSameOrALaterLayerAreErrors) {
             "here it is \"adamw\" (top.toml:3:8)");
   write("typo.toml", "extends = \"base.toml\"\n[optimizer]\nmomentun = 0.5\n");
   EXPECT_EQ(errors("typo.toml", {.sets = {"optimizer.name=adamw"}}),
-            "typo.toml:3:1: unknown key 'momentun' in [optimizer]");
+            "typo.toml:3:1: unknown key 'momentun' in [optimizer]; known there: betas, "
+            "learning_rate, limits, name");
 }
 
 TEST_F(RecipeLayers, NamesAreFoundUnderRecipes) {

@@ -37,6 +37,9 @@ struct TokensConfig : SourceConfig {
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
+  std::optional<TokenShape> token_shape() const override {
+    return TokenShape{length, vocabulary, packing != Packing::kStream};
+  }
   std::filesystem::path tokenizer_folder() const override {
     return train.has_parent_path() ? train.parent_path() : ".";
   }

@@ -64,10 +64,11 @@ double measured_product_flops(c10::Device device, const std::string& format, Eff
   return 2.0 * factor * factor * factor / best_s;
 }
 
-double measured_copy_bytes(c10::Device device, Effort effort) {
+double measured_copy_bytes(c10::Device device, Effort effort, int64_t most_bytes) {
   const at::NoGradGuard no_grad;
   const bool is_quick = effort == Effort::kQuick;
-  const int64_t bytes = device.is_cuda() ? kGpuCopied : is_quick ? kQuickCopied : kCopied;
+  const int64_t wanted = device.is_cuda() ? kGpuCopied : is_quick ? kQuickCopied : kCopied;
+  const int64_t bytes = std::clamp<int64_t>(most_bytes, 1, wanted);
   const at::Tensor from = at::zeros({bytes}, at::device(device).dtype(at::kByte));
   at::Tensor to = at::zeros_like(from);
   const double best_s = fastest_s(device, is_quick ? kQuick_s : kCopies_s, [&] { to.copy_(from); });

@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 namespace brim::train {
@@ -18,8 +20,9 @@ double measured_product_flops(c10::Device device, const std::string& format,
 /// How long the sides of those matrices are.
 int64_t measured_side(c10::Device device, Effort effort = Effort::kFull);
 
-/// Bytes a second that a large copy reads and writes.
-double measured_copy_bytes(c10::Device device, Effort effort = Effort::kFull);
+/// Bytes a second that a large copy reads and writes, of two tensors of `most_bytes` each at most.
+double measured_copy_bytes(c10::Device device, Effort effort = Effort::kFull,
+                           int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
 /// Seconds that an operator takes of a host where there is nothing to compute.
 double measured_call_s(c10::Device device);

@@ -64,7 +64,7 @@ int64_t ModelSummary::training_flops() const { return nn::kTrainingPasses * forw
 ModelSummary summarise(JobConfig& job) {
   const DataShape shape = shape_of(job);
   ProbeJob probe(job, shape);
-  probe.set_size(2 * kSamples, 2 * kSamples, /*world=*/1);
+  probe.set_size(2 * kSamples, /*micro_batches=*/1, /*parts=*/1);
   TrainingComponents components =
       build_components(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
   components.model->train();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "framework/base/log.h"
 #include "framework/nn/block.h"
 #include "framework/nn/sequence.h"
 #include "framework/train/inputs.h"
@@ -143,7 +144,7 @@ class Counting {
         shares_(shares_of(job, ranks, options)),
         precision_(job, ranks.precision),
         probe_(job, ranks.shape) {
-    probe_.set_size(kBuiltSamples, kBuiltSamples, ranks.ranks.world);
+    probe_.set_size(kBuiltSamples, /*micro_batches=*/1, ranks.ranks.world);
     probe_.set_recompute({});
     counted_.unit = unit_of(job);
   }
@@ -301,7 +302,13 @@ CountOptions all_ways(const JobConfig& job, const PlannedRanks& ranks) {
 
 Counted count(JobConfig& job, const PlannedRanks& ranks, const CountOptions& options) {
   Counting counting(job, ranks, options);
+  size_t number = 0;
   for (const plan::Strategy& strategy : options.strategies) {
+    ++number;
+    if (options.is_told) {
+      log::info("counting the memory of {} ({} of {})", strategy.text(), number,
+                options.strategies.size());
+    }
     take(strategy, job);
     if (strategy.sharing == plan::Sharing::kStages) {
       counting.count_stages(strategy);

@@ -29,6 +29,7 @@ struct PlannedRanks {
 };
 
 struct CountOptions {
+  bool is_told = false;  // a line before each strategy: large models take a while
   std::vector<int64_t> micros = {};
   std::vector<std::vector<std::string>> recomputes = {};
   std::vector<plan::Strategy> strategies = {};

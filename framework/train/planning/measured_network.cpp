@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kMeasurement = "the measurement of the network";
 constexpr int64_t kFew = 4 << 10, kMany = 8 << 20;  // bytes
+constexpr int64_t kRoom = 8;  // times as much memory: half of it holds what is measured
 constexpr int kRepeats = 3;
 constexpr double kBackwardShare = 2.0 / 3;  // as in benchmarks/scaling_model.py
 
@@ -33,9 +34,9 @@ double fastest_s(distributed::Group& group, const device::Memory& memory,
 }
 
 /// The ring whose times are these; `times` as in step_time.cpp.
-plan::Link link_of(int64_t world, double times, double few_s, double many_s) {
+plan::Link link_of(int64_t world, double times, int64_t many, double few_s, double many_s) {
   const auto ranks = static_cast<double>(world);
-  const double bytes = times * (ranks - 1) / ranks * static_cast<double>(kMany - kFew);
+  const double bytes = times * (ranks - 1) / ranks * static_cast<double>(many - kFew);
   return {.bytes_per_s = bytes / std::max(1e-9, many_s - few_s),
           .hop_s = few_s / (times * (ranks - 1))};
 }
@@ -43,20 +44,21 @@ plan::Link link_of(int64_t world, double times, double few_s, double many_s) {
 }  // namespace
 
 plan::Network measure_network(distributed::Group& group, c10::Device device,
-                              const device::Memory& memory) {
+                              const device::Memory& memory, int64_t cap_bytes) {
   plan::Network network;
   const int64_t world = group.world();
   network.ranks_of_machine = world;  // what was measured is of all of them
   if (group.is_single_rank()) return network;
   const at::NoGradGuard no_grad;
   const auto options = at::device(device).dtype(at::kFloat);
+  const int64_t many = std::clamp(cap_bytes / kRoom, 2 * kFew, kMany);
   const auto measure = [&](double times, const std::function<void(const at::Tensor&)>& run) {
     const auto seconds = [&](int64_t bytes) {
       const at::Tensor rows = at::zeros({world, bytes / 4 / world}, options);
       return fastest_s(group, memory, [&] { run(rows); });
     };
     const double few_s = seconds(kFew);
-    return link_of(world, times, few_s, seconds(kMany));
+    return link_of(world, times, many, few_s, seconds(many));
   };
   network.all_reduce = measure(2, [&](const at::Tensor& rows) {
     group.all_reduce(rows, distributed::Reduce::kSum, kMeasurement);

@@ -22,6 +22,7 @@ namespace brim::train {
 namespace {
 
 constexpr const char* kPlan = "the plan of the step";
+constexpr int64_t kAssumedSamples = 1 << 20;
 constexpr int64_t kMoreDevices = 64;  // times as many, at most, are proposed
 
 /// What a GPU makes of a mode, to be counted on the CPU.
@@ -37,17 +38,34 @@ amp::PrecisionMode mode_on(c10::Device device, amp::PrecisionMode mode) {
 
 PlannedRanks ranks_at_hand(const JobConfig& job, c10::Device device, distributed::Group& group,
                            const device::Memory& memory) {
-  PlannedRanks ranks{.ranks = group.ranks(),
-                     .is_cpu = device.is_cpu(),
-                     .shape = shape_of(job),
-                     .precision = mode_on(device, job.precision.mode),
-                     .memory = &memory};
-  if (ranks.is_cpu) require_room_beside_cache(ranks.shape.cache_bytes, memory);
+  PlannedRanks ranks{.ranks = group.ranks(), .is_cpu = device.is_cpu(), .memory = &memory};
+  group.all_or_none(kPlan, [&] {
+    ranks.shape = shape_of(job);
+    ranks.precision = mode_on(device, job.precision.mode);
+    if (ranks.is_cpu) require_room_beside_cache(ranks.shape.cache_bytes, memory);
+  });
   const at::Tensor least = at::full({1}, -memory.stats().cap_bytes, at::kLong);
   group.all_reduce(least, distributed::Reduce::kMax, kPlan);
   ranks.cap_bytes = -least.item<int64_t>();
   ranks.ranks.rank = 0;
   return ranks;
+}
+
+/// Of data that need not be there, where the recipe gives their shape.
+DataShape assumed_shape(const JobConfig& job) {
+  try {
+    return shape_of(job);
+  } catch (const Error& error) {
+    const auto tokens = job.data.source->token_shape();
+    if (error.status() != Exit::kData || !tokens) throw;
+    log::info("the data are not here: {}", error.what());
+    return {.input = {.length = tokens->length,
+                      .vocabulary = tokens->vocabulary,
+                      .has_documents = tokens->has_documents},
+            .sample_bytes = tokens->bytes(),
+            .samples = kAssumedSamples,
+            .eval_samples = job.eval.enabled ? kAssumedSamples : 0};
+  }
 }
 
 void set_times(Counted& counted, const PlannedRanks& ranks, const plan::Work& work,
@@ -83,6 +101,15 @@ std::optional<std::pair<int64_t, plan::Candidate>> more_devices(JobConfig& job, 
   return std::nullopt;
 }
 
+/// What leaves tensors less than the cap, in words; "" where nothing does.
+std::string room_beside(const PlannedRanks& ranks, const plan::Candidate& candidate) {
+  const int64_t bytes = ranks.cap_bytes - candidate.cap_bytes;
+  if (bytes == 0) return "";
+  return fmt::format(
+      " (of the {} that each may take {} are for batches being loaded and the process itself)",
+      format_bytes(ranks.cap_bytes), format_bytes(bytes));
+}
+
 /// Nothing fits: names the cheapest change after which something does.
 [[noreturn]] void refuse(JobConfig& job, const PlannedRanks& ranks, const Counted& counted) {
   const plan::Candidate least =
@@ -106,11 +133,12 @@ std::optional<std::pair<int64_t, plan::Candidate>> more_devices(JobConfig& job, 
     change = fmt::format("train on {} devices like these, of which each takes {} with fsdp; or {}",
                          more->first, format_bytes(more->second.peak_bytes), change);
   }
-  throw Error(Exit::kResource,
-              "no strategy fits in memory: expected tensors of at most {} on each of {}, found {} "
-              "to take the least, {}. The cheapest change: {}",
-              format_bytes(least.room_bytes()), format_plural(ranks.ranks.world, "device"),
-              way_of(least), format_bytes(least.peak_bytes), change);
+  throw Error(
+      Exit::kResource,
+      "no strategy fits in memory: expected tensors of at most {} on each of {}{}, found {} "
+      "to take the least, {}. The cheapest change: {}",
+      format_bytes(least.room_bytes()), format_plural(ranks.ranks.world, "device"),
+      room_beside(ranks, least), way_of(least), format_bytes(least.peak_bytes), change);
 }
 
 /// What probes may take: the whole model where it fits.
@@ -154,7 +182,13 @@ plan::Work work_at_hand(JobConfig& job, c10::Device device,
   // Only with recompute does it fit.
   basis = "estimated from these devices' measured rates: no probe fits";
   const std::string format = group->broadcast(counted.format, kPlan);
-  return estimate_work(counted.costs, measure_rates(*group, device, format));
+  return estimate_work(counted.costs, measure_rates(*group, device, format, ranks.cap_bytes));
+}
+
+Counted count_aloud(JobConfig& job, const PlannedRanks& ranks) {
+  CountOptions options = all_ways(job, ranks);
+  options.is_told = true;
+  return count(job, ranks, options);
 }
 
 /// Every strategy with the recipe's recompute and its micro-batch, or smaller ones.
@@ -189,11 +223,11 @@ Plan make_plan(JobConfig& job, c10::Device device, const std::shared_ptr<distrib
   Counted counted;
   group->all_or_none(kPlan, [&] {
     if (!group->is_main()) return;
-    counted = count(job, ranks, all_ways(job, ranks));
+    counted = count_aloud(job, ranks);
     if (!any_fits(counted)) refuse(job, ranks, counted);
   });
   Plan plan;
-  const plan::Network network = measure_network(*group, device, memory);
+  const plan::Network network = measure_network(*group, device, memory, ranks.cap_bytes);
   const plan::Work work = work_at_hand(job, device, group, memory, ranks, counted, plan.basis);
   if (group->is_main()) set_times(counted, ranks, work, network);
   plan.ranked = std::move(counted.candidates);
@@ -205,7 +239,7 @@ Plan make_plan(JobConfig& job, c10::Device device, const std::shared_ptr<distrib
 Plan make_assumed_plan(JobConfig& job, const plan::Assumption& assumed,
                        const device::Memory& memory) {
   const double start_s = now_s();
-  PlannedRanks ranks{.is_cpu = false, .shape = shape_of(job), .memory = &memory};
+  PlannedRanks ranks{.is_cpu = false, .shape = assumed_shape(job), .memory = &memory};
   ranks.ranks.world = assumed.devices;
   ranks.cap_bytes = job.device.memory_gib > 0
                         ? static_cast<int64_t>(job.device.memory_gib * (1 << 30))
@@ -217,7 +251,7 @@ Plan make_assumed_plan(JobConfig& job, const plan::Assumption& assumed,
     const bool has_bf16 = device::peak_flops(assumed.gpu, "bf16") > 0;
     ranks.precision = has_bf16 ? amp::PrecisionMode::kBf16 : amp::PrecisionMode::kFp16;
   }
-  Counted counted = count(job, ranks, all_ways(job, ranks));
+  Counted counted = count_aloud(job, ranks);
   if (!any_fits(counted)) refuse(job, ranks, counted);
   const double peak = device::peak_flops(
       assumed.gpu, job.precision.mode == amp::PrecisionMode::kTf32 ? "tf32" : counted.format);
@@ -242,8 +276,9 @@ nlohmann::json choose_strategy(JobConfig& job, c10::Device device,
   group->all_or_none(kPlan, [&] {
     if (group->is_main()) counted = count_recipes_way(job, ranks);
   });
-  const plan::Network network = measure_network(*group, device, memory);
-  const DeviceRates rates = measure_rates(*group, device, group->broadcast(counted.format, kPlan));
+  const plan::Network network = measure_network(*group, device, memory, ranks.cap_bytes);
+  const DeviceRates rates =
+      measure_rates(*group, device, group->broadcast(counted.format, kPlan), ranks.cap_bytes);
   nlohmann::json record;
   if (group->is_main()) {
     set_times(counted, ranks, estimate_work(counted.costs, rates), network);

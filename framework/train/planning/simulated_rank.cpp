@@ -112,8 +112,8 @@ SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ran
   components_ = build_components(job, c10::kCPU, distributed::Group::apart(ranks), Weights::kNone,
                                  /*memory=*/nullptr, stages);
   stop_waiting_within_passes(components_);
-  building_bytes_ = WithoutStorage::peak_bytes() - others_bytes;
   account_ = memory_account(job, components_, memory);
+  building_bytes_ = building_bytes(WithoutStorage::peak_bytes() - others_bytes);
   if (is_cpu_) {
     room_bytes_ = account_.checkpoint_bytes;
     const bool is_split = components_.optimizer->is_sharded();
@@ -131,6 +131,14 @@ SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ran
   const int64_t share = *job.batch.global / components_.data_world();
   few_ = Inputs(job, components_).training(0, share, nullptr, timeline)->next()->tensors;
   own_bytes_ = WithoutStorage::held_bytes() - others_bytes;
+}
+
+/// `whole` are those of a model of which the rank keeps all; of one that is split it has a tensor at
+/// a time beside its part (build_model.h).
+int64_t SimulatedRank::building_bytes(int64_t whole) const {
+  if (components_.sharded) return account_.parameters_bytes + components_.largest_bytes;
+  if (components_.pipeline) return std::max(account_.parameters_bytes, components_.largest_bytes);
+  return whole;
 }
 
 data::DeviceBatch SimulatedRank::batch_of(int64_t samples) const {
@@ -218,12 +226,7 @@ void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tenso
 StagePlan SimulatedRank::cut(int64_t micro, int64_t micro_batches, int64_t cap_bytes) {
   const WithoutStorage without_storage;
   const at::Tensor inputs = batch_of(micro).inputs;
-  try {
-    return cut_model(job_, components_, inputs, micro_batches, cap_bytes);
-  } catch (const Error& error) {
-    if (error.status() != Exit::kResource) throw;
-  }
-  return cut_model(job_, components_, inputs, micro_batches, /*cap_bytes=*/0);
+  return cut_model(job_, components_, inputs, micro_batches, cap_bytes, IfNoneFits::kIgnoreMemory);
 }
 
 void SimulatedRank::update() {

@@ -67,6 +67,7 @@ class SimulatedRank {
   void evaluate(int64_t samples);
   data::DeviceBatch batch_of(int64_t samples) const;
   int64_t bucket_bytes() const;
+  int64_t building_bytes(int64_t whole) const;
 
   const JobConfig& job_;
   bool is_cpu_;

@@ -105,10 +105,10 @@ plan::Work measure_work(JobConfig& job, c10::Device device,
   return work;
 }
 
-DeviceRates measure_rates(distributed::Group& group, c10::Device device,
-                          const std::string& format) {
+DeviceRates measure_rates(distributed::Group& group, c10::Device device, const std::string& format,
+                          int64_t cap_bytes) {
   const double flops = measured_product_flops(device, format, Effort::kQuick);
-  const double bytes = measured_copy_bytes(device, Effort::kQuick);
+  const double bytes = measured_copy_bytes(device, Effort::kQuick, cap_bytes / 4);
   return {.flops = 1 / slowest(group, 1 / flops), .bytes = 1 / slowest(group, 1 / bytes)};
 }
 

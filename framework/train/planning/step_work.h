@@ -38,8 +38,10 @@ struct DeviceRates {
   double bytes = 0;  // of its memory
 };
 
-/// Those of a rank whose neighbours measure too; of the slowest rank, on all.
-DeviceRates measure_rates(distributed::Group& group, c10::Device device, const std::string& format);
+/// Those of a rank whose neighbours measure too; of the slowest rank, on all. Takes half of
+/// `cap_bytes` at most.
+DeviceRates measure_rates(distributed::Group& group, c10::Device device, const std::string& format,
+                          int64_t cap_bytes);
 
 /// What a model takes.
 struct ModelCosts {

@@ -12,6 +12,7 @@
 #include "framework/base/units.h"
 #include "framework/nn/random_state.h"
 #include "framework/train/inputs.h"
+#include "framework/train/stage_plan.h"
 #include "framework/train/tuning/prober.h"
 #include "framework/train/tuning/tuning_cache.h"
 
@@ -30,13 +31,15 @@ class KeepRandomState {
   nn::RandomState state_;
 };
 
-/// What the tuner asks of probes: pairs stay whole, and no size is over a rank's share, of the
-/// global batch or, where that grows too, of the training samples.
-tune::SearchOptions search_options(const JobConfig& job, int64_t samples, int64_t world) {
-  const int64_t unit = job.data.augment.mix.mixes() ? 2 : 1;
-  const int64_t share = job.batch.global ? (*job.batch.global / unit + world - 1) / world * unit
-                                         : std::max<int64_t>(1, samples / unit / world) * unit;
-  return {.largest = share, .unit = unit};
+/// Pairs stay whole.
+int64_t unit_of_batch(const JobConfig& job) { return job.data.augment.mix.mixes() ? 2 : 1; }
+
+/// What a rank, or a pipeline, has of the global batch at most or, where that grows too, of the
+/// training samples.
+int64_t share_of_part(const JobConfig& job, int64_t samples, int64_t parts) {
+  const int64_t unit = unit_of_batch(job);
+  if (job.batch.global) return (*job.batch.global / unit + parts - 1) / parts * unit;
+  return std::max<int64_t>(1, samples / unit / parts) * unit;
 }
 
 /// Not even the smallest size fits: says what takes the memory, and what would help.
@@ -80,9 +83,14 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     // What the recipe gets wrong is found before the search, which may take minutes.
     if (job.batch.global) build_schedule(job, run_length(job, shape.samples));
     if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
-    const tune::SearchOptions options = search_options(job, shape.samples, group->world());
+    const int64_t parts = data_parts(job, group->world());
+    const int64_t share = share_of_part(job, shape.samples, parts);
+    const int64_t unit = unit_of_batch(job), stages = group->world() / parts;
+    // No size is over the share; stages need a micro-batch each.
+    const tune::SearchOptions options{.largest = std::max<int64_t>(1, share / unit / stages) * unit,
+                                      .unit = unit};
     const bool measures_speed = how.explains || job.batch.objective == tune::Objective::kThroughput;
-    Prober prober(job, device, group, memory, shape, options.largest, measures_speed);
+    Prober prober(job, device, group, memory, shape, share, measures_speed);
     const tune::RunProbe run = [&](int64_t size) {
       const tune::Probe probe = prober.run(size);
       log::info("probe of micro-batch {}: {}", format_count(size),
@@ -164,12 +172,13 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
     }
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
-  const int64_t share = (*job.batch.global + world - 1) / world;
+  const int64_t parts = data_parts(job, world);
+  const int64_t share = (*job.batch.global + parts - 1) / parts;
   text += fmt::format(
-      "micro-batch {}, of the {} samples that a rank has of the global batch; {:.0f} % of the cap "
+      "micro-batch {}, of the {} samples that a {} has of the global batch; {:.0f} % of the cap "
       "filled, {} "
       "left; {} in {:.1f} s{}\n",
-      tuning.micro, share,
+      tuning.micro, share, parts < world ? "pipeline" : "rank",
       100.0 * static_cast<double>(chosen->peak_bytes) / static_cast<double>(chosen->cap_bytes),
       format_bytes(chosen->cap_bytes - chosen->peak_bytes),
       format_plural(static_cast<int64_t>(tuning.search.probes.size()), "probe"), tuning.seconds,

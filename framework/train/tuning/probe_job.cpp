@@ -50,11 +50,10 @@ ProbeJob::~ProbeJob() {
   job_.data.workers = workers_;
 }
 
-void ProbeJob::set_size(int64_t size, int64_t share, int64_t world) {
+void ProbeJob::set_size(int64_t size, int64_t micro_batches, int64_t parts) {
   job_.batch.micro = size;
-  const bool accumulates = !grows() && size < share;
-  job_.batch.global = (accumulates ? 2 * size : size) * world;
-  const int64_t eval_samples = shape_.has_evaluation() ? job_.eval.batch.value_or(size) * world : 0;
+  job_.batch.global = micro_batches * size * parts;
+  const int64_t eval_samples = shape_.has_evaluation() ? job_.eval.batch.value_or(size) * parts : 0;
   select_synthetic(shape_.input, 2 * *job_.batch.global, eval_samples, job_.data.source);
 }
 

@@ -41,9 +41,9 @@ class ProbeJob {
   }
   /// The recipe's.
   const std::vector<std::string>& recompute() const { return recompute_; }
-  /// Two micro-batches of `size` a step where the job will accumulate, one where it won't; `share`
-  /// is a rank's part of the global batch.
-  void set_size(int64_t size, int64_t share, int64_t world);
+  /// Steps of so many micro-batches of `size`, for each of `parts`: the ranks, or pipelines of them,
+  /// that see samples of their own.
+  void set_size(int64_t size, int64_t micro_batches, int64_t parts);
 
  private:
   JobConfig& job_;

@@ -10,8 +10,10 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/device/memory/memory.h"
+#include "framework/nn/stage.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
+#include "framework/train/stage_plan.h"
 #include "framework/train/step/training_step.h"
 #include "framework/train/tuning/tuning_cache.h"
 
@@ -30,12 +32,13 @@ Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::
       group_(std::move(group)),
       memory_(memory),
       share_(share),
+      parts_(data_parts(job, group_->world())),
       max_repeats_(measures_speed ? kMaxRepeats : 0),
       shape_(shape),
       probe_job_(job, shape_) {}
 
 tune::Probe Prober::run(int64_t size) {
-  probe_job_.set_size(size, share_, group_->world());
+  probe_job_.set_size(size, micro_batches(size), parts_);
   memory_.release_cached();
   memory_.keep_outside(outside_bytes(size));
   memory_.reset_peak();
@@ -77,8 +80,15 @@ std::optional<int64_t> Prober::peak_with_recompute(int64_t size) {
 std::string Prober::key() const {
   const std::string input =
       fmt::format("{}{}", text_of(shape_.input), shape_.input.has_documents ? ", documents" : "");
-  return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * group_->world(),
-                    group_->world(), memory_);
+  return tuning_key(job_, input, device_, probe_job_.grows() ? 0 : share_ * parts_, group_->world(),
+                    memory_);
+}
+
+/// A second one accumulates. Stages need one each, and hold no more at a time.
+int64_t Prober::micro_batches(int64_t size) const {
+  const int64_t stages = group_->world() / parts_;
+  const int64_t most = probe_job_.grows() ? stages : (share_ + size - 1) / size;
+  return std::min(most, stages + 1);
 }
 
 /// Batches that are being loaded, and what the data will keep in memory, as much as the recipe
@@ -91,9 +101,11 @@ int64_t Prober::outside_bytes(int64_t size) const {
 /// False where memory ran out on this rank, or on another one in the middle of a step.
 bool Prober::train(tune::Probe& probe) {
   std::optional<TrainingComponents> components;
+  const StagePlan stages = plan_stages(job_, device_, *group_, memory_, IfNoneFits::kIgnoreMemory);
+  const bool is_stage = !stages.cut.empty();  // which alone may lack room
   const bool is_built = device::fits([&] {
     components = build_components(job_, device_, group_, Weights::kOfRecipe,
-                                  knows_room_ ? nullptr : &memory_);
+                                  knows_room_ || is_stage ? nullptr : &memory_, &stages);
   });
   if (!all(is_built)) {
     account_ = {.peak_bytes = memory_.stats().peak_bytes, .limit_bytes = memory_.limit_bytes()};
@@ -101,7 +113,7 @@ bool Prober::train(tune::Probe& probe) {
   }
   knows_room_ = true;
   stop_waiting_within_passes(*components);
-  has_statistics_ = train::has_statistics(*components->model);
+  has_statistics_ = train::has_statistics(nn::whole_of(*components->model));
   account_ = memory_account(job_, *components, memory_);
   std::optional<TrainingStep> step;
   const bool has_buckets = device::fits([&] {
@@ -127,7 +139,7 @@ bool Prober::train(tune::Probe& probe) {
     // Forms of operations were measured, and cuDNN has tried its algorithms, with memory that no later
     // step needs.
     if (i == 0) memory_.reset_peak();
-    const int64_t passes = *job_.batch.global / group_->world() / probe.size;
+    const int64_t passes = *job_.batch.global / parts_ / probe.size;
     const double seconds = now_s() - start_s;
     const double step_s = seconds / static_cast<double>(passes);
     probe.step_s = repeats == 0 ? step_s : std::min(probe.step_s, step_s);

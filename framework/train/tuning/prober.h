@@ -24,7 +24,7 @@ struct Recomputed {
 /// Every rank makes one and calls the same members in the same order.
 class Prober {
  public:
-  /// `share` is a rank's part of the global batch, at most. With `measures_speed`, steps whose time
+  /// `share` is the part of the global batch that a rank, or a pipeline of ranks, has at most. With `measures_speed`, steps whose time
   /// other processes disturbed are repeated. Throws what changing the job throws.
   Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
          device::Memory& memory, const DataShape& shape, int64_t share, bool measures_speed);
@@ -52,6 +52,8 @@ class Prober {
 
  private:
   bool train(tune::Probe& probe);
+  /// Of a probe's step, each of `size`: as many as make a difference.
+  int64_t micro_batches(int64_t size) const;
   bool all(bool own) { return !group_->any(!own, kProbeAgreement); }
   tune::Probe agree(const tune::Probe& own);
 
@@ -60,6 +62,7 @@ class Prober {
   std::shared_ptr<distributed::Group> group_;
   device::Memory& memory_;
   int64_t share_;
+  int64_t parts_;    // data_parts()
   int max_repeats_;  // of a step
   DataShape shape_;
   ProbeJob probe_job_;

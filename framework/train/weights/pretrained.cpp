@@ -158,8 +158,9 @@ std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
 
 }  // namespace
 
-void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packages,
-                     const std::filesystem::path& path, bool strict) {
+std::shared_ptr<const checkpoint::WeightFiles> load_pretrained(
+    nn::Model& model, const std::vector<nn::WeightNames>& packages,
+    const std::filesystem::path& path, bool strict) {
   if (!std::filesystem::exists(path)) {
     throw Error(Exit::kCheckpoint, "[model] pretrained: {}: there is no such file", path.string());
   }
@@ -180,6 +181,7 @@ void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packa
   if (!strict) keep_what_fits(ours, theirs, path);
   say_conversions(ours, theirs, path);
   checkpoint::copy_into(theirs, ours, path.string(), {files});
+  return files;
 }
 
 void freeze(nn::Model& model, const std::vector<std::string>& patterns) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "framework/checkpoint/weight_files.h"
 #include "framework/nn/model.h"
 
 namespace brim::train {
@@ -17,9 +19,11 @@ namespace brim::train {
 /// said. Other differences are Error(kCheckpoint) that lists them all by name and shape; with
 /// `strict` false they are only said, and what fits is taken. PyTorch's pickled files are refused
 /// with the line of Python that converts them: they can run programs. Takes little more memory than
-/// the model's: the files are mapped, and pages are let go once they are copied.
-void load_pretrained(nn::Model& model, const std::vector<nn::WeightNames>& packages,
-                     const std::filesystem::path& path, bool strict);
+/// the model's: the files are mapped, and pages are let go once they are copied. Returns the files,
+/// which a model whose values are deferred (nn/deferred_init.h) is still to be copied from.
+std::shared_ptr<const checkpoint::WeightFiles> load_pretrained(
+    nn::Model& model, const std::vector<nn::WeightNames>& packages,
+    const std::filesystem::path& path, bool strict);
 
 /// From now on parameters whose names match one of the patterns ('*' and '?' match dots too, as in
 /// "layer1.*") aren't trained, and modules of nothing but such parameters stay in evaluation mode,

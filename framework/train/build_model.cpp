@@ -1,0 +1,144 @@
+#include "framework/train/build_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/random.h"
+#include "framework/checkpoint/weight_files.h"
+#include "framework/nn/batch_norm.h"
+#include "framework/nn/block.h"
+#include "framework/nn/deferred_init.h"
+#include "framework/nn/fused.h"
+#include "framework/nn/without_storage.h"
+#include "framework/train/stage_plan.h"
+#include "framework/train/weights/pretrained.h"
+
+namespace brim::train {
+namespace {
+
+uint64_t rank_seed(const JobConfig& job, int64_t rank) {
+  return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
+}
+
+nn::Fused fused_forms(const JobConfig& job) {
+  if (job.precision.fused) return *job.precision.fused ? nn::Fused::kAlways : nn::Fused::kNever;
+  // Which form is faster may differ from run to run, and with it the last bits.
+  return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
+}
+
+/// Of the whole model, of which this rank may keep a part.
+void count_parameters(TrainingComponents& components) {
+  components.parameters = components.trained_parameters = components.largest_bytes = 0;
+  for (const at::Tensor& parameter : components.model->parameters()) {
+    components.parameters += parameter.numel();
+    if (parameter.requires_grad()) components.trained_parameters += parameter.numel();
+    components.has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
+    components.largest_bytes =
+        std::max(components.largest_bytes, static_cast<int64_t>(parameter.nbytes()));
+  }
+}
+
+/// The values of a model, which may be computed as each rank asks for those that it keeps.
+class Values {
+ public:
+  /// Calls build(), which makes `model`, with or without memory for its weights.
+  Values(bool is_split, std::shared_ptr<nn::Model>& model, const std::function<void()>& build)
+      : model_(model) {
+    if (is_split && !nn::WithoutStorage::is_on() && can_be_deferred(build)) return;
+    deferred_.reset();
+    build();
+  }
+
+  /// Calls work(), which changes them.
+  void change(const std::function<void()>& work) {
+    if (deferred_ == nullptr) return work();
+    deferred_->record(work);
+    if (!is_exact()) throw Error(Exit::kBug, "the weights of a model were read before their time");
+  }
+  /// They are read from there: its memory is let go of where they are there.
+  void come_from(std::shared_ptr<const checkpoint::WeightFiles> files) {
+    files_ = std::move(files);
+  }
+  void fill(at::Tensor& tensor) {
+    if (deferred_ == nullptr) return;
+    deferred_->fill(tensor);
+    if (files_ != nullptr) files_->let_go();
+  }
+
+ private:
+  bool is_exact() const { return deferred_->is_exact(nn::named_tensors(*model_)); }
+  bool can_be_deferred(const std::function<void()>& build) {
+    deferred_ = std::make_unique<nn::DeferredInit>();
+    try {
+      deferred_->record(build);
+      return is_exact();
+    } catch (const std::exception&) {
+      return false;  // or it fails with all of its weights, too, and says why
+    }
+  }
+
+  std::shared_ptr<nn::Model>& model_;
+  std::unique_ptr<nn::DeferredInit> deferred_;  // null: all is there
+  std::shared_ptr<const checkpoint::WeightFiles> files_;
+};
+
+void synchronize_batch_norms(const JobConfig& job, TrainingComponents& components) {
+  if (!job.distributed.sync_batch_norm || components.group->is_single_rank()) return;
+  const int64_t count = nn::synchronize_batch_norms(
+      *components.model, [group = components.group](const at::Tensor& sums) {
+        group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
+      });
+  components.has_sync_batch_norm = count > 0;
+}
+
+}  // namespace
+
+void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
+                 TrainingComponents& components) {
+  const bool is_stage = stages != nullptr && !stages->cut.empty();
+  const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
+                          !components.group->is_single_rank();
+  Values values(is_stage || is_sharded, components.model, [&] {
+    at::manual_seed(job.run.seed);
+    components.model = job.model.model->build(components.input);
+  });
+  if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
+    values.change([&] {
+      values.come_from(load_pretrained(*components.model, job.model.model->weight_names(),
+                                       job.model.pretrained, job.model.strict));
+    });
+  }
+  if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
+  count_parameters(components);
+  components.channels_last = job.precision.channels_last && components.has_convolutions;
+  nn::use_fused(*components.model, fused_forms(job));
+  nn::recompute(*components.model, job.train.recompute);
+  if (is_stage) {
+    components.pipeline = take_stage(*stages, components.group, components.model);
+    components.stage_lines = stages->lines;
+    for (auto& [name, tensor] : nn::named_tensors(*components.model)) values.fill(tensor);
+  }
+  // Dropout differs from rank to rank.
+  if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
+  const auto convert = [&] {
+    components.model->to(is_sharded ? c10::Device(c10::kCPU) : device,
+                         components.precision.parameters());
+    if (components.channels_last) nn::use_channels_last(*components.model);
+  };
+  is_sharded ? values.change(convert) : convert();
+  synchronize_batch_norms(job, components);
+  if (!is_sharded) return;
+  components.sharded = std::make_shared<distributed::FullySharded>(
+      components.group, components.model, [&](at::Tensor& tensor) { values.fill(tensor); }, device,
+      components.precision.autocast ? components.precision.compute
+                                    : components.precision.parameters(),
+      job.distributed.shards == 0 ? components.group->world() : job.distributed.shards,
+      job.distributed.gradients);
+}
+
+}  // namespace brim::train
