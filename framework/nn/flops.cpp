@@ -116,14 +116,19 @@ const std::map<std::string_view, Count>& backward_counts() {
 
 /// RecordFunction's callbacks carry no state: the counts of this thread's counter.
 thread_local std::map<std::string, int64_t>* current = nullptr;
+thread_local int64_t call_depth = 0;
+thread_local int64_t outer_calls = 0;
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
+  if (call_depth++ == 0) ++outer_calls;
   const auto found = counts().find(call.name());
   if (found == counts().end() || current == nullptr) return nullptr;
   constexpr size_t kPrefix = std::string_view("aten::").size();
   (*current)[std::string(found->first.substr(kPrefix))] += found->second(call.inputs());
   return nullptr;
 }
+
+void on_end(const at::RecordFunction& /*call*/, at::ObserverContext* /*none*/) { --call_depth; }
 
 }  // namespace
 
@@ -138,10 +143,11 @@ class FlopCounter::Installed {
  public:
   Installed() {
     if (current != nullptr) throw Error(Exit::kBug, "one FlopCounter runs in another");
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_operator)
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_operator, &on_end)
                                              .needsInputs(true)
                                              .scopes({at::RecordScope::FUNCTION}));
     current = &by_operator;
+    call_depth = outer_calls = 0;
   }
   ~Installed() {
     current = nullptr;
@@ -162,6 +168,8 @@ FlopCounter::~FlopCounter() = default;
 const std::map<std::string, int64_t>& FlopCounter::by_operator() const {
   return installed_->by_operator;
 }
+
+int64_t FlopCounter::operators() const { return outer_calls; }
 
 int64_t FlopCounter::total() const {
   int64_t sum = 0;

@@ -33,6 +33,8 @@ class FlopCounter {
 
   /// So far.
   int64_t total() const;
+  /// Operators of any kind that were called, without those that they call.
+  int64_t operators() const;
   /// By operator, such as "convolution" or "addmm".
   const std::map<std::string, int64_t>& by_operator() const;
 

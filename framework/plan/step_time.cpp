@@ -101,7 +101,8 @@ StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, 
   const double longer = batch.recomputes ? 1 + work.recompute_share : 1;
   StepTime time;
   time.compute_s =
-      longer * (passes * work.pass_s + static_cast<double>(batch.share) * work.sample_s);
+      longer * std::max(passes * work.launch_s,
+                        passes * work.pass_s + static_cast<double>(batch.share) * work.sample_s);
   time.update_s = work.update_s;
   if (ranks == 1) return time;
   if (strategy.sharing == Sharing::kStages) {

@@ -29,6 +29,7 @@ struct Work {
   double sample_s = 0;         // of each sample, beside it
   double recompute_share = 0;  // of both, added where all blocks are recomputed
   double update_s = 0;         // of the whole model
+  double launch_s = 0;         // of each micro-batch: it takes no less
 };
 
 /// What travels of a model.

@@ -96,6 +96,11 @@ def test_devices_that_are_not_here_are_assumed():
         ("ddp", "1"), ("zero1", "2"), ("fsdp", "3"), ("stages = 2", "4")], done.stderr
 
 
+def test_a_small_models_step_takes_its_launches():
+    best = plan("text_bytes", "--assume", "8xH100-80GB,nvlink")["candidates"][0]
+    assert best["strategy"] == "ddp" and best["step_s"] > 3e-4
+
+
 def test_rows_of_tokens_can_be_assumed_too():
     """Their shape is in the recipe."""
     nowhere = ["--set", "data.train.path=nowhere.bin"]

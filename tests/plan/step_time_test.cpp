@@ -34,6 +34,13 @@ TEST(StepTime, OfOneRankIsItsOwnWork) {
   EXPECT_DOUBLE_EQ(again.compute_s, 1.25 * (1 + 8 * 0.5));
 }
 
+TEST(StepTime, APassTakesNoLessThanItsLaunches) {
+  Work work = kWork;
+  work.launch_s = 100;
+  const StepTime time = step_time({}, 1, {.micro = 4, .share = 8}, work, kModel, network(0));
+  EXPECT_DOUBLE_EQ(time.compute_s, 200);
+}
+
 TEST(StepTime, DdpHidesItsSumBehindBackwardButForTheLastBucket) {
   const Batch batch{.micro = 1, .share = 1};  // a pass of 1.5 s
   const double sum_s = 2 * 0.75 * 0.8;

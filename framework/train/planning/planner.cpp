@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kPlan = "the plan of the step";
 constexpr int64_t kAssumedSamples = 1 << 20;
+constexpr double kLaunch_s = 5e-6;    // of a kernel on a GPU that is not here
 constexpr int64_t kMoreDevices = 64;  // times as many, at most, are proposed
 
 /// What a GPU makes of a mode, to be counted on the CPU.
@@ -260,7 +261,8 @@ Plan make_assumed_plan(JobConfig& job, const plan::Assumption& assumed,
                 assumed.device, counted.format);
   }
   set_times(counted, ranks,
-            estimate_work(counted.costs, {.flops = peak, .bytes = assumed.bytes_per_s}),
+            estimate_work(counted.costs,
+                          {.flops = peak, .bytes = assumed.bytes_per_s, .call_s = kLaunch_s}),
             assumed.between);
   return {.ranked = std::move(counted.candidates),
           .basis = fmt::format("predicted from data sheets for {}, not measured", assumed.text()),

@@ -304,7 +304,9 @@ ForwardFlops SimulatedRank::forward_flops() {
   const BlockFlops blocks(*components_.model, counter);
   components_.task->loss(*components_.model, batch);
   const int64_t samples = few_.inputs.size(0);
-  return {.all = counter.total() / samples, .in_blocks = blocks.total() / samples};
+  return {.all = counter.total() / samples,
+          .in_blocks = blocks.total() / samples,
+          .operators = counter.operators()};
 }
 
 }  // namespace brim::train

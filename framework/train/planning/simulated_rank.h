@@ -26,7 +26,8 @@ struct StepShape {
 
 /// Floating-point operations of a sample's forward pass, and those of them that lie in blocks.
 struct ForwardFlops {
-  int64_t all = 0, in_blocks = 0;
+  int64_t all = 0, in_blocks = 0;  // of a sample
+  int64_t operators = 0;           // that a forward pass calls, whatever its samples
 };
 
 class SimulatedRank {

@@ -109,7 +109,9 @@ DeviceRates measure_rates(distributed::Group& group, c10::Device device, const s
                           int64_t cap_bytes) {
   const double flops = measured_product_flops(device, format, Effort::kQuick);
   const double bytes = measured_copy_bytes(device, Effort::kQuick, cap_bytes / 4);
-  return {.flops = 1 / slowest(group, 1 / flops), .bytes = 1 / slowest(group, 1 / bytes)};
+  return {.flops = 1 / slowest(group, 1 / flops),
+          .bytes = 1 / slowest(group, 1 / bytes),
+          .call_s = slowest(group, measured_call_s(device))};
 }
 
 plan::Work estimate_work(const ModelCosts& costs, const DeviceRates& rates) {
@@ -123,6 +125,7 @@ plan::Work estimate_work(const ModelCosts& costs, const DeviceRates& rates) {
       std::max(nn::kTrainingPasses * flops / (kEfficiency * rates.flops),
                bytes_s(kActivationPasses * static_cast<double>(costs.activation_bytes)));
   work.pass_s = bytes_s(kWeightPasses * parameters);
+  work.launch_s = rates.call_s * static_cast<double>(nn::kTrainingPasses * costs.flops.operators);
   work.recompute_share =
       static_cast<double>(costs.flops.in_blocks) / (nn::kTrainingPasses * std::max(1.0, flops));
   work.update_s = bytes_s(2 * changed + static_cast<double>(costs.state.gradients_bytes));

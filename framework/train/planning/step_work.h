@@ -34,8 +34,9 @@ plan::Work measure_work(JobConfig& job, c10::Device device,
 
 /// What a device does in a second.
 struct DeviceRates {
-  double flops = 0;  // of matrix products, at their peak
-  double bytes = 0;  // of its memory
+  double flops = 0;   // of matrix products, at their peak
+  double bytes = 0;   // of its memory
+  double call_s = 0;  // seconds that an operator takes at least
 };
 
 /// Those of a rank whose neighbours measure too; of the slowest rank, on all. Takes half of
