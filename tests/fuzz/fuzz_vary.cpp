@@ -34,9 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const std::vector<Parameter> space = parse_space(texts, recipe);
     for (const Parameter& parameter : space) draw_from(parameter);
-    constexpr int64_t kMost = 10000;
-    const int64_t count = count_combinations(space, kMost);
-    if (count < kMost && combination(space, count - 1).size() != space.size()) std::abort();
+    constexpr int64_t kMax = 10000;
+    const int64_t count = count_combinations(space, kMax);
+    if (count < kMax && combination(space, count - 1).size() != space.size()) std::abort();
   } catch (const brim::Error&) {
   }
   return 0;
