@@ -189,7 +189,7 @@ void submit_to_slurm(sweep::Store& store, const std::string& options, bool trust
       script,
       fmt::format(fmt::runtime(kSlurmScript), fmt::arg("place", in_one_comment(folder.string())),
                   fmt::arg("folder", shell_word(folder.string())), fmt::arg("gpus", gpus),
-                  fmt::arg("program", shell_word(fs::read_symlink("/proc/self/exe"))),
+                  fmt::arg("program", shell_word(fs::read_symlink("/proc/self/exe").string())),
                   fmt::arg("trust", trusts_library ? " --trust-library" : "")));
   make_folder(folder / "slurm");
   std::vector<std::string> words = {
