@@ -98,7 +98,7 @@ def test_devices_that_are_not_here_are_assumed():
 
 def test_a_small_models_step_takes_its_launches():
     best = plan("text_bytes", "--assume", "8xH100-80GB,nvlink")["candidates"][0]
-    assert best["strategy"] == "ddp" and best["step_s"] > 3e-4
+    assert best["strategy"] != "stages" and best["step_s"] > 1e-3
 
 
 def test_rows_of_tokens_can_be_assumed_too():
