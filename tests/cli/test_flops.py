@@ -142,7 +142,7 @@ def test_bench_tells_utilization(tmp_path):
     per_sample = summary(tmp_path / "job.toml")["training_flops"]
     for variant in json.loads(out.read_text())["variants"]:
         found = variant["summary"]
-        assert found["flops_per_step"] == 2 * per_sample
+        assert found["flops_per_step"] == pytest.approx(2 * per_sample)
         assert found["tflops_per_s"] == pytest.approx(1e-12 * found["flops_per_step"] / found["step_p50_s"])
         assert found["model_flops_utilization"] == pytest.approx(
             found["tflops_per_s"] / found["peak_tflops_per_s"])

@@ -102,13 +102,13 @@ def test_each_operator_has_its_bound_and_its_distance_from_the_peaks(digits):
     assert found["peaks"]["bytes_per_s"] > 0 and found["peaks"]["call_s"] > 0
     assert all(peak > 0 for peak in found["peaks"]["flops_per_s"].values())
     for row in found["by_operator"]:
-        assert row["bound"] in ("compute", "memory", "launch")
+        assert row["bound"] in ("compute", "memory", "launch", "–")
         if row["flops"] > 0:
             assert row["flops_per_s"] == pytest.approx(row["flops"] / row["self_s"])
     # SGD reads gradient and momentum, and reads and writes momentum and parameter, in fp32.
     (step,) = [row for row in found["by_operator"] if row["operator"] == "aten::_fused_sgd_"]
     parameters = 64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10
-    assert 5 * 4 * parameters <= step["bytes"] <= 6.1 * 4 * parameters
+    assert 5 * 4 * parameters <= step["bytes"] <= 5.1 * 4 * parameters
 
 
 def test_operations_of_a_resnet_are_those_that_pytorch_counts(tmp_path):
