@@ -114,7 +114,7 @@ def test_bf16_autocast_runs_the_same_operations(tmp_path, name, channels_last):
     """Forward and backward, down to each cast: the same operations on the same types, but for their
     order: our blocks make the shortcut before the norm that it is added to."""
     model = used_model(name, channels_last=channels_last)
-    images, labels = batches(1, size=32)  # without bf16 instructions, products take ten times as long
+    images, labels = batches(1)
     ours = run_tool(tmp_path, images, labels, model.state_dict(), name, task="gradients",
                     precision="bf16", channels_last=channels_last, trace="ours.json")
     batch = images[0].contiguous(memory_format=layout(channels_last))
