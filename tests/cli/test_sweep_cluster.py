@@ -2,14 +2,13 @@
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
 
+from test_sweep import states, wait_for
 from trainer import DIGITS, LIMIT_S, TRAINER, environment, sets, trainer
 
 SMALL = ["--recipe", DIGITS, *sets(model__hidden=16, model__depth=1, telemetry__tensorboard=False, train__steps=300)]
@@ -50,21 +49,6 @@ class Slurm:
 @pytest.fixture
 def slurm(tmp_path):
     return Slurm(tmp_path)
-
-
-def states(folder):
-    database = sqlite3.connect(folder / "sweep.db")
-    rows = [row[0] for row in database.execute("SELECT state FROM trial ORDER BY id")]
-    database.close()
-    return rows
-
-
-def wait_for(condition):
-    end = time.monotonic() + LIMIT_S
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
-    return found
 
 
 def test_tasks_of_a_job_array_share_the_trials(slurm, tmp_path):
