@@ -36,6 +36,9 @@ int64_t count_bmm(Inputs inputs) {
   return 2 * product(sizes(inputs, first)) * sizes(inputs, first + 1)[2];
 }
 
+/// linear(input [n, i], weight [o, i], …)
+int64_t count_linear(Inputs inputs) { return 2 * sizes(inputs, 0)[0] * product(sizes(inputs, 1)); }
+
 /// What a list of the convolution's says of a dimension: a single number counts for all.
 int64_t of_dimension(const c10::IValue& list, size_t dimension) {
   const std::vector<int64_t> values = list.toIntVector();
@@ -71,6 +74,11 @@ int64_t wanted(const c10::IValue& mask, size_t most) {
   return count;
 }
 
+/// linear_backward(gradient [n, o], input [n, i], weight [o, i], output_mask)
+int64_t count_linear_backward(Inputs inputs) {
+  return wanted(inputs[3], 2) * 2 * sizes(inputs, 0)[0] * product(sizes(inputs, 2));
+}
+
 /// convolution_backward(gradient [N, O, …], input, weight, bias_sizes, stride, padding, dilation,
 /// transposed, output_padding, groups, output_mask): a product for each gradient of a factor.
 int64_t count_convolution_backward(Inputs inputs) {
@@ -95,6 +103,7 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::bmm", count_bmm<0>},
       {"aten::baddbmm", count_bmm<1>},
       {"aten::convolution", count_convolution},
+      {"brim::bf16_linear", count_linear},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", count_attention},
       {"aten::_scaled_dot_product_flash_attention", count_attention},
       {"aten::_scaled_dot_product_efficient_attention", count_attention},
@@ -106,6 +115,7 @@ const std::map<std::string_view, Count>& counts() {
 const std::map<std::string_view, Count>& backward_counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::convolution_backward", count_convolution_backward},
+      {"brim::bf16_linear_backward", count_linear_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_backward", count_attention_backward},
       {"aten::_scaled_dot_product_efficient_attention_backward", count_attention_backward},
@@ -123,8 +133,8 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
   if (call_depth++ == 0) ++outer_calls;
   const auto found = counts().find(call.name());
   if (found == counts().end() || current == nullptr) return nullptr;
-  constexpr size_t kPrefix = std::string_view("aten::").size();
-  (*current)[std::string(found->first.substr(kPrefix))] += found->second(call.inputs());
+  const std::string_view name = found->first;
+  (*current)[std::string(name.substr(name.find("::") + 2))] += found->second(call.inputs());
   return nullptr;
 }
 

@@ -7,17 +7,19 @@
 
 namespace brim::nn {
 
-/// x [..., I], weight [O, I], bias [O] or undefined, to [..., O]. `fused`: in the form of
-/// fused/linear.h where that is faster.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  bool fused);
+/// x [..., I], weight [O, I], bias [O] or undefined, to [..., O]; `when`: in a form of
+/// fused/linear.h or fused/bf16_linear.h, where there is one for these.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
+                  bool is_training);
 
 class LinearImpl : public torch::nn::LinearImpl, public Fusable {
  public:
   using torch::nn::LinearImpl::LinearImpl;
 
   /// [..., inputs] to [..., outputs]
-  at::Tensor forward(const at::Tensor& x) { return linear(x, weight, bias, is_fused()); }
+  at::Tensor forward(const at::Tensor& x) {
+    return linear(x, weight, bias, fused(), is_training());
+  }
 };
 TORCH_MODULE(Linear);
 

@@ -304,7 +304,7 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
  private:
   /// [..., width] to [..., V].
   at::Tensor logits_of(const at::Tensor& x) {
-    const at::Tensor logits = nn::linear(x, transformer_->embedding(), {}, is_fused());
+    const at::Tensor logits = nn::linear(x, transformer_->embedding(), {}, fused(), is_training());
     return logits.size(-1) == vocabulary_ ? logits : logits.narrow(-1, 0, vocabulary_);
   }
 

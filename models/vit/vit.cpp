@@ -49,7 +49,7 @@ class Attention : public torch::nn::Module, public nn::Fusable {
 
   at::Tensor forward(const at::Tensor& x) {
     const int64_t n = x.size(0), length = x.size(1), width = x.size(2);
-    const auto qkv = nn::linear(x, in_weight_, in_bias_, is_fused())
+    const auto qkv = nn::linear(x, in_weight_, in_bias_, fused(), is_training())
                          .view({n, length, 3, heads_, width / heads_})
                          .permute({2, 0, 3, 1, 4})  // [3, N, heads, L, width / heads]
                          .unbind();

@@ -129,7 +129,7 @@ at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, Fused when) {
                                                 return {at::gelu(at::linear(in[0], of[0], of[1]))};
                                               });
   if (is_fused) return fused(x, layer->weight, layer->bias);
-  return at::gelu(linear(x, layer->weight, layer->bias, layer->is_fused()));
+  return at::gelu(linear(x, layer->weight, layer->bias, when, layer->is_training()));
 }
 
 }  // namespace brim::nn

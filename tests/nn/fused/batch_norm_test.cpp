@@ -262,7 +262,7 @@ TEST(FusedBatchNorm, EveryInstructionSetGivesTheSame) {
   const loops::Rows rows = {77, 37};
   const at::Tensor x = at::randn({77, 37}), shift = at::randn({37});
   std::vector<at::Tensor> sums;
-  for (const loops::Isa isa : {loops::Isa::kBaseline, loops::Isa::kAvx2, loops::Isa::kAvx512}) {
+  for (const loops::Isa isa : loops::kAllIsas) {
     if (!loops::is_available(isa)) continue;
     at::Tensor sum = at::zeros({2, 37}, at::kDouble);
     loops::batch_norm_table(isa).of_float.moments(

@@ -244,7 +244,7 @@ TEST(FusedCrossEntropy, EveryInstructionSetGivesTheSame) {
   at::manual_seed(2);
   const at::Tensor x = at::randn({4001}) * 20;
   const at::Tensor wide = x.to(at::kDouble), softmax = wide.softmax(0);
-  for (const loops::Isa isa : {loops::Isa::kBaseline, loops::Isa::kAvx2, loops::Isa::kAvx512}) {
+  for (const loops::Isa isa : loops::kAllIsas) {
     if (!loops::is_available(isa)) continue;
     const auto& loop = loops::cross_entropy_table(isa).of_float;
     const auto sums = loop.sums(x.const_data_ptr<float>(), 4001);

@@ -154,7 +154,7 @@ TEST(FusedBiasGelu, EveryInstructionSetGivesTheSame) {
   for (const loops::GeluForm form : {loops::GeluForm::kErf, loops::GeluForm::kTanh}) {
     const at::Tensor exact =
         at::gelu((x + bias).to(at::kDouble), form == loops::GeluForm::kTanh ? "tanh" : "none");
-    for (const loops::Isa isa : {loops::Isa::kBaseline, loops::Isa::kAvx2, loops::Isa::kAvx512}) {
+    for (const loops::Isa isa : loops::kAllIsas) {
       if (!loops::is_available(isa)) continue;
       at::Tensor y = at::empty_like(x);
       loops::gelu_table(isa).of_float.forward(form, {3, 37}, x.const_data_ptr<float>(),

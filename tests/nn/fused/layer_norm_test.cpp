@@ -165,7 +165,7 @@ TEST(FusedLayerNorm, EveryInstructionSetGivesTheSame) {
   at::manual_seed(2);
   const at::Tensor x = at::randn({3, 37}), weight = at::randn({37}), bias = at::randn({37});
   const at::Tensor exact = at::layer_norm(x, {37}, weight, bias, 1e-5);
-  for (const loops::Isa isa : {loops::Isa::kBaseline, loops::Isa::kAvx2, loops::Isa::kAvx512}) {
+  for (const loops::Isa isa : loops::kAllIsas) {
     if (!loops::is_available(isa)) continue;
     at::Tensor y = at::empty_like(x), rows = at::empty({2, 3});
     loops::layer_norm_table(isa).of_float.forward(

@@ -6,6 +6,7 @@
 #include "framework/nn/fused/loops/cross_entropy.h"
 #include "framework/nn/fused/loops/gelu.h"
 #include "framework/nn/fused/loops/layer_norm.h"
+#include "framework/nn/fused/loops/pairs.h"
 
 namespace brim::nn::loops {
 
@@ -20,6 +21,8 @@ bool is_available(Isa isa) {
       return is_available(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512dq");
+    case Isa::kAvx512Bf16:
+      return is_available(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
 #endif
     default:
       return false;
@@ -27,9 +30,13 @@ bool is_available(Isa isa) {
 }
 
 Isa best_isa() {
-  static const Isa best = is_available(Isa::kAvx512) ? Isa::kAvx512
-                          : is_available(Isa::kAvx2) ? Isa::kAvx2
-                                                     : Isa::kBaseline;
+  static const Isa best = [] {
+    Isa widest = Isa::kBaseline;
+    for (const Isa isa : kAllIsas) {
+      if (is_available(isa)) widest = isa;
+    }
+    return widest;
+  }();
   return best;
 }
 
@@ -53,7 +60,11 @@ bool has_bf16_products() {
   namespace avx512 {                                            \
   Type name();                                                  \
   }                                                             \
+  namespace avx512_bf16 {                                       \
+  Type name();                                                  \
+  }                                                             \
   Type name(Isa isa) {                                          \
+    if (isa == Isa::kAvx512Bf16) return avx512_bf16::name();    \
     if (isa == Isa::kAvx512) return avx512::name();             \
     return isa == Isa::kAvx2 ? avx2::name() : baseline::name(); \
   }
@@ -69,5 +80,6 @@ BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
 BRIM_TABLE(Table<GeluLoops>, gelu_table)
 BRIM_TABLE(LayerNormTable, layer_norm_table)
+BRIM_TABLE(PairLoops, pair_table)
 
 }  // namespace brim::nn::loops

@@ -3,7 +3,8 @@
 
 namespace brim::nn::loops {
 
-enum class Isa { kBaseline, kAvx2, kAvx512 };
+enum class Isa { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
+inline constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
 
 /// Whether this CPU has it and this program was compiled for it.
 bool is_available(Isa isa);

@@ -3,6 +3,10 @@
 // the instruction set's name; like numbers.h, this makes no function that the linker could share.
 #pragma once
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 
 #include "framework/nn/fused/loops/numbers.h"
@@ -65,13 +69,18 @@ BRIM_INLINE Vector<T> load(const T* from, PartialVector part, Wide<T> rest = 0) 
 
 BRIM_INLINE void store(Floats v, float* to, Whole) { __builtin_memcpy(to, &v, sizeof(v)); }
 BRIM_INLINE void store(Doubles v, double* to, Whole) { __builtin_memcpy(to, &v, sizeof(v)); }
-/// Rounds as the scalar store() does.
+/// Rounds as the scalar store() does; the instruction for it takes numbers below 2^-126 for 0.
 BRIM_INLINE void store(Floats v, BFloat16* to, Whole) {
+#if defined(__AVX512BF16__)
+  const auto rounded = _mm512_cvtneps_pbh(v);
+  __builtin_memcpy(to, &rounded, sizeof(rounded));
+#else
   const Words bits = reinterpret_cast<Words>(v);
   const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const Words kept = (bits & 0x7fffffffU) <= 0x7f800000U ? rounded : (rounded & 0U) + 0x7fc0U;
   const Halves upper = __builtin_convertvector(kept, Halves);
   __builtin_memcpy(to, &upper, sizeof(upper));
+#endif
 }
 template <class V, class T>
 BRIM_INLINE void store(V v, T* to, PartialVector part) {

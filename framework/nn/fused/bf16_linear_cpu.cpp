@@ -1,0 +1,242 @@
+// Matrix products by oneDNN's kernel for one block, through LibTorch's cpublas::brgemm(). A weight is
+// rounded and laid out block by block, just before a block is multiplied while it is in the cache;
+// oneDNN's whole products take a rounded copy, which is written to memory, read, and laid out again.
+#include "framework/nn/fused/bf16_linear_cpu.h"
+
+#include <ATen/native/CPUBlas.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "framework/nn/fused/cpu.h"
+#include "framework/nn/fused/loops/pairs.h"
+
+namespace brim::nn::cpu {
+namespace {
+
+using loops::BFloat16;
+
+constexpr int64_t kBlockBytes = 128 << 10;  // of a weight's block, which a core's own cache keeps
+constexpr int64_t kBlockRows = 64;          // of the weight: a block's most
+constexpr int64_t kBlockColumns = 64;       // of a gradient of x
+constexpr int64_t kDepth = 1024;            // rows of the weight in one product for that gradient
+constexpr int64_t kGradientColumns = 256;   // of a weight's gradient in one product
+constexpr int64_t kPanel = 32;              // columns or rows that a thread lays out at least
+
+const loops::PairLoops& pair_loops() {
+  static const loops::PairLoops best = loops::pair_table(loops::best_isa());
+  return best;
+}
+
+const at::BFloat16* as_libtorch(const BFloat16* values) {
+  return static_cast<const at::BFloat16*>(static_cast<const void*>(values));
+}
+
+/// A matrix as the kernel takes it: where it begins, and values from one row to the next.
+template <class T>
+struct Block {
+  T* values;
+  int64_t stride;
+};
+
+/// sum [rows, columns] = left [rows, depth] · right, plus what `sum` was where `adds`; `right` is
+/// [depth/2, columns, 2], its stride a row's pairs.
+void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
+              Block<const BFloat16> right, Block<float> sum, bool adds = false) {
+  at::native::cpublas::brgemm(rows, columns, depth, left.stride, right.stride, sum.stride, adds,
+                              as_libtorch(left.values), as_libtorch(right.values), sum.values);
+}
+
+/// work(first, end, task) over parts of 0 … count, one for each thread.
+template <class Work>
+void in_tasks(int64_t count, const Work& work) {
+  const int64_t tasks = std::min<int64_t>(count, at::get_num_threads());
+  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      work(count * task / tasks, count * (task + 1) / tasks, task);
+    }
+    at::native::cpublas::brgemm_release();
+  });
+}
+
+int64_t blocks(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+/// `values` of one type for each task.
+template <class T>
+class Scratch {
+ public:
+  Scratch(int64_t tasks, int64_t values)
+      : values_(values),
+        memory_(at::empty({tasks * values * static_cast<int64_t>(sizeof(T))}, at::kByte)) {}
+  T* of(int64_t task) const { return writable<T>(memory_) + task * values_; }
+
+ private:
+  int64_t values_;
+  at::Tensor memory_;
+};
+
+void check_factors(const at::Tensor& x, const at::Tensor& weight) {
+  TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.numel() > 0 && x.size(1) == weight.size(1) &&
+                  x.size(1) % 2 == 0 && weight.size(0) % 2 == 0 && weight.size(0) > 0,
+              "bf16_linear: expected x [N, I] and a weight [O, I] with even I and O, found ",
+              x.sizes(), " and ", weight.sizes());
+  TORCH_CHECK(x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kFloat &&
+                  x.is_contiguous() && weight.is_contiguous(),
+              "bf16_linear: expected bfloat16 x and a float32 weight without gaps, found ",
+              x.scalar_type(), " with strides ", x.strides(), " and ", weight.scalar_type(),
+              " with strides ", weight.strides());
+}
+
+/// x [N, I] to [I/2, N, 2].
+at::Tensor pairs_of_transpose(const at::Tensor& x) {
+  const int64_t rows = x.size(0), pairs = x.size(1) / 2;
+  at::Tensor result = at::empty({pairs, rows, 2}, x.options());
+  const auto* from = data<BFloat16>(x);
+  auto* to = writable<BFloat16>(result);
+  at::parallel_for(0, blocks(pairs, kPanel), grain_of(2 * kPanel * rows),
+                   [&](int64_t begin, int64_t end) {
+                     const int64_t first = begin * kPanel;
+                     const int64_t count = std::min(end * kPanel, pairs) - first;
+                     pair_loops().pair_transposed(rows, 2 * count, from + 2 * first, x.size(1),
+                                                  to + 2 * first * rows);
+                   });
+  return result;
+}
+
+/// weight · gradient: [N, O] by [O, I] to [N, I]
+at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
+  const int64_t rows = gradient.size(0), outputs = weight.size(0), inputs = weight.size(1);
+  at::Tensor result = at::empty({rows, inputs}, gradient.options());
+  const auto* of_y = data<BFloat16>(gradient);
+  const auto* factors = data<float>(weight);
+  auto* of_x = writable<BFloat16>(result);
+  const int64_t deepest = std::min(kDepth, outputs);
+  const Scratch<BFloat16> laid_out(at::get_num_threads(), deepest * kBlockColumns);
+  const Scratch<float> sums(at::get_num_threads(), rows * kBlockColumns);
+  in_tasks(blocks(inputs, kBlockColumns), [&](int64_t begin, int64_t end, int64_t task) {
+    BFloat16* const block = laid_out.of(task);
+    float* const sum = sums.of(task);
+    for (int64_t i = begin * kBlockColumns; i < std::min(end * kBlockColumns, inputs);
+         i += kBlockColumns) {
+      const int64_t columns = std::min(kBlockColumns, inputs - i);
+      for (int64_t o = 0; o < outputs; o += kDepth) {
+        const int64_t depth = std::min(kDepth, outputs - o);
+        for (int64_t row = 0; row < depth; row += 2) {
+          const float* const even = factors + (o + row) * inputs + i;
+          pair_loops().pair_rounded(columns, even, even + inputs, block + row * columns);
+        }
+        multiply(rows, columns, depth, {of_y + o, outputs}, {block, columns}, {sum, columns},
+                 /*adds=*/o > 0);
+      }
+      for (int64_t row = 0; row < rows; ++row) {
+        pair_loops().round(columns, sum + row * columns, of_x + row * inputs + i);
+      }
+    }
+  });
+  return result;
+}
+
+/// gradientᵀ · x: [O, N] by [N, I] to [O, I]
+at::Tensor gradient_of_weight(const at::Tensor& gradient, const at::Tensor& x) {
+  const int64_t rows = x.size(0), inputs = x.size(1), outputs = gradient.size(1);
+  const int64_t pairs = blocks(rows, 2), depth = 2 * pairs;
+  const at::Tensor paired = at::empty({pairs, inputs, 2}, x.options());
+  const auto* from = data<BFloat16>(x);
+  auto* right = writable<BFloat16>(paired);
+  at::parallel_for(0, pairs, grain_of(2 * inputs), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const BFloat16* const even = from + 2 * i * inputs;
+      pair_loops().pair(inputs, even, 2 * i + 1 < rows ? even + inputs : nullptr,
+                        right + 2 * i * inputs);
+    }
+  });
+  const at::Tensor turned = at::empty({outputs, depth}, x.options());
+  at::Tensor result = at::empty({outputs, inputs}, x.options().dtype(at::kFloat));
+  const auto* of_y = data<BFloat16>(gradient);
+  auto* left = writable<BFloat16>(turned);
+  auto* of_weight = writable<float>(result);
+  in_tasks(blocks(outputs, kBlockRows), [&](int64_t begin, int64_t end, int64_t /*task*/) {
+    for (int64_t o = begin * kBlockRows; o < std::min(end * kBlockRows, outputs); o += kBlockRows) {
+      const int64_t height = std::min(kBlockRows, outputs - o);
+      pair_loops().transpose(rows, height, of_y + o, outputs, left + o * depth, depth);
+      if (rows < depth) {
+        for (int64_t row = o; row < o + height; ++row) left[row * depth + rows] = {};
+      }
+      for (int64_t i = 0; i < inputs; i += kGradientColumns) {
+        multiply(height, std::min(kGradientColumns, inputs - i), depth, {left + o * depth, depth},
+                 {right + 2 * i, inputs}, {of_weight + o * inputs + i, inputs});
+      }
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+bool multiplies_bf16_pairs() {
+  static const bool does = [] {
+    if (loops::best_isa() != loops::Isa::kAvx512Bf16) return false;
+    constexpr int64_t kSize = 32;
+    const BFloat16 one{0x3f80};
+    const std::vector<BFloat16> ones(kSize * kSize, one);
+    std::vector<float> sum(kSize * kSize);
+    try {
+      multiply(kSize, kSize, kSize, {ones.data(), kSize}, {ones.data(), kSize},
+               {sum.data(), kSize});
+      at::native::cpublas::brgemm_release();
+    } catch (const c10::Error&) {
+      return false;
+    }
+    return std::all_of(sum.begin(), sum.end(), [](float each) { return each == kSize; });
+  }();
+  return does;
+}
+
+at::Tensor bf16_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias) {
+  check_factors(x, weight);
+  const int64_t rows = x.size(0), inputs = x.size(1), outputs = weight.size(0);
+  TORCH_CHECK(!bias || (bias->sizes() == at::IntArrayRef({outputs}) &&
+                        bias->scalar_type() == at::kFloat && bias->is_contiguous()),
+              "bf16_linear: expected a float32 bias [", outputs, "]");
+  const at::Tensor right = pairs_of_transpose(x);
+  at::Tensor y = at::empty({rows, outputs}, x.options());
+  const auto* factors = data<float>(weight);
+  const auto* added = data<float>(bias);
+  const auto* pairs = data<BFloat16>(right);
+  auto* out = writable<BFloat16>(y);
+  const int64_t fitting = kBlockBytes / static_cast<int64_t>(sizeof(BFloat16)) / inputs;
+  const int64_t height = std::clamp<int64_t>(fitting / 16 * 16, 16, kBlockRows);
+  const Scratch<BFloat16> rounded(at::get_num_threads(), height * inputs);
+  const Scratch<float> sums(at::get_num_threads(), height * rows);
+  in_tasks(blocks(outputs, height), [&](int64_t begin, int64_t end, int64_t task) {
+    BFloat16* const block = rounded.of(task);
+    float* const sum = sums.of(task);
+    for (int64_t o = begin * height; o < std::min(end * height, outputs); o += height) {
+      const int64_t count = std::min(height, outputs - o);
+      pair_loops().round(count * inputs, factors + o * inputs, block);
+      multiply(count, rows, inputs, {block, inputs}, {pairs, rows}, {sum, rows});
+      pair_loops().round_transposed(count, rows, sum, added == nullptr ? nullptr : added + o,
+                                    out + o, outputs);
+    }
+  });
+  return y;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> bf16_linear_backward(const at::Tensor& gradient,
+                                                                    const at::Tensor& x,
+                                                                    const at::Tensor& weight,
+                                                                    std::array<bool, 3> wanted) {
+  check_factors(x, weight);
+  TORCH_CHECK(gradient.sizes() == at::IntArrayRef({x.size(0), weight.size(0)}) &&
+                  gradient.scalar_type() == at::kBFloat16 && gradient.is_contiguous(),
+              "bf16_linear: expected a bfloat16 gradient [", x.size(0), ", ", weight.size(0),
+              "] without gaps, found ", gradient.scalar_type(), " ", gradient.sizes());
+  return {wanted[0] ? gradient_of_x(gradient, weight) : at::Tensor(),
+          wanted[1] ? gradient_of_weight(gradient, x) : at::Tensor(),
+          wanted[2] ? gradient.sum(0, /*keepdim=*/false, at::kFloat) : at::Tensor()};
+}
+
+}  // namespace brim::nn::cpu

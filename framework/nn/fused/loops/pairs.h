@@ -1,0 +1,38 @@
+// Loops that lay out the factors of a product of bfloat16 matrices for instructions that multiply
+// pairs of values (AVX512-BF16's VDPBF16PS, AMX's TDPBF16PS): of the right factor [K, N] they want
+// [K/2, N, 2], the values of two rows side by side. Free of LibTorch; pairs.cpp is compiled once for
+// each instruction set of isa.h.
+#pragma once
+
+#include <cstdint>
+
+#include "framework/nn/fused/loops/isa.h"
+#include "framework/nn/fused/loops/numbers.h"
+
+namespace brim::nn::loops {
+
+/// Strides are in values, from one row to the next; `columns` of a matrix that is read in pairs is
+/// even.
+struct PairLoops {
+  /// n values, rounded.
+  void (*round)(int64_t n, const float* from, BFloat16* to);
+  /// Two rows of n values, rounded, to [n, 2].
+  void (*pair_rounded)(int64_t n, const float* even, const float* odd, BFloat16* to);
+  /// The same of rows that are bfloat16; zeros where `odd` is null.
+  void (*pair)(int64_t n, const BFloat16* even, const BFloat16* odd, BFloat16* to);
+  /// A matrix [rows, columns] to its transpose's pairs, [columns/2, rows, 2].
+  void (*pair_transposed)(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride,
+                          BFloat16* to);
+  /// A matrix [rows, columns] to its transpose.
+  void (*transpose)(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride,
+                    BFloat16* to, int64_t to_stride);
+  /// The transpose of a matrix [rows, columns] without gaps, `bias` [rows] added to its rows,
+  /// rounded. `bias` may be null.
+  void (*round_transposed)(int64_t rows, int64_t columns, const float* from, const float* bias,
+                           BFloat16* to, int64_t to_stride);
+};
+
+/// The loops for an instruction set, which is available.
+PairLoops pair_table(Isa isa);
+
+}  // namespace brim::nn::loops

@@ -1,0 +1,251 @@
+// Fully connected layers of few rows whose weight is rounded on its way, against float64: values,
+// gradients, and the loops that lay factors out, for every instruction set.
+#include "framework/nn/fused/bf16_linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <vector>
+
+#include "framework/amp/autocast.h"
+#include "framework/nn/flops.h"
+#include "framework/nn/fused/bf16_linear_cpu.h"
+#include "framework/nn/fused/loops/pairs.h"
+#include "framework/nn/linear.h"
+#include "tests/nn/fused/check.h"
+
+namespace brim::nn {
+namespace {
+
+// --- the loops -----------------------------------------------------------------------------------
+
+loops::BFloat16* bits(at::Tensor& tensor) {
+  return static_cast<loops::BFloat16*>(tensor.mutable_data_ptr());
+}
+const loops::BFloat16* bits(const at::Tensor& tensor) {
+  return static_cast<const loops::BFloat16*>(tensor.const_data_ptr());
+}
+
+/// [K, N] to [K/2, N, 2].
+at::Tensor in_pairs(const at::Tensor& matrix) {
+  return matrix.reshape({matrix.size(0) / 2, 2, matrix.size(1)}).transpose(1, 2).contiguous();
+}
+
+class PairLoops : public testing::TestWithParam<loops::Isa> {
+ protected:
+  void SetUp() override {
+    loops_ = loops::pair_table(GetParam());
+    at::manual_seed(1);
+  }
+  loops::PairLoops loops_{};
+};
+
+TEST_P(PairLoops, RoundAndPairRows) {
+  for (const int64_t n : {1, 7, 16, 33, 100}) {
+    SCOPED_TRACE(n);
+    const at::Tensor rows = at::randn({2, n});
+    at::Tensor rounded = at::empty({2, n}, at::kBFloat16);
+    const auto* even = rows.const_data_ptr<float>();
+    loops_.round(2 * n, even, bits(rounded));
+    EXPECT_TRUE(rounded.equal(rows.to(at::kBFloat16)));
+    at::Tensor pairs = at::empty({1, n, 2}, at::kBFloat16);
+    loops_.pair_rounded(n, even, even + n, bits(pairs));
+    EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
+    pairs.zero_();
+    loops_.pair(n, bits(rounded), bits(rounded) + n, bits(pairs));
+    EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
+    loops_.pair(n, bits(rounded), nullptr, bits(pairs));
+    EXPECT_TRUE(pairs.select(2, 0).equal(rounded.narrow(0, 0, 1)));
+    EXPECT_TRUE(pairs.select(2, 1).eq(0).all().item<bool>());
+  }
+}
+
+TEST_P(PairLoops, Transpose) {
+  for (const int64_t rows : {1, 5, 16, 40}) {
+    for (const int64_t columns : {2, 6, 32, 70}) {
+      SCOPED_TRACE(testing::Message() << rows << " by " << columns);
+      const at::Tensor whole = at::randn({rows, columns + 4}).to(at::kBFloat16);
+      const at::Tensor matrix = whole.narrow(1, 0, columns);
+      at::Tensor turned = at::zeros({columns, rows + 3}, at::kBFloat16);
+      loops_.transpose(rows, columns, bits(whole), columns + 4, bits(turned), rows + 3);
+      EXPECT_TRUE(turned.narrow(1, 0, rows).equal(matrix.t()));
+      EXPECT_TRUE(turned.narrow(1, rows, 3).eq(0).all().item<bool>());
+      at::Tensor pairs = at::empty({columns / 2, rows, 2}, at::kBFloat16);
+      loops_.pair_transposed(rows, columns, bits(whole), columns + 4, bits(pairs));
+      EXPECT_TRUE(pairs.equal(in_pairs(matrix.t().contiguous())));
+
+      const at::Tensor wide = at::randn({rows, columns}), bias = at::randn({rows});
+      at::Tensor sums = at::zeros({columns, rows + 2}, at::kBFloat16);
+      loops_.round_transposed(rows, columns, wide.const_data_ptr<float>(),
+                              bias.const_data_ptr<float>(), bits(sums), rows + 2);
+      EXPECT_TRUE(sums.narrow(1, 0, rows).equal((wide.t() + bias).to(at::kBFloat16)));
+      EXPECT_TRUE(sums.narrow(1, rows, 2).eq(0).all().item<bool>());
+      loops_.round_transposed(rows, columns, wide.const_data_ptr<float>(), nullptr, bits(sums),
+                              rows + 2);
+      EXPECT_TRUE(sums.narrow(1, 0, rows).equal(wide.t().to(at::kBFloat16)));
+    }
+  }
+}
+
+std::vector<loops::Isa> available() {
+  std::vector<loops::Isa> isas;
+  for (const loops::Isa isa : loops::kAllIsas) {
+    if (loops::is_available(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PairLoops, testing::ValuesIn(available()));
+
+// --- the layer -----------------------------------------------------------------------------------
+
+struct Pass {
+  at::Tensor y, x_gradient, weight_gradient, bias_gradient;
+};
+
+at::Tensor leaf(const at::Tensor& t) {
+  return t.defined() ? t.detach().clone().requires_grad_() : t;
+}
+
+Pass pass_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+             const at::Tensor& g, bool is_fused) {
+  const at::Tensor input = leaf(x), matrix = leaf(weight), added = leaf(bias);
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = is_fused});
+  const at::Tensor y =
+      is_fused ? fused_bf16_linear(input, matrix, added) : at::linear(input, matrix, added);
+  y.backward(g);
+  return {y.detach(), input.grad(), matrix.grad(), bias.defined() ? added.grad() : at::Tensor()};
+}
+
+// Each of these passes where the CPU has no such instructions: there is nothing to be tested.
+bool is_missing() {
+  at::manual_seed(2);
+  return !cpu::multiplies_bf16_pairs();
+}
+
+// One row, an odd number, more than a vector has; a vector, rows of rows, rows that don't follow each
+// other; two outputs, more than a block has, and than one product adds up.
+TEST(Bf16Linear, IsExactToBfloat16sRounding) {
+  if (is_missing()) return;
+  const at::Tensor apart = at::randn({5, 3, 24}).transpose(0, 1);
+  for (const at::Tensor& values : {at::randn({24}), at::randn({1, 24}), at::randn({7, 24}),
+                                   at::randn({65, 130}), at::randn({2, 3, 24}), apart}) {
+    for (const int64_t outputs : {2, 40, 1090}) {
+      for (const bool has_bias : {true, false}) {
+        SCOPED_TRACE(testing::Message() << values.sizes() << outputs << has_bias);
+        const at::Tensor x = values.to(at::kBFloat16);
+        const at::Tensor weight = at::randn({outputs, x.size(-1)});
+        const at::Tensor bias = has_bias ? at::randn({outputs}) : at::Tensor();
+        std::vector<int64_t> sizes = x.sizes().vec();
+        sizes.back() = outputs;
+        const at::Tensor g = at::randn(sizes).to(at::kBFloat16);
+        const auto exact = [](const at::Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; };
+        const Pass found = pass_of(x, weight, bias, g, /*is_fused=*/true);
+        const Pass expected =
+            pass_of(exact(x), exact(weight.to(at::kBFloat16)), exact(bias), exact(g), false);
+        EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
+        EXPECT_EQ(found.y.sizes(), g.sizes());
+        EXPECT_EQ(found.x_gradient.scalar_type(), at::kBFloat16);
+        EXPECT_EQ(found.x_gradient.sizes(), x.sizes());
+        EXPECT_LE(relative_error(found.y, expected.y), 3e-3);
+        EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), 3e-3);
+        EXPECT_EQ(found.weight_gradient.scalar_type(), at::kFloat);
+        EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), 1e-6);
+        if (!has_bias) continue;
+        EXPECT_LE(relative_error(found.bias_gradient, expected.bias_gradient), 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Bf16Linear, IsTheSameOnAnyNumberOfThreads) {
+  if (is_missing()) return;
+  const at::Tensor x = at::randn({33, 300}).to(at::kBFloat16), weight = at::randn({250, 300});
+  const at::Tensor bias = at::randn({250}), g = at::randn({33, 250}).to(at::kBFloat16);
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Pass one = pass_of(x, weight, bias, g, true);
+  at::set_num_threads(3);
+  const Pass three = pass_of(x, weight, bias, g, true);
+  at::set_num_threads(before);
+  EXPECT_TRUE(three.y.equal(one.y));
+  EXPECT_TRUE(three.x_gradient.equal(one.x_gradient));
+  EXPECT_TRUE(three.weight_gradient.equal(one.weight_gradient));
+}
+
+TEST(Bf16Linear, ALayerTakesItUnderAutocast) {
+  if (is_missing()) return;
+  Linear layer(24, 40);
+  const at::Tensor x = at::randn({2, 5, 24});
+  const auto trained = [&](bool fused, bool autocast) {
+    layer->zero_grad();
+    const at::Tensor in = leaf(x);
+    forward_of(layer, in, fused, autocast, "FusedBf16Linear", fused && autocast)
+        .square()
+        .sum()
+        .backward();
+    EXPECT_EQ(in.grad().scalar_type(), at::kFloat);
+    return Pass{{}, in.grad(), layer->weight.grad().clone(), layer->bias.grad().clone()};
+  };
+  for (const bool autocast : {true, false}) {
+    const Pass found = trained(true, autocast), expected = trained(false, autocast);
+    const double tolerance = autocast ? 1e-2 : 1e-6;
+    EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), tolerance);
+    EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), tolerance);
+    EXPECT_LE(relative_error(found.bias_gradient, expected.bias_gradient), tolerance);
+  }
+}
+
+TEST(Bf16Linear, FrozenParametersAreNoHindrance) {
+  if (is_missing()) return;
+  const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
+  const at::Tensor bias = at::randn({4}), g = at::randn({3, 4}).to(at::kBFloat16);
+  const Pass all = pass_of(x, weight, bias, g, true);
+  const at::Tensor learned = leaf(bias), input = leaf(x);
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
+  fused_bf16_linear(x, weight, learned).backward(g);
+  EXPECT_TRUE(learned.grad().equal(all.bias_gradient));
+  fused_bf16_linear(input, weight, bias).backward(g);
+  EXPECT_TRUE(input.grad().equal(all.x_gradient));
+}
+
+TEST(Bf16Linear, ItsGradientHasNone) {
+  if (is_missing()) return;
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
+  const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16).requires_grad_();
+  const at::Tensor y = fused_bf16_linear(x, at::randn({4, 6}), {});
+  EXPECT_THROW(torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true,
+                                     /*create_graph=*/true),
+               c10::NotImplementedError);
+}
+
+TEST(Bf16Linear, OthersAreLeftToLibTorch) {
+  if (is_missing()) return;
+  const at::Tensor x = at::randn({3, 6}), weight = at::randn({4, 6}), none;
+  EXPECT_FALSE(has_fused_bf16_linear(x.to(at::kBFloat16), weight, none));  // without autocast
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
+  EXPECT_TRUE(has_fused_bf16_linear(x, weight, none));
+  EXPECT_TRUE(has_fused_bf16_linear(x, weight, at::randn({4})));
+  EXPECT_FALSE(has_fused_bf16_linear(x, weight.to(at::kBFloat16), none));
+  EXPECT_FALSE(has_fused_bf16_linear(x, at::randn({6, 4}).t(), none));
+  EXPECT_FALSE(has_fused_bf16_linear(x, at::randn({5, 6}), none));
+  EXPECT_FALSE(has_fused_bf16_linear(at::randn({3, 7}), at::randn({4, 7}), none));
+  EXPECT_FALSE(has_fused_bf16_linear(at::randn({257, 6}), weight, none));
+  EXPECT_FALSE(has_fused_bf16_linear(x.narrow(0, 0, 0), weight, none));
+}
+
+TEST(Bf16Linear, ItsProductsAreCounted) {
+  const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
+  const auto flops = [](const char* name, const std::vector<c10::IValue>& inputs) {
+    return product_flops(name)(c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  };
+  EXPECT_EQ(flops("brim::bf16_linear", {x, weight, c10::IValue()}), 2 * 3 * 4 * 6);
+  const c10::List<bool> wanted({false, true, true});
+  EXPECT_EQ(flops("brim::bf16_linear_backward", {at::randn({3, 4}), x, weight, wanted}),
+            2 * 3 * 4 * 6);
+}
+
+}  // namespace
+}  // namespace brim::nn
