@@ -19,6 +19,11 @@ further = collections.defaultdict(list)  # values of a peer's variants, to be sh
 TENTH = "telemetry.every_steps=10"
 STEPS = {
     "resnet50": (["--batch", 32], [], None),
+    "convnext_tiny": (["--model", "convnext_tiny", "--batch", 16], ["model.name=convnext_tiny", "batch.global=16"], None),
+    "vit_s16": (["--model", "vit_s16", "--batch", 16], ["model.name=vit_s16", "batch.global=16"], None),
+    "inception_v3": (["--model", "inception_v3", "--batch", 16, "--image-size", 299],
+                     ["model.name=inception_v3", "batch.global=16", "data.height=299", "data.width=299"], None),
+    "gpt": (["--model", "gpt", "--batch", 8], [], None),
     "resnet50_64": (["--batch", 64], ["batch.global=64"], None),
     "resnet18": (["--model", "resnet18", "--batch", 8, "--image-size", 32],
                  ["model.name=resnet18", "batch.global=8", "data.height=32", "data.width=32", TENTH], 100),
@@ -44,7 +49,8 @@ def step_words(name, *sets, count=None):
     """The trainer's, for `count` steps, or for those."""
     place = "cuda:0" if options.device == "cuda" else "cpu"
     sets = [*STEPS[name][1], f'device.select="{place}"', f"train.steps={count or sum(step_counts(name))}", *sets]
-    return ["--recipe", SOURCE / "benchmarks" / "step.toml", *[word for key in sets for word in ("--set", key)]]
+    recipe = "step_tokens.toml" if name.startswith("gpt") else "step.toml"
+    return ["--recipe", SOURCE / "benchmarks" / recipe, *[word for key in sets for word in ("--set", key)]]
 
 
 def step_brim(name, *sets):
@@ -72,6 +78,10 @@ def step_lightning(name):
     return step_peer(name, "step_lightning.py", python=options.peers)
 
 
+def step_hf_trainer(name):
+    return step_peer(name, "step_hf_trainer.py", python=options.peers)
+
+
 def growth_brim(name):
     """Bytes by which VmHWM grows, from before the model on. A dry run of a model without weights to
     speak of stands for what is there before it."""
@@ -93,6 +103,10 @@ def peak_bytes(command):
 
 STEP_WORKS = {  # what it is; target against plain, tuned, Lightning
     "resnet50": ("ResNet-50 step, 224 px, batch 32, bf16, channels_last", "≥ 1.65×", "≥ 1.4×", "none"),
+    "convnext_tiny": ("ConvNeXt-T step, 224 px, batch 16, bf16, channels_last", "none", "≥ 1.2×", "none"),
+    "vit_s16": ("ViT-S/16 step, 224 px, batch 16, bf16", "none", "≥ 1.2×", "none"),
+    "inception_v3": ("Inception-v3 step, 299 px, batch 16, bf16, channels_last", "none", "≥ 1.0×", "none"),
+    "gpt": ("GPT 4×256 step, vocabulary 50,257, batch 8×256, bf16", "none", "≥ 2.0×", "none"),
     "resnet50_64": ("ResNet-50 step, 224 px, batch 64, bf16, channels_last", "≥ 2.0×", "≥ 1.4×", "none"),
     "resnet18": ("ResNet-18 step, 32 px, batch 8, bf16, channels_last", "≥ 1.6×", "≥ 1.4×", "none"),
     "mlp": ("MLP 784-1024-1024-10 step, bf16, batch 64", "≥ 2.0×", "≥ 1.5×", "≥ 2.5×"),
@@ -116,7 +130,10 @@ def step_benchmarks(works):
                                         ours, functools.partial(step_expert, name))
         result[f"{name}_step_lightning"] = (work, "Lightning's Trainer, barebones", lightning, ours,
                                             functools.partial(step_lightning, name))
-        if "mlp" not in name:  # timm has none
+        if "gpt" in name:
+            result[f"{name}_step_hf_trainer"] = (work, "transformers' Trainer", "none", ours,
+                                                 functools.partial(step_hf_trainer, name))
+        elif "mlp" not in name:  # timm has none
             result[f"{name}_step_timm"] = (work, "timm's train loop and model", "none", ours,
                                            functools.partial(step_peer, name, "step_timm.py"))
     return result

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One training step in PyTorch: autocast, channels_last, SGD with momentum.
 
-The peer of benchmarks/step.toml. It trains on tensors that are on the device already, so the loader
+The peer of benchmarks/step.toml and step_tokens.toml, on torchvision's models, timm's where torchvision has none,
+and transformers' GPT-2. It trains on tensors that are on the device already, so the loader
 is no part of it. --mode plain: as a tutorial has it. --mode tuned: as an expert would, with the fused
 optimizer, cuDNN's own search for algorithms and a loss that is read every tenth step (benchmarks/run
 preloads tcmalloc too). --mode compile: that, and torch.compile of the model. --mode graphs: the same
@@ -18,14 +19,15 @@ import statistics
 import time
 
 import torch
-import torchvision
 
 COMPILED = {"compile": {}, "graphs": {"mode": "reduce-overhead"}}
+VOCABULARY, LENGTH = 50257, 256  # of the GPT
 
 
 def parse_arguments(description=__doc__):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", choices=["resnet18", "resnet50", "mlp"], default="resnet50")
+    parser.add_argument("--model", default="resnet50",
+                        choices=["resnet18", "resnet50", "convnext_tiny", "inception_v3", "vit_s16", "gpt", "mlp"])
     parser.add_argument("--mode", choices=["plain", "tuned", "compile", "graphs"], default="plain")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
@@ -43,7 +45,9 @@ def parse_arguments(description=__doc__):
 
 
 def build_data(args):
-    """Images and labels of one batch."""
+    """Images and labels of one batch, or tokens and those that follow them."""
+    if args.model == "gpt":
+        return tuple(torch.randint(VOCABULARY, (args.batch, LENGTH), device=args.device) for _ in range(2))
     channels, classes = (1, 10) if args.model == "mlp" else (3, 1000)
     images = torch.randn(args.batch, channels, args.image_size, args.image_size, device=args.device)
     labels = torch.randint(classes, (args.batch,), device=args.device)
@@ -51,12 +55,32 @@ def build_data(args):
 
 
 def build_model(args):
+    if args.model == "gpt":
+        import transformers
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=256, n_layer=4, n_head=4, use_cache=False, attn_pdrop=0,
+            embd_pdrop=0, resid_pdrop=0)).to(args.device)
+    if args.model == "vit_s16":
+        import timm
+        return timm.create_model("vit_small_patch16_224").to(args.device, memory_format=torch.channels_last)
     if args.model != "mlp":
-        model = getattr(torchvision.models, args.model)(num_classes=1000)
+        import torchvision
+        more = {"init_weights": True} if args.model == "inception_v3" else {}  # its own, as its warning asks for
+        model = getattr(torchvision.models, args.model)(num_classes=1000, **more)
         return model.to(args.device, memory_format=torch.channels_last)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(args.image_size ** 2, 1024),
                                torch.nn.ReLU(inplace=True), torch.nn.Linear(1024, 1024), torch.nn.ReLU(inplace=True),
                                torch.nn.Linear(1024, 10)).to(args.device)
+
+
+def loss_of(outputs, labels):
+    """Mean cross-entropy of what the model gives for a batch."""
+    loss = torch.nn.functional.cross_entropy
+    if hasattr(outputs, "aux_logits"):  # Inception's second classifier
+        return loss(outputs.logits, labels) + 0.4 * loss(outputs.aux_logits, labels)
+    if hasattr(outputs, "logits"):
+        return loss(outputs.logits.flatten(0, 1), labels.flatten())
+    return loss(outputs, labels)
 
 
 class Measured:
@@ -109,7 +133,7 @@ def main():
     for step in range(args.warmup + args.steps):
         optimizer.zero_grad()
         with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
-            loss = torch.nn.functional.cross_entropy(forward(images), labels)
+            loss = loss_of(forward(images), labels)
         loss.backward()
         optimizer.step()
         if step % read_every == 0:

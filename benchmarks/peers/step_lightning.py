@@ -22,7 +22,7 @@ class Module(pl.LightningModule):
 
     def training_step(self, batch, _):
         images, labels = batch
-        return torch.nn.functional.cross_entropy(self.model(images), labels)
+        return step.loss_of(self.model(images), labels)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=True)

@@ -17,15 +17,18 @@ import torch
 import step
 
 
+NAMES = {"vit_s16": "vit_small_patch16_224"}  # where it has another
+
+
 def main():
     args = step.parse_arguments(__doc__)
-    if args.model == "mlp":
-        raise SystemExit("step_timm.py: expected --model resnet18 or resnet50; timm has no such MLP")
+    if args.model in ("mlp", "gpt"):
+        raise SystemExit(f"step_timm.py: expected a model of images; timm has no {args.model}")
     device = torch.device(args.device)
     torch.backends.cudnn.benchmark = True
     images, labels = step.build_data(args)
     measured = step.Measured(args)
-    model = timm.create_model(args.model, num_classes=1000)
+    model = timm.create_model(NAMES.get(args.model, args.model), num_classes=1000)
     model.to(device=device, memory_format=torch.channels_last)
     model.train()
     optimizer = timm.optim.create_optimizer_v2(model, opt="momentum", lr=0.1, momentum=0.9, weight_decay=1e-4)
