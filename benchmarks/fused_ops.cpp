@@ -210,13 +210,46 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
            }});
 }
 
+constexpr int64_t kWeights = 1 << 25;  // 128 MiB
+
 /// As in a training step, a weight is met again only after others that the caches can't hold
-/// beside.
+/// beside, under autocast.
+void few_rows(int64_t rows, int64_t inputs, int64_t outputs) {
+  const std::string operation = "linear of few rows";
+  if (!is_wanted(operation) || place.is_cuda()) return;
+  const int64_t layers = kWeights / (outputs * inputs) + 1;
+  std::vector<nn::Linear> all;
+  const at::Tensor x = random({rows, inputs}).to(at::kBFloat16).requires_grad_();
+  const at::Tensor gradient = random({rows, outputs}).to(at::kBFloat16);
+  std::vector<at::Tensor> leaves = {x};
+  for (int64_t i = 0; i < layers; ++i) {
+    all.emplace_back(inputs, outputs);
+    leaves.push_back(all.back()->weight);
+    leaves.push_back(all.back()->bias);
+  }
+  measure({fmt::format("{}, {} layers", operation, layers),
+           "bf16 autocast",
+           {rows, inputs, outputs},
+           leaves,
+           [&](bool fused) {
+             for (nn::Linear& layer : all) {
+               nn::use_fused(*layer, when(fused));
+               at::Tensor y;
+               {
+                 const amp::Autocast autocast(c10::kCPU,
+                                              {.compute = at::kBFloat16, .autocast = true});
+                 y = layer->forward(x);
+               }
+               y.backward(gradient);
+             }
+           }});
+}
+
+/// The same for convolutions.
 void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t stride,
                  bool bf16) {
   const std::string operation = "convolution";
   if (!is_wanted(operation) || place.is_cuda()) return;
-  constexpr int64_t kWeights = 1 << 25;  // 128 MiB
   const int64_t layers = kWeights / (outputs * sizes[1] * kernel * kernel) + 1;
   std::vector<nn::Conv2d> convolutions;
   const at::Tensor x = random(sizes).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
@@ -313,6 +346,10 @@ void measure_all() {
       bias_gelu(4096, 3072, type, form);
     }
     linear_gelu(1576, 768, 3072, type == at::kBFloat16);
+    if (type == at::kBFloat16) {
+      for (const int64_t rows : {8, 64, 256, 512, 1024, 2048}) few_rows(rows, 1024, 1024);
+      few_rows(64, 768, 3072);
+    }
     for (const bool has_branch : {false, true}) {
       layer_norm(256, 128, type, has_branch);
       layer_norm(1576, 768, type, has_branch);
