@@ -116,12 +116,23 @@ void AtomicFile::commit() {
   sync_folder(path_.parent_path());
 }
 
-FileLock::FileLock(const fs::path& path, const std::string& taken)
+FileLock::FileLock(const fs::path& path)
     : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
   if (file_.get() < 0) throw_file_error(Exit::kResource, "create", path, errno);
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw Error(Exit::kResource, taken);
-  }
+}
+
+FileLock::FileLock(const fs::path& path, const std::string& taken) : FileLock(path) {
+  if (!take(Kind::kExclusive)) throw Error(Exit::kResource, taken);
+}
+
+std::unique_ptr<FileLock> FileLock::try_lock(const fs::path& path, Kind kind) {
+  std::unique_ptr<FileLock> lock(new FileLock(path));
+  return lock->take(kind) ? std::move(lock) : nullptr;
+}
+
+bool FileLock::take(Kind kind) {
+  const int operation = kind == Kind::kShared ? LOCK_SH : LOCK_EX;
+  return ::flock(file_.get(), operation | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 void write_file(const fs::path& path, std::string_view content) {

@@ -41,14 +41,22 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// An empty file that one process holds while the object lives. The file itself stays.
+/// An empty file that one process holds, or some share, while the object lives. The file itself stays.
 class FileLock {
  public:
+  enum class Kind { kExclusive, kShared };
+
   /// Throws Error(kResource, taken) where another process holds it. File systems without locks
   /// refuse no one.
   FileLock(const std::filesystem::path& path, const std::string& taken);
+  /// Null where another process holds it, or, for kExclusive, shares it.
+  static std::unique_ptr<FileLock> try_lock(const std::filesystem::path& path,
+                                            Kind kind = Kind::kExclusive);
 
  private:
+  explicit FileLock(const std::filesystem::path& path);
+  bool take(Kind kind);
+
   Descriptor file_;
 };
 

@@ -11,7 +11,6 @@
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
-#include "framework/base/try_lock.h"
 #include "framework/base/units.h"
 #include "framework/experiment/bench/child.h"
 #include "framework/experiment/run_data.h"
@@ -29,7 +28,7 @@ constexpr double kLockPatience_s = 20.0;
 /// A trial whose sweep was killed dies with it, but not at the same moment.
 void wait_for_lock(const fs::path& run) {
   const double end_s = now_s() + kLockPatience_s;
-  while (try_lock(run / "lock") == nullptr) {
+  while (FileLock::try_lock(run / "lock") == nullptr) {
     if (now_s() < end_s && sleep_unless_stopped(kStopPoll)) continue;
     throw Error(Exit::kResource, "{}: another process trains in this folder", run.string());
   }

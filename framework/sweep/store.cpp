@@ -9,11 +9,9 @@
 #include <utility>
 
 #include "framework/base/error.h"
-#include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
-#include "framework/base/try_lock.h"
 #include "framework/base/units.h"
 
 namespace brim::sweep {
@@ -120,8 +118,8 @@ void require_free(const fs::path& folder) {
 
 }  // namespace
 
-std::unique_ptr<Descriptor> Store::lock_if_idle(const fs::path& folder) {
-  return try_lock(folder / kLock);
+std::unique_ptr<FileLock> Store::lock_if_idle(const fs::path& folder) {
+  return FileLock::try_lock(folder / kLock);
 }
 
 void Store::create(const fs::path& folder, const Plan& plan, const std::string& recipe,
@@ -165,11 +163,11 @@ fs::path Store::run_folder(const Trial& trial) const {
   return folder_ / "trials" / fmt::format("{:04}", trial.id);
 }
 
-std::unique_ptr<Descriptor> Store::join() {
+std::unique_ptr<FileLock> Store::join() {
   if (const auto alone = lock_if_idle(folder_)) set_request(Request::kRun);
   const double end_s = now_s() + kJoinPatience_s;
   for (;;) {
-    if (auto joined = try_lock(folder_ / kLock, LockKind::kShared)) return joined;
+    if (auto joined = FileLock::try_lock(folder_ / kLock, FileLock::Kind::kShared)) return joined;
     if (now_s() > end_s || !sleep_unless_stopped(kStopPoll)) {
       throw Error(Exit::kResource, "{}: another process is changing this sweep; try again",
                   folder_.string());
@@ -177,9 +175,9 @@ std::unique_ptr<Descriptor> Store::join() {
   }
 }
 
-std::unique_ptr<Descriptor> Store::lock_of(const Trial& trial) const {
+std::unique_ptr<FileLock> Store::lock_of(const Trial& trial) const {
   make_folder(run_folder(trial));
-  return try_lock(run_folder(trial) / kTrialLock);
+  return FileLock::try_lock(run_folder(trial) / kTrialLock);
 }
 
 std::vector<Trial> Store::trials() {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "framework/base/descriptor.h"
+#include "framework/base/files.h"
 #include "framework/sweep/database.h"
 #include "framework/sweep/plan.h"
 #include "framework/sweep/trial.h"
@@ -24,8 +24,8 @@ enum class Request { kRun, kPause, kCancel };
 
 /// A trial that this process runs.
 struct Claim {
-  size_t trial;                      // its place
-  std::unique_ptr<Descriptor> lock;  // kept until the store has the trial's end
+  size_t trial;                    // its place
+  std::unique_ptr<FileLock> lock;  // kept until the store has the trial's end
 };
 
 /// The place of the trial to run next; nullopt for none.
@@ -38,7 +38,7 @@ class Store {
   static void create(const std::filesystem::path& folder, const Plan& plan,
                      const std::string& recipe, const std::vector<Trial>& trials);
   /// While this lives no process runs the sweep; null where one does.
-  static std::unique_ptr<Descriptor> lock_if_idle(const std::filesystem::path& folder);
+  static std::unique_ptr<FileLock> lock_if_idle(const std::filesystem::path& folder);
 
   /// Throws Error(kData) for a folder that is not a sweep's, or is damaged.
   explicit Store(const std::filesystem::path& folder);
@@ -53,7 +53,7 @@ class Store {
   /// This process runs the sweep while the lock lives, beside others that do. The first of them
   /// takes back what was asked of the ones before. Throws Error(kResource) where another changes
   /// the sweep for 10 s.
-  std::unique_ptr<Descriptor> join();
+  std::unique_ptr<FileLock> join();
 
   /// By their ids, from 1 on: trials are added, none goes.
   std::vector<Trial> trials();
@@ -77,7 +77,7 @@ class Store {
 
  private:
   void stop_abandoned(std::vector<Trial>& trials);
-  std::unique_ptr<Descriptor> lock_of(const Trial& trial) const;
+  std::unique_ptr<FileLock> lock_of(const Trial& trial) const;
   void write(const Trial& trial);
   int64_t version();
 
