@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -146,9 +147,12 @@ bool Trainer::evaluate() {
     const std::string text = sample_text_->write(components_);
     if (recorder_ && !text.empty()) recorder_->sample(progress_.step, text);
   }
-  components_.schedule->observe({.loss = metrics->front().second, .accuracy = accuracy / 100.0});
-  const bool is_best = !progress_.best || best_by.is_better(metric, *progress_.best);
-  if (is_best) progress_.best = metric;
+  const double loss = metrics->front().second;
+  components_.schedule->observe({.loss = loss, .accuracy = accuracy / 100.0});
+  const Score score{.metric = metric,
+                    .loss = std::isfinite(loss) ? loss : std::numeric_limits<double>::infinity()};
+  const bool is_best = !progress_.best || best_by.is_better(score, *progress_.best);
+  if (is_best) progress_.best = score;
   progress_.evaluation_due = false;
   if (is_best || falls_due_to_save()) save(is_best);
   return true;
@@ -265,7 +269,7 @@ void Trainer::report_end(bool complete) {
   if (complete) {
     log::info("done: {}{}; everything is in {}", format_plural(progress_.step, "step"),
               progress_.best ? fmt::format(", best {} {}", components_.task->best_by().metric,
-                                           format_number(*progress_.best))
+                                           format_number(progress_.best->metric))
                              : std::string(),
               folder_.path.string());
   } else if (!job_.checkpoint.enabled) {

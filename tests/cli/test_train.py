@@ -176,6 +176,24 @@ def test_checkpoints_kept_are_the_newest_and_the_best(tmp_path):
     assert set(names) == {"step-00000040", "step-00000050", best}
 
 
+@pytest.mark.parametrize("rate, best_epoch", [(1e-7, 3), (0, 1)])
+def test_of_equal_accuracies_the_lower_loss_is_best_and_else_the_earlier(tmp_path, rate, best_epoch):
+    job = ["--recipe", DIGITS, *sets(optimizer__learning_rate=rate, schedule__name="constant", eval__every_epochs=1,
+                                     precision__mode="fp32", precision__fused=True)]
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    for run, epochs in ((whole, 3), (resumed, 2), (resumed, 3)):
+        result = trainer(*job, *sets(train__epochs=epochs), "--output", run, "--resume", "auto")
+        assert result.returncode == 0, result.stderr
+    for run in (whole, resumed):
+        lines = evaluations(run)
+        assert len(lines) == 3 and len({line["eval_top1"] for line in lines}) == 1
+        losses = [line["eval_loss"] for line in lines]
+        assert losses == sorted(losses, reverse=True) and len(set(losses)) == (3 if rate else 1)
+        best = (run / "checkpoints" / "best").read_text().strip()
+        assert best == f"step-{best_epoch * 23:08}"
+        assert json.loads((latest_checkpoint(run) / "state.json").read_text())["best_loss"] == losses[best_epoch - 1]
+
+
 @pytest.mark.parametrize("mode", ["bf16", "fp16"])
 def test_mixed_precision_trains(tmp_path, mode):
     run = tmp_path / mode

@@ -215,7 +215,9 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"forms", forms_json(components)},
                   {"buckets", state.buckets},
                   {"history", to_json(state.history)}};
-  result.state["best"] = state.best ? nlohmann::json(*state.best) : nlohmann::json();
+  result.state["best"] = state.best ? nlohmann::json(state.best->metric) : nlohmann::json();
+  const bool has_loss = state.best && std::isfinite(state.best->loss);
+  result.state["best_loss"] = has_loss ? nlohmann::json(state.best->loss) : nlohmann::json();
   return result;
 }
 
@@ -251,6 +253,20 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
   checkpoint::copy_into(from, into, (path / "optimizer.safetensors").string(), saved.files);
 }
 
+/// A checkpoint of Brim 0.2 has no loss of its best evaluation.
+Score read_best(const nlohmann::json& state, const std::filesystem::path& path) {
+  Score best{.metric = state.at("best").get<double>(),
+             .loss = std::numeric_limits<double>::infinity()};
+  if (std::abs(best.metric) > std::numeric_limits<float>::max()) {
+    throw Error(Exit::kCheckpoint,
+                "{}: expected a best metric within float32, found {}; use another checkpoint",
+                path.string(), best.metric);
+  }
+  const auto loss = state.find("best_loss");
+  if (loss != state.end() && !loss->is_null()) best.loss = loss->get<double>();
+  return best;
+}
+
 /// What state.json says of a snapshot beside the tensors.
 TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::path& path) {
   const nlohmann::json& state = saved.state;
@@ -267,12 +283,7 @@ TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::
                 path.string(), kMaxStep, state.at("step").dump(), saved.step);
   }
   result.evaluation_due = state.at("evaluation_due").get<bool>();
-  if (!state.at("best").is_null()) result.best = state.at("best").get<double>();
-  if (result.best && std::abs(*result.best) > std::numeric_limits<float>::max()) {
-    throw Error(Exit::kCheckpoint,
-                "{}: expected a best metric within float32, found {}; use another checkpoint",
-                path.string(), *result.best);
-  }
+  if (!state.at("best").is_null()) result.best = read_best(state, path);
   if (state.contains("buckets")) state.at("buckets").get_to(result.buckets);
   if (state.contains("classes")) state.at("classes").get_to(result.classes);
   if (state.contains("history")) result.history = read_history(state.at("history"));

@@ -22,7 +22,7 @@ namespace brim::train {
 struct TrainState {
   int64_t step = 0;                        // finished steps, skipped ones included
   bool evaluation_due = false;             // the evaluation after this step has not been done
-  std::optional<double> best;              // best evaluation so far, by Task::best_by()
+  std::optional<Score> best;               // best evaluation so far, by Task::best_by()
   distributed::BucketLayout buckets = {};  // of the sums of gradients; empty for a single rank
   std::vector<std::string> classes = {};   // by label, printable; empty where the data name none
   History history = {};                    // up to this step

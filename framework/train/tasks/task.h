@@ -21,12 +21,21 @@ namespace brim::train {
 /// Metrics of one evaluation in the order in which they are shown; the first is the loss.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-/// The metric that decides which checkpoint is best.
+/// What one evaluation is ranked by.
+struct Score {
+  double metric = 0;
+  double loss = 0;  // infinity where it is not finite
+};
+
+/// The metric that decides which checkpoint is best; of equal ones the lower loss does.
 struct BestBy {
   std::string metric;  // one of the metrics
   bool is_lower = false;
 
-  bool is_better(double value, double than) const { return is_lower ? value < than : value > than; }
+  bool is_better(const Score& score, const Score& than) const {
+    if (score.metric == than.metric) return score.loss < than.loss;
+    return is_lower ? score.metric < than.metric : score.metric > than.metric;
+  }
 };
 
 /// How the evaluation samples of one class came out.

@@ -122,8 +122,8 @@ TEST(LanguageModelingTest, FiguresOfAllBatchesTogether) {
 TEST(LanguageModelingTest, TheBestIsTheLowestLoss) {
   const BestBy best_by = LanguageModeling(0.0).best_by();
   EXPECT_EQ(best_by.metric, "loss");
-  EXPECT_TRUE(best_by.is_better(1.0, 2.0));
-  EXPECT_FALSE(best_by.is_better(2.0, 2.0));
+  EXPECT_TRUE(best_by.is_better({1.0, 1.0}, {2.0, 2.0}));
+  EXPECT_FALSE(best_by.is_better({2.0, 2.0}, {2.0, 2.0}));
 }
 
 }  // namespace
