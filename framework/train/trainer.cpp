@@ -29,8 +29,10 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
       step_(job, components_, state.step, state.buckets, memory),
       profiler_(step_.timeline(), components_.device),
       save_times_(job.checkpoint) {
-  progress_.history.begin(
-      {.after_step = state.step, .ranks = components_.data_world(), .shares = shares_of(job)});
+  progress_.history.begin({.after_step = state.step,
+                           .ranks = components_.data_world(),
+                           .shares = shares_of(job),
+                           .stages = components_.pipeline ? components_.pipeline->stages() : 1});
   // Ranks that share the weights write the text together.
   if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded) &&
       !components_.pipeline) {

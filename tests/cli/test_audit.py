@@ -211,6 +211,24 @@ def test_two_ranks(tmp_path, values):
     run.check_against_reads()
 
 
+@pytest.mark.parametrize("ranks, described", [(2, "2 ranks (1 replica × 2 stages)"),
+                                              (4, "4 ranks (2 replicas × 2 stages), 8 samples a replica")])
+def test_samples_of_pipelines_are_of_all_their_ranks(tmp_path, ranks, described):
+    run = Run(tmp_path, train__epochs=1, distributed__stages=2)
+    done = trainer(*run.command(ranks))
+    assert done.returncode == 0, done.stderr
+    assert f"ranks      steps 1–7: {described}\n" in text_of(0, run.folder)
+    first_stages = range(0, ranks, 2)  # which read the images
+    share = GLOBAL // len(first_stages)
+    reads = {rank: (run.logs[0][2] / f"rank-{rank}").read_text().split()[:share] for rank in first_stages}
+    text = text_of(0, run.folder, "--step", 1)
+    for rank in first_stages:
+        assert f" ranks {rank}–{rank + 1}: samples {' '.join(reads[rank])}\n" in text
+    sample = reads[ranks - 2][0]
+    assert f", step 1, ranks {ranks - 2}–{ranks - 1}, position " in text_of(0, run.folder, "--sample", sample)
+    assert [place["rank"] for place in audit(run.folder, "--sample", sample)["places"]] == [ranks - 2]
+
+
 def test_killed_in_the_middle_again_and_again(tmp_path):
     run = Run(tmp_path, checkpoint__every_steps=3)
     lost = []
@@ -380,6 +398,7 @@ def with_little_memory():
     {"history": {"parts": [{"after_step": 0, "ranks": 2**62, "shares": "even"}]}},
     {"history": {"parts": [{"after_step": 0, "ranks": 0, "shares": "even"}]}},
     {"history": {"parts": [{"after_step": 99, "ranks": 1, "shares": "even"}]}},
+    {"history": {"parts": [{"after_step": 0, "ranks": 2, "shares": "even", "stages": 2**62}]}},
     {"history": {"replaced": [[0, 0, 1e300, 2]], "names": {}}},
     {"history": {"replaced": [[0, 10**15, 17, 2]], "names": {"17": "x"}}},
     {"history": {"replaced": [[0, 0, 17, 2], [0, 1, 17, 2]], "names": {"17": "x"}}}], ids=str)

@@ -81,7 +81,8 @@ Place place_of(const SampleRecord& record, int64_t epoch, int64_t position) {
   if (part != nullptr && (is_even || part->ranks == 1)) {
     const int64_t first = record.positions_of(step_of_epoch);
     const int64_t count = record.positions_of(step_of_epoch + 1) - first;
-    place.rank = rank_at(*part, count, position - first);
+    place.rank = rank_at(*part, count, position - first) * part->stages;
+    place.stages = part->stages;
   }
   return place;
 }

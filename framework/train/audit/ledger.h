@@ -34,8 +34,9 @@ struct Place {
   int64_t epoch = 0;     // from 0
   int64_t step = 0;      // of the run, from 1
   int64_t position = 0;  // of the epoch
-  /// Nothing where the record does not tell.
+  /// The first of `stages` ranks; nothing where the record does not tell.
   std::optional<int64_t> rank = {};
+  int64_t stages = 1;
 };
 
 struct Ledger {

@@ -34,25 +34,36 @@ std::string range_text(std::string_view noun, int64_t first, int64_t last) {
   return fmt::format("{}s {}–{}", noun, format_count(first), format_count(last));
 }
 
-/// "64 samples each", "3 or 4 samples each".
-std::string share_text(int64_t batch, int64_t ranks) {
-  const int64_t least = batch / ranks;
-  return batch % ranks == 0 ? format_plural(least, "sample") + " each"
-                            : fmt::format("{} or {} samples each", least, least + 1);
+/// "4 ranks"; with stages "4 ranks (2 replicas × 2 stages)".
+std::string ranks_text(const HistoryPart& part) {
+  const std::string ranks = format_plural(part.ranks * part.stages, "rank");
+  if (part.stages == 1) return ranks;
+  return fmt::format("{} ({} × {} stages)", ranks, format_plural(part.ranks, "replica"),
+                     part.stages);
+}
+
+/// "64 samples each", "3 or 4 samples a replica".
+std::string share_text(int64_t batch, const HistoryPart& part) {
+  const int64_t least = batch / part.ranks;
+  const std::string samples = batch % part.ranks == 0
+                                  ? format_plural(least, "sample")
+                                  : fmt::format("{} or {} samples", least, least + 1);
+  return samples + (part.stages == 1 ? " each" : " a replica");
 }
 
 std::string part_text(const SampleAudit& audit, size_t index) {
   const auto& parts = audit.record.history.parts;
   const HistoryPart& part = parts[index];
   const int64_t last = index + 1 < parts.size() ? parts[index + 1].after_step : audit.record.step;
-  std::string text = fmt::format("{}: {}", range_text("step", part.after_step + 1, last),
-                                 format_plural(part.ranks, "rank"));
+  std::string text =
+      fmt::format("{}: {}", range_text("step", part.after_step + 1, last), ranks_text(part));
   if (part.ranks > 1) {
     if (part.shares == "even") {
       const int64_t batch = std::min(audit.record.global_batch, audit.record.samples);
-      text += ", " + share_text(batch, part.ranks);
+      text += ", " + share_text(batch, part);
     } else {
-      text += part.shares == "pairs" ? ", whole pairs each" : ", balanced by " + part.shares;
+      const std::string each = part.stages == 1 ? "each" : "a replica";
+      text += part.shares == "pairs" ? ", whole pairs " + each : ", balanced by " + part.shares;
     }
   }
   if (part.after_step > 0) text += fmt::format(", resumed after step {}", part.after_step);
@@ -152,10 +163,16 @@ void add_replaced(const SampleAudit& audit, Lines& lines) {
   }
 }
 
+/// "rank 3"; with stages all of its pipeline, "ranks 2–3".
+std::string rank_text(const Place& place) {
+  if (!place.rank) return "unknown rank";
+  if (place.stages == 1) return fmt::format("rank {}", *place.rank);
+  return fmt::format("ranks {}–{}", *place.rank, *place.rank + place.stages - 1);
+}
+
 std::string place_text(const Place& place) {
   return fmt::format("epoch {}, step {}, {}, position {}", place.epoch + 1, place.step,
-                     place.rank ? fmt::format("rank {}", *place.rank) : "unknown rank",
-                     place.position);
+                     rank_text(place), place.position);
 }
 
 void add_asked(const SampleAudit& audit, Lines& lines) {
@@ -170,13 +187,10 @@ void add_asked(const SampleAudit& audit, Lines& lines) {
   std::map<std::optional<int64_t>, std::string> by_rank;
   for (const SeenSample& seen : audit.of_step) {
     std::string& list = by_rank[seen.place.rank];
-    list += fmt::format("{}{}", list.empty() ? "" : " ", seen.sample);
+    if (list.empty()) list = rank_text(seen.place) + ": samples";
+    list += fmt::format(" {}", seen.sample);
   }
-  for (const auto& [rank, list] : by_rank) {
-    lines.add(
-        fmt::format("step {}", *audit.step),
-        fmt::format("{}: samples {}", rank ? fmt::format("rank {}", *rank) : "unknown rank", list));
-  }
+  for (const auto& [rank, list] : by_rank) lines.add(fmt::format("step {}", *audit.step), list);
 }
 
 std::string result_text(const SampleAudit& audit) {

@@ -37,6 +37,8 @@ void check_history(const SampleRecord& record) {
             "history.parts: expected later and later steps of the run");
     require(part.ranks >= 1 && part.ranks <= kMaxRanks,
             "history.parts: expected from 1 to 1,048,576 ranks");
+    require(part.stages >= 1 && part.stages <= kMaxRanks / part.ranks,
+            "history.parts: expected 1 or more stages, on at most 1,048,576 ranks");
     last = part.after_step;
   }
   const auto is_sample = [&](int64_t number) { return number >= 0 && number < record.samples; };

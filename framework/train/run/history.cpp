@@ -70,8 +70,10 @@ nlohmann::json to_json(const History& history) {
   json["replaced_left_out"] = history.replaced_left_out;
   json["parts"] = nlohmann::json::array();
   for (const HistoryPart& part : history.parts) {
-    json["parts"].push_back(
-        {{"after_step", part.after_step}, {"ranks", part.ranks}, {"shares", part.shares}});
+    json["parts"].push_back({{"after_step", part.after_step},
+                             {"ranks", part.ranks},
+                             {"shares", part.shares},
+                             {"stages", part.stages}});
   }
   return json;
 }
@@ -82,7 +84,8 @@ History read_history(const nlohmann::json& json) {
   history.replaced_left_out = integer_of(json.at("replaced_left_out"));
   for (const nlohmann::json& part : json.at("parts")) {
     history.parts.push_back({integer_of(part.at("after_step")), integer_of(part.at("ranks")),
-                             part.at("shares").get<std::string>()});
+                             part.at("shares").get<std::string>(),
+                             part.contains("stages") ? integer_of(part.at("stages")) : 1});
   }
   return history;
 }

@@ -20,6 +20,7 @@ struct HistoryPart {
   /// How a batch is split over them: "even"; "pairs", evenly in pairs; or "throughput" and "cost",
   /// which follow measured times and the samples' lengths.
   std::string shares = "even";
+  int64_t stages = 1;  // of each of `ranks`, which are pipelines where there are several
 };
 
 struct History {
