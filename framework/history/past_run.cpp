@@ -177,7 +177,7 @@ PastRun past_run_of(const RunData& run, std::string name) {
   return past;
 }
 
-std::vector<RunFolder> find_run_folders(const fs::path& folder) {
+RunFolders find_run_folders(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw Error(Exit::kData, "{}: expected a folder with runs in it or below it, found {}",
@@ -186,26 +186,30 @@ std::vector<RunFolder> find_run_folders(const fs::path& folder) {
   const auto is_run = [&](const fs::path& at) {
     return fs::exists(at / "run.json", error) || fs::exists(at / "metrics.jsonl", error);
   };
-  if (is_run(folder)) return {{folder, ""}};
-  std::vector<RunFolder> runs;
+  if (is_run(folder)) return {.runs = {{folder, ""}}, .links = {}};
+  RunFolders found;
   fs::recursive_directory_iterator walk(folder, fs::directory_options::skip_permission_denied,
                                         error);
   for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
     if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     std::error_code unreadable;
-    if (!walk->is_directory(unreadable) || walk->is_symlink(unreadable)) continue;
+    if (!walk->is_directory(unreadable)) continue;
     if (walk.depth() >= kDeepest) walk.disable_recursion_pending();
     if (!is_run(walk->path())) continue;
+    if (walk->is_symlink(unreadable)) {
+      found.links.push_back(walk->path());
+      continue;
+    }
     walk.disable_recursion_pending();
-    runs.push_back({walk->path(), walk->path().lexically_relative(folder).string()});
+    found.runs.push_back({walk->path(), walk->path().lexically_relative(folder).string()});
   }
-  std::ranges::sort(runs, {}, &RunFolder::name);
-  return runs;
+  std::ranges::sort(found.runs, {}, &RunFolder::name);
+  return found;
 }
 
 std::vector<PastRun> find_runs(const fs::path& folder) {
   std::vector<PastRun> runs;
-  for (const auto& [at, name] : find_run_folders(folder)) {
+  for (const auto& [at, name] : find_run_folders(folder).runs) {
     if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     try {
       const RunData run = experiment::read_run(at);

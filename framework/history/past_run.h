@@ -63,9 +63,14 @@ struct RunFolder {
   std::string name;
 };
 
-/// The runs in a folder and below it, by their names; links are not followed. Throws Error(kData)
-/// where the folder is not there, and Error(kStopped) after a stop.
-std::vector<RunFolder> find_run_folders(const std::filesystem::path& folder);
+struct RunFolders {
+  std::vector<RunFolder> runs;               // by their names
+  std::vector<std::filesystem::path> links;  // to runs: they are not followed
+};
+
+/// The runs in a folder and below it. Throws Error(kData) where the folder is not there, and
+/// Error(kStopped) after a stop.
+RunFolders find_run_folders(const std::filesystem::path& folder);
 
 /// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't be
 /// read is left out with a warning. Throws Error(kData) where the folder is not there, and

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace {
 using experiment::escape_html;
 
 constexpr size_t kMaxRows = 2000;
+constexpr size_t kMaxLinks = 20;
 constexpr const char* kStyle = R"css(
 .sortable th, .sortable td { padding-right: 16px; }
 .sortable th.n, .sortable td.n { padding: 5px 16px 5px 0; }
@@ -122,6 +124,21 @@ std::string table_of(const WatchedFolder& folder) {
       heads, rows, note);
 }
 
+std::string notes_of(const std::set<std::filesystem::path>& links_outside) {
+  std::string notes;
+  size_t shown = 0;
+  for (const auto& link : links_outside) {
+    if (shown == kMaxLinks) break;
+    notes += fmt::format(R"(<p class="note">{}</p>)", escape_html(describe_link_outside(link)));
+    ++shown;
+  }
+  if (const size_t rest = links_outside.size() - shown; rest > 0) {
+    notes += fmt::format(R"(<p class="note">{} more such {} left out.</p>)", rest,
+                         rest == 1 ? "link is" : "links are");
+  }
+  return notes;
+}
+
 std::string name_of(const WatchedFolder& folder) { return folder.folder().filename().string(); }
 
 }  // namespace
@@ -161,7 +178,7 @@ experiment::Page folder_page(const WatchedFolder& folder) {
           .style = kStyle,
           .blocks = {
               {"head", fmt::format("<header><h1>{}</h1>{}</header>", escape_html(title), sweeps)},
-              {"runs", table_of(folder)}}};
+              {"runs", table_of(folder) + notes_of(folder.links_outside())}}};
 }
 
 experiment::Page sweep_page(WatchedFolder& folder, const std::string& name) {

@@ -1,5 +1,7 @@
 #include "framework/watch/watched_folder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -9,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/experiment/profile/profile_file.h"
@@ -49,6 +52,13 @@ int64_t changed_ns(const WatchedRun& run) { return run.versions[0].changed_ns; }
 
 }  // namespace
 
+std::string describe_link_outside(const fs::path& link) {
+  return printable(
+      fmt::format("{}: a run is left out because its folder is a link that leads out of the folder "
+                  "that is watched. Watch it by itself: trainer watch {}",
+                  link.string(), shell_word(link.string())));
+}
+
 WatchedFolder::WatchedFolder(const fs::path& folder) {
   std::error_code error;
   folder_ = fs::canonical(folder, error);
@@ -62,11 +72,15 @@ bool WatchedFolder::is_run() const {
   return fs::exists(folder_ / "run.json", error) || fs::exists(folder_ / "metrics.jsonl", error);
 }
 
-void WatchedFolder::require_inside(const fs::path& path) const {
+bool WatchedFolder::is_inside(const fs::path& path) const {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(path, error);
   const auto differs = std::mismatch(folder_.begin(), folder_.end(), real.begin(), real.end());
-  if (!error && differs.first == folder_.end()) return;
+  return !error && differs.first == folder_.end();
+}
+
+void WatchedFolder::require_inside(const fs::path& path) const {
+  if (is_inside(path)) return;
   throw Error(Exit::kData,
               "{}: a link that leads out of the folder that is watched is not followed",
               printable(path.lexically_relative(folder_).string()));
@@ -86,7 +100,9 @@ void WatchedFolder::find_runs() {
   sweeps_.clear();
   std::error_code error;
   if (fs::exists(folder_ / "sweep.db", error)) sweeps_.insert("");
-  for (auto& [folder, name] : history::find_run_folders(folder_)) {
+  auto [runs, links] = history::find_run_folders(folder_);
+  find_links_outside(links);
+  for (auto& [folder, name] : runs) {
     const fs::path above = folder.parent_path().parent_path();  // of SWEEP/trials/0001
     if (above != folder_ && fs::exists(above / "sweep.db", error)) {
       sweeps_.insert(above.lexically_relative(folder_).string());
@@ -96,6 +112,15 @@ void WatchedFolder::find_runs() {
                                              : WatchedRun{.folder = folder, .name = name});
   }
   runs_ = std::move(found);
+}
+
+void WatchedFolder::find_links_outside(const std::vector<fs::path>& links) {
+  links_outside_.clear();
+  for (const fs::path& link : links) {
+    if (is_inside(link)) continue;
+    links_outside_.insert(link);
+    if (logged_links_.insert(link).second) log::warning("{}", describe_link_outside(link));
+  }
 }
 
 void WatchedFolder::read(WatchedRun& run, bool needs_reader) {

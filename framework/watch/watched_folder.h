@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "framework/experiment/run_data.h"
 #include "framework/history/past_run.h"
@@ -36,6 +37,9 @@ struct WatchedRun {
   std::string log = {};  // the end of it
 };
 
+/// Why a link of WatchedFolder::links_outside() is left out and what to do, for people.
+std::string describe_link_outside(const std::filesystem::path& link);
+
 class WatchedFolder {
  public:
   /// Throws Error(kData) where there is no such folder.
@@ -51,6 +55,8 @@ class WatchedFolder {
   const std::map<std::string, WatchedRun>& runs() const { return runs_; }
   /// Names of folders of sweeps that have begun; "" is the folder itself.
   const std::set<std::string>& sweeps() const { return sweeps_; }
+  /// Links to runs outside the folder, which are left out. Each is logged once.
+  const std::set<std::filesystem::path>& links_outside() const { return links_outside_; }
 
   /// A run with its reader, and with what is new; null where there is none of that name.
   WatchedRun* find(const std::string& name);
@@ -61,8 +67,10 @@ class WatchedFolder {
                       std::span<const std::string_view> files) const;
 
  private:
+  bool is_inside(const std::filesystem::path& path) const;
   void require_inside(const std::filesystem::path& path) const;
   void find_runs();
+  void find_links_outside(const std::vector<std::filesystem::path>& links);
   void read(WatchedRun& run, bool needs_reader);
   void sum_up(WatchedRun& run);
   void let_go_of_readers();
@@ -70,6 +78,8 @@ class WatchedFolder {
   std::filesystem::path folder_;  // without links
   std::map<std::string, WatchedRun> runs_;
   std::set<std::string> sweeps_;
+  std::set<std::filesystem::path> links_outside_;
+  std::set<std::filesystem::path> logged_links_;
   double due_s_ = 0;  // when refresh() is worth its time again, by now_s()
 };
 

@@ -207,26 +207,43 @@ def test_nothing_outside_the_folder_is_shown(runs, watched):
 def test_links_out_of_the_folder_are_not_followed(runs, tmp_path):
     folder = tmp_path / "runs"
     secret = runs.parent / "secret"
-    for name in ("run.json", "metrics.jsonl", "recipe.toml", "trainer.log"):
+    files = ("run.json", "metrics.jsonl", "recipe.toml", "trainer.log")
+    for name in files:
         run = write_run(folder / f"links {name}")
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(secret / name)
-    (folder / "whole").symlink_to(secret)
+    (folder / "it's whole").symlink_to(secret)
+    (folder / "no run").symlink_to(secret.parent)
     within = write_run(folder / "within")
     (within / "recipe.toml").rename(folder / "shared.toml")
     (within / "recipe.toml").symlink_to("../shared.toml")
+    (folder / "newest").symlink_to("within")
     shots = write_run(folder / "shots", record={"sample_predictions": {"step": 1, "random": [], "worst": [
         {"file": "samples/worst-01.png", "label": "a", "prediction": "b", "confidence": 1, "loss": 1, "sample": "x"}]}})
     (secret / "worst-01.png").write_bytes(b"\x89PNG\r\n\x1a\ntopsecret")
     (shots / "samples").symlink_to(secret)
     with Watch(folder) as watch:
         table = watch.get()
-        assert ">whole<" not in table and table.count("leads out of the folder") == 4
-        for name in ("run.json", "metrics.jsonl", "recipe.toml", "trainer.log"):
+        names = [html.unescape(name) for name in re.findall('<td><a href="[^"]*">(.*?)</a>', table)]
+        assert sorted(names) == sorted(["shots", "within", *(f"links {file}" for file in files)])
+        notes = [html.unescape(note) for note in re.findall('<p class="note">(.*?)</p>', table)]
+        link = str(folder / "it's whole")
+        quoted = "'" + link.replace("'", "'\\''") + "'"
+        assert notes == [f"{link}: a run is left out because its folder is a link that leads out of the folder that is "
+                         f"watched. Watch it by itself: trainer watch {quoted}"]
+        assert table.count("leads out of the folder") == 1 + len(files)
+        for name in files:
             text = watch.get(f"/run/links%20{name.replace('.', '%2E')}", status=503)
             assert "topsecret" not in text and f"{name}: a link that leads out of the folder" in text
         assert "mlp" in watch.get("/run/within")
         assert "<img" not in watch.get("/run/shots")
+        write_run(folder / "later")
+        watch.wait_for(lambda text: ">later<" in text)  # it has looked for runs again
+        watch.process.terminate()
+        _, log = watch.process.communicate(timeout=LIMIT_S)
+        assert log.count("warning: ") == 1 and f"warning: {notes[0]}\n" in log
+    with Watch(folder / "it's whole") as watch:
+        assert "topsecret" in watch.get()
 
 
 def test_what_runs_say_stays_text(watched):
