@@ -213,7 +213,8 @@ std::vector<PastRun> find_runs(const fs::path& folder) {
     if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     try {
       const RunData run = experiment::read_run(at);
-      for (const std::string& remark : run.lines == 0 ? run.notices : run.remarks()) {
+      const bool has_not_begun = run.lines == 0 && run.damaged_lines == 0 && run.torn_bytes == 0;
+      for (const std::string& remark : has_not_begun ? run.notices : run.remarks()) {
         log::warning("{}: {}", at.string(), remark);
       }
       runs.push_back(past_run_of(run, printable(name.empty() ? folder.string() : name)));

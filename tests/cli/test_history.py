@@ -182,6 +182,21 @@ def test_a_run_that_cannot_be_read_is_left_out(runs, tmp_path):
     assert "not recorded" in history(folder, "--by", "user").stdout
 
 
+@pytest.mark.parametrize("content, remark", [
+    ('{"step": 1, "lo', "the last line of metrics.jsonl is torn after 15 bytes and was left out"),
+    ('{"step": 1, "lo\n', "1 line of metrics.jsonl was left out as damaged"), ("", None)])
+def test_metrics_without_a_whole_line_are_named(runs, tmp_path, content, remark):
+    run = tmp_path / "runs" / "one"
+    shutil.copytree(runs / "one", run)
+    (run / "metrics.jsonl").write_text(content)
+    done = history(run.parent, "--json")
+    assert json.loads(done.stdout)["runs"][0]["steps"] == 0
+    if remark is None:  # a run that begins
+        assert "metrics.jsonl" not in done.stderr
+    else:
+        assert f"warning: {run}: {remark}\n" in done.stderr
+
+
 def test_a_folder_without_runs_is_empty(tmp_path):
     assert history_of(tmp_path)["runs"] == []
     assert "0 hours of devices in 0 runs" in history(tmp_path).stdout
