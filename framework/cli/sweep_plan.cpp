@@ -38,7 +38,7 @@ struct Source {
   /// With the settings on top; [sweep] is taken out into `config` where that is wanted.
   train::JobConfig job(const Settings& settings, SweepConfig* config = nullptr) const {
     recipe::LayerOptions own = layers;
-    own.sets.insert(own.sets.end(), settings.begin(), settings.end());
+    own.varied = settings;
     recipe::Value document = recipe::load(recipe, own);
     SweepConfig section = sweep::take_sweep(document);
     if (config != nullptr) *config = std::move(section);
@@ -188,11 +188,12 @@ void plan_devices(const SweepConfig& config, const train::JobConfig& job, Plan& 
 }  // namespace
 
 PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
-  const Source source = source_of(options);
+  Source source = source_of(options);
   PlannedSweep planned;
   planned.job = source.job({}, &planned.config);
   SweepConfig& config = planned.config;
   override(options, config);
+  if (options.count("vary") == 0) source.layers.varied_by = "vary";  // of [sweep]
   if (config.vary.empty()) {
     throw UsageError(
         "--vary is missing: which keys are to take which values, as in --vary "
@@ -240,20 +241,21 @@ PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
 std::vector<Trial> plan_more(const Plan& plan, const std::filesystem::path& base,
                              const std::vector<Trial>& trials, int64_t count,
                              const std::vector<std::string>& settings, bool trusts_library) {
-  const Source source{.recipe = base.string(),
-                      .layers = {.is_of_run = true, .trusts_library = trusts_library}};
+  Source source{
+      .recipe = base.string(),
+      .layers = {.is_of_run = true, .trusts_library = trusts_library, .varied_by = "--set"}};
   train::JobConfig job = source.job({});
   const int64_t samples = plan.rungs.empty() ? 0 : job.data.open_train()->size();
-  std::vector<Settings> more;
-  if (!settings.empty()) more.push_back(settings);
-  if (count > 0) {
-    std::set<Settings> taken;
-    for (const Trial& trial : trials) taken.insert(trial.settings);
-    const auto space = sweep::parse_space(plan.vary, printed(job));
-    for (Settings& drawn : settings_of(plan, space, count, taken)) more.push_back(std::move(drawn));
-  }
   std::vector<Trial> added;
-  for (const Settings& one : more) added.push_back(trial_of(source, plan, one, samples));
+  if (!settings.empty()) added.push_back(trial_of(source, plan, settings, samples));
+  if (count == 0) return added;
+  source.layers.varied_by = "vary";
+  std::set<Settings> taken;
+  for (const Trial& trial : trials) taken.insert(trial.settings);
+  const auto space = sweep::parse_space(plan.vary, printed(job));
+  for (const Settings& drawn : settings_of(plan, space, count, taken)) {
+    added.push_back(trial_of(source, plan, drawn, samples));
+  }
   return added;
 }
 

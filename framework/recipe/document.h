@@ -12,7 +12,7 @@
 
 namespace brim::recipe {
 
-/// Where a value was written: a file with 1-based line and column, or "--set" (line 0).
+/// Where a value was written: a file with 1-based line and column, or "--set", "--vary" (line 0).
 struct Location {
   std::string source;
   int64_t line = 0;
@@ -52,17 +52,20 @@ struct Problem {
 struct LayerOptions {
   std::vector<std::filesystem::path> configs = {};  // --config, in order
   std::vector<std::string> sets = {};               // --set "a.b=value", in order
-  bool is_of_run = false;           // the recipe is a run's, whatever else its folder holds
-  bool trusts_library = false;      // --trust-library: all of it counts as the user's
-  const Value* defaults = nullptr;  // the machine's: below all others
+  bool is_of_run = false;                // the recipe is a run's, whatever else its folder holds
+  bool trusts_library = false;           // --trust-library: all of it counts as the user's
+  const Value* defaults = nullptr;       // the machine's: below all others
+  std::vector<std::string> varied = {};  // a trial's settings, as `sets` and above them
+  std::string varied_by = "--vary";      // what problems call them by
 };
 
 /// Reads and merges all layers: tables key by key, anything else is replaced. `name` is a path, or
 /// a file under recipes/ (".toml" may be left out); a --config is a path or a file under configs/.
 /// `extends` is looked up as `name` is, first of all in the folder of the file that wrote it. All
-/// --set together are one layer; `--set a.b=bf16` takes what is no TOML value as a string. Throws
-/// Error(kRecipe) with the problems of all layers: missing or empty file, syntax, duplicate key,
-/// not UTF-8, nesting too deep, a loop of `extends`, a --set without '=' or with a bad key.
+/// --set together are one layer, with what varies; `--set a.b=bf16` takes what is no TOML value as a
+/// string. Throws Error(kRecipe) with the problems of all layers: missing or empty file, syntax,
+/// duplicate key, not UTF-8, nesting too deep, a loop of `extends`, a --set without '=' or with a
+/// bad key.
 Value load(const std::string& name, const LayerOptions& options);
 
 /// One layer from text that is not a file. No `extends`. Relative paths start from the current

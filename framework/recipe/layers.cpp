@@ -65,9 +65,10 @@ class Loader {
     add(std::move(defaults));
   }
 
-  void add_sets(const std::vector<std::string>& sets) {
-    for (const std::string& set : sets) add_set(set);
-    if (!sets.empty()) ++layer_;
+  void add_sets(const LayerOptions& options) {
+    for (const std::string& set : options.sets) add_set("--set", set);
+    for (const std::string& set : options.varied) add_set(options.varied_by, set);
+    if (!options.sets.empty() || !options.varied.empty()) ++layer_;
   }
 
   Value take() {
@@ -140,10 +141,10 @@ class Loader {
     }
   }
 
-  void add_set(const std::string& set) {
-    const Location location{"--set " + set};
+  void add_set(const std::string& option, const std::string& set) {
+    const Location location{option + " " + set};
     if (std::any_of(set.begin(), set.end(), [](unsigned char c) { return std::iscntrl(c) != 0; })) {
-      return problem({"--set"}, "expected one line without control characters");
+      return problem({option}, "expected one line without control characters");
     }
     const size_t equals = set.find('=');
     if (equals == std::string::npos) return problem(location, "expected section.key=value");
@@ -231,7 +232,7 @@ Value load(const std::string& name, const LayerOptions& options) {
   for (const fs::path& config : options.configs) {
     loader.add_file(find_file(config.string(), "configs"), false);
   }
-  loader.add_sets(options.sets);
+  loader.add_sets(options);
   Value document = loader.take();
   document.location = {recipe.string()};
   return document;

@@ -275,6 +275,18 @@ def test_wrong_requests_end_before_anything_runs(args, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_wrong_key_is_named_by_what_gave_it(random_sweep, tmp_path):
+    (tmp_path / "search.toml").write_text(f'extends = "{DIGITS}"\n[sweep]\nvary = ["optimizer.learning_rat=1,2"]\n')
+    for args, named in ((["sweep", *SMALL, "--vary", "optimizer.learning_rat=1,2"], "--vary optimizer.learning_rat=1"),
+                        (["sweep", *SMALL, *sets(optimizer__learning_rat=1), *RATES], "--set optimizer.learning_rat=1"),
+                        (["sweep", "search.toml"], "vary optimizer.learning_rat=1"),
+                        (["sweep", "add", random_sweep, *sets(optimizer__learning_rat=1)],
+                         "--set optimizer.learning_rat=1")):
+        done = trainer(*args, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error[recipe]: {named}: unknown key 'learning_rat' in [optimizer]; did you mean")
+
+
 def test_folders_that_are_no_sweeps_are_refused(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "sweep.db").write_text("no database, but long enough to be looked at\n" * 40)
