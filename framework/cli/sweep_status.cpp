@@ -47,18 +47,25 @@ int show_status(const cxxopts::ParseResult& options, std::span<char* const> /*ar
   }
   sweep::Store store(required_option(options, "sweep status", "folder"));
   const bool is_watch = options.count("watch") != 0;
+  const bool is_terminal = ::isatty(STDOUT_FILENO) != 0;
+  // Clearing the screen takes what was said with it.
+  const bool forgets = is_watch && is_terminal && ::isatty(STDERR_FILENO) != 0;
+  bool has_said_so = false;
   for (;;) {
     const std::vector<sweep::Trial> trials = store.trials();
     // Over the table before, on a terminal.
-    if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
+    if (is_watch && is_terminal) fmt::print("\x1b[H\x1b[2J");
     print_trials(options, store.plan(), trials);
     const bool may_change =
         std::ranges::count(trials, sweep::State::kRunning, &sweep::Trial::state) > 0 ||
         sweep::next_trial(store.plan(), trials);
-    if (may_change && is_for_people(options) && sweep::Store::lock_if_idle(store.folder())) {
+    const bool is_idle =
+        may_change && is_for_people(options) && sweep::Store::lock_if_idle(store.folder());
+    if (is_idle && (forgets || !has_said_so)) {
       log::info("no process runs this sweep; trainer sweep --resume {} continues it",
                 shell_word(store.folder().string()));
     }
+    has_said_so = is_idle;
     if (!is_watch || !may_change || std::ferror(stdout) != 0) return 0;
     if (!sleep_unless_stopped(kWatchEvery)) return 0;
   }

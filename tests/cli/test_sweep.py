@@ -357,6 +357,39 @@ def test_a_file_may_hold_the_search_and_options_override_it(tmp_path):
     assert trained.returncode == 2 and "trainer sweep" in trained.stderr
 
 
+def test_a_watched_sweep_says_once_that_no_process_runs_it(tmp_path):
+    folder, shown, said = tmp_path / "s", tmp_path / "shown", tmp_path / "said"
+
+    def wait_for_tables(more):
+        count = shown.read_text().count("0 of 1 trial")
+        wait_for(lambda: shown.read_text().count("0 of 1 trial") >= count + more)
+
+    def begin_and_kill(*args):
+        process = start("sweep", *args)
+        try:
+            wait_for(lambda: any(map(is_training, children(process.pid))))
+            if shown.exists():
+                wait_for_tables(2)
+        finally:
+            process.kill()
+            process.communicate()
+
+    begin_and_kill(*SMALL, "--output", folder, *sets(train__steps=100000), *RATES, "--trials", 1)
+    with shown.open("w") as stdout, said.open("w") as stderr:
+        watch = subprocess.Popen([TRAINER, "sweep", "status", folder, "--watch"], env=environment(), stdout=stdout,
+                                 stderr=stderr)
+    try:
+        line = f"brim: no process runs this sweep; trainer sweep --resume {folder} continues it\n"
+        wait_for_tables(3)
+        assert said.read_text() == line
+        begin_and_kill("--resume", folder)
+        wait_for_tables(3)
+        assert said.read_text() == 2 * line
+    finally:
+        watch.kill()
+        watch.wait()
+
+
 def test_another_terminal_pauses_adds_and_cancels(tmp_path):
     folder = tmp_path / "s"
     process = start("sweep", *SMALL, "--output", folder, *sets(train__steps=100000), *RATES, "--trials", 1)
