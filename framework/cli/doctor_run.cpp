@@ -125,8 +125,10 @@ int doctor_run(const cxxopts::ParseResult& parsed) {
     return 0;
   }
   fmt::print("{}{}", report_on(run, as_json), memory_table(run));
-  if (beside.proof) fmt::print("proof    {}\n", printable(beside.proof->sentence()));
   fmt::print("{}", profile_text(beside.profile));
+  if (beside.proof) {
+    fmt::print("{}proof    {}\n", beside.profile ? "\n" : "", printable(beside.proof->sentence()));
+  }
   if (!fixes) return 0;
   std::fflush(stdout);
   fmt::print("{}", printable_lines(fix_run(run, parsed).describe()));

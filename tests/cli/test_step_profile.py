@@ -199,6 +199,9 @@ def test_doctor_and_report_show_the_profile_that_a_run_has(profiled_run):
     said = trainer("doctor", run)
     assert said.returncode == 0 and "3 steps of" in said.stdout
     assert "operators, by the time of their own" in said.stdout and "layers.1" in said.stdout
+    proved = trainer("doctor", run, "--prove")
+    assert proved.returncode == 0 and "layers.1" in proved.stdout
+    assert proved.stdout.splitlines()[-1].startswith("proof    ")  # not lost above the profile
     found = json.loads(trainer("doctor", run, "--json").stdout)["profile"]
     assert found["steps"] == 3 and found["wall_s"] > 0
     for finding in found["findings"]:
