@@ -264,7 +264,7 @@ void Trainer::report_end(bool complete) {
     stages += (stages.empty() ? ", by stage " : " and ") + format_bytes(bytes);
   }
   log::info("peak memory: tensors {}{}{}; the cap is {}", format_bytes(memory.peak_bytes), stages,
-            components_.device.is_cpu()
+            components_.device.is_cpu() && memory.outside_bytes > 0
                 ? fmt::format(", the rest of the process {}", format_bytes(memory.outside_bytes))
                 : std::string(),
             format_bytes(memory.limit_bytes));

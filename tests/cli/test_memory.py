@@ -220,6 +220,16 @@ def test_a_wrong_fraction_is_refused(train, fraction):
     assert not run.exists()
 
 
+@pytest.mark.parametrize("hidden, has_rest", [(256, True), (2048, False)])
+def test_the_rest_of_the_process_is_named_where_there_is_one(train, hidden, has_rest):
+    """Large weights lie in blocks that are larger still: what they leave untouched is more than the rest."""
+    run, result = train("run", model__hidden=hidden, batch__global=8, train__steps=1)
+    assert result.returncode == 0, result.stderr
+    assert (json.loads((run / "run.json").read_text())["memory"]["outside_bytes"] > 0) == has_rest
+    [line] = [line for line in result.stderr.splitlines() if "peak memory" in line]
+    assert ("the rest of the process" in line) == has_rest and "; the cap is " in line
+
+
 def test_a_checkpoint_takes_no_memory_but_its_copy(train):
     run, result = train("run", "resnet18", batch__global=16, data__samples=32)
     assert result.returncode == 0, result.stderr
