@@ -10,10 +10,9 @@
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/connected_rank.h"
 #include "framework/cli/options.h"
-#include "framework/cli/self_launch.h"
 #include "framework/device/memory/memory.h"
-#include "framework/distributed/group.h"
 #include "framework/plan/assumption.h"
 #include "framework/train/job.h"
 #include "framework/train/planning/planner.h"
@@ -53,17 +52,11 @@ int plan(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
     }
     return plan_assumed(std::move(job), parsed["assume"].as<std::string>(), as_json);
   }
-  RankDevice here;
-  if (const auto status = start_ranks(job.device, job.run.name, argv.subspan(1), here)) {
-    return *status;
-  }
-  const NothingToSave while_planning;
-  const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
-                                                 job.distributed.limit());
-  const auto memory = device::memory_of(here.device, job.device, group->ranks().local_world);
-  const train::Plan found = train::make_plan(job, here.device, group, *memory);
-  if (group->is_main()) print(found, as_json);
-  group->finish();
+  ConnectedRank rank;
+  if (const auto status = connect_ranks(job, argv.subspan(1), rank)) return *status;
+  const train::Plan found = train::make_plan(job, rank.here.device, rank.group, *rank.memory);
+  if (rank.group->is_main()) print(found, as_json);
+  rank.group->finish();
   return 0;
 }
 

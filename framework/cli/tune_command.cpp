@@ -2,16 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "framework/base/stop.h"
 #include "framework/cli/commands.h"
+#include "framework/cli/connected_rank.h"
 #include "framework/cli/options.h"
-#include "framework/cli/self_launch.h"
-#include "framework/device/memory/memory.h"
-#include "framework/distributed/group.h"
 #include "framework/train/job.h"
 #include "framework/train/planning/planner.h"
 #include "framework/train/tuning/batch_tuner.h"
@@ -22,19 +18,15 @@ namespace {
 
 int tune(const cxxopts::ParseResult& parsed, std::span<char* const> argv) {
   train::JobConfig job = train::read_job(load_document(parsed));
-  RankDevice here;
-  if (const auto status = start_ranks(job.device, job.run.name, argv.subspan(1), here)) {
-    return *status;
-  }
-  const NothingToSave while_tuning;
-  const auto group = distributed::Group::connect(here.ranks, here.device, job.distributed.backend,
-                                                 job.distributed.limit());
-  const auto memory = device::memory_of(here.device, job.device, group->ranks().local_world);
+  ConnectedRank rank;
+  if (const auto status = connect_ranks(job, argv.subspan(1), rank)) return *status;
+  const auto& group = rank.group;
   if (job.distributed.strategy == distributed::StrategyKind::kAuto) {
-    train::choose_strategy(job, here.device, group, *memory);
+    train::choose_strategy(job, rank.here.device, group, *rank.memory);
   }
-  const train::Tuning tuning = train::tune_batch(
-      job, here.device, group, *memory, {.is_fresh = parsed.count("fresh") != 0, .explains = true});
+  const train::Tuning tuning =
+      train::tune_batch(job, rank.here.device, group, *rank.memory,
+                        {.is_fresh = parsed.count("fresh") != 0, .explains = true});
   train::take(tuning, group->world(), job);
   if (group->is_main()) {
     fmt::print("{}", parsed.count("json") != 0 ? train::to_json(tuning).dump() + "\n"
