@@ -3,49 +3,18 @@ import json
 import shutil
 
 import pytest
-from PIL import Image
 
+from flowers import COLOURS, FLOWERS_RECIPE, save_images
 from trainer import latest_checkpoint, sets, trainer
-
-COLOURS = {"daisy": (250, 250, 240), "poppy": (220, 30, 20), "violet": (90, 40, 160)}
-
-
-def save_images(folder, each):
-    for name, (red, green, blue) in COLOURS.items():
-        (folder / name).mkdir(parents=True)
-        for number in range(each):
-            shade = 3 * number
-            Image.new("RGB", (16, 16), (red - shade, green, blue + shade)).save(folder / name / f"{number}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with data and a run that was trained on them; not to be changed."""
     folder = tmp_path_factory.mktemp("flowers")
-    save_images(folder / "train", 8)
-    save_images(folder / "val", 2)
-    (folder / "flowers.toml").write_text(f"""
-[model]
-name = "small_cnn"
-[data]
-kind = "image_folder"
-image_size = 16
-resize = 16
-[data.train]
-path = "{folder}/train"
-[data.eval]
-path = "{folder}/val"
-[batch]
-global = 8
-[precision]
-mode = "fp32"
-[optimizer]
-name = "sgd"
-learning_rate = 0.05
-[train]
-epochs = 6
-""")
+    save_images(folder / "train", COLOURS, 8)
+    save_images(folder / "val", COLOURS, 2)
+    (folder / "flowers.toml").write_text(FLOWERS_RECIPE + '[data.eval]\npath = "val"\n')
     done = trainer("--recipe", folder / "flowers.toml", "--output", folder / "run")
     assert done.returncode == 0, done.stderr
     return folder

@@ -7,19 +7,8 @@ import shutil
 import pytest
 from PIL import Image
 
+from flowers import COLOURS, FLOWERS_RECIPE, save_images
 from trainer import DIGITS, latest_checkpoint, sets, trainer
-
-COLOURS = {"daisy": (250, 250, 240), "poppy": (220, 30, 20), "violet": (90, 40, 160)}
-
-
-def save_images(folder, names, each):
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        red, green, blue = COLOURS.get(name, (0, 0, 0))
-        for number in range(each):
-            shade = 3 * number
-            Image.new("RGB", (16, 16), (red - shade, green, blue + shade)).save(folder / name / f"{number}.png")
-    return folder
 
 
 def train(recipe, run, *args):
@@ -33,28 +22,7 @@ def flowers(tmp_path_factory):
     """A run whose training data are gone, and whose warm-up has more steps than the run epochs."""
     folder = tmp_path_factory.mktemp("flowers")
     save_images(folder / "train", COLOURS, 8)
-    (folder / "flowers.toml").write_text("""
-[model]
-name = "small_cnn"
-[data]
-kind = "image_folder"
-image_size = 16
-resize = 16
-[data.train]
-path = "train"
-[batch]
-global = 8
-[precision]
-mode = "fp32"
-[optimizer]
-name = "sgd"
-learning_rate = 0.05
-[schedule]
-unit = "steps"
-warmup = 9
-[train]
-epochs = 6
-""")
+    (folder / "flowers.toml").write_text(FLOWERS_RECIPE + '[schedule]\nunit = "steps"\nwarmup = 9\n')
     run = train(folder / "flowers.toml", folder / "run")
     shutil.rmtree(folder / "train")
     return run
