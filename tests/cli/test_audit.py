@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from test_bad_input import reseal
 from trainer import (DIGITS, LIMIT_S, TRAINER, ForkServer, environment, latest_checkpoint, metrics, sets, start,
                      trainer)
 
@@ -408,6 +409,7 @@ def test_a_hostile_checkpoint(finished, with_little_memory, tmp_path, change):
     for key, value in change.items():
         state[key] = {**state[key], **value} if isinstance(value, dict) else value
     (checkpoint / "state.json").write_text(json.dumps(state))
+    reseal(checkpoint)
     done = with_little_memory.run("audit", checkpoint, timeout=60)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     assert done.stderr.startswith("error[checkpoint]: ") and "expected" in done.stderr
