@@ -110,6 +110,13 @@ void Pipeline::connect() {
   }
 }
 
+MessageRoom Pipeline::room_for_messages(int64_t samples, c10::Device device) const {
+  MessageRoom room;
+  if (!is_first()) room.before = inputs().empty(samples, device).zero_();
+  if (!is_last()) room.after = outputs().empty(samples, device).zero_();
+  return room;
+}
+
 Pending Pipeline::send_activations(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {};
   return after_.activations->start_send(row_of_memory(tensor), /*to=*/1, kActivations);

@@ -41,6 +41,12 @@ struct StageLayout {
   std::optional<MessageShape> outputs;  // that the next stage gets; nullopt: it is the last
 };
 
+/// Memory for a message from or to each neighbour: a stage that has none left still takes part in
+/// what the others wait for. The values are of no use.
+struct MessageRoom {
+  at::Tensor before, after;  // as MessageShape makes them; undefined where there is no such stage
+};
+
 class Pipeline final : public SplitState {
  public:
   /// `layouts`, by stage, are the same on all ranks; `parameters` are this rank's. Waits for no
@@ -64,6 +70,8 @@ class Pipeline final : public SplitState {
   /// What the stage before sends and the stage after gets; gradients have the same shapes.
   const MessageShape& inputs() const { return *layouts_[static_cast<size_t>(stage() - 1)].outputs; }
   const MessageShape& outputs() const { return *layouts_[static_cast<size_t>(stage())].outputs; }
+  /// For messages of up to so many samples.
+  MessageRoom room_for_messages(int64_t samples, c10::Device device) const;
   /// Tensors as MessageShape makes them. One without samples does not travel.
   Pending send_activations(const at::Tensor& tensor);     // to the next stage
   Pending receive_activations(const at::Tensor& tensor);  // from the stage before

@@ -19,6 +19,8 @@
 namespace brim::train {
 namespace {
 
+constexpr const char* kOutcome = "the outcome of the evaluation";
+
 enum class Next { kPass, kEnd, kSmallerPasses };
 
 /// Ranks that need each other's weights take part in every pass, or all of them in none.
@@ -163,16 +165,21 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
                                          const std::vector<data::BatchPlan>& passes,
                                          std::string& shortage) {
   distributed::Pipeline& pipeline = *components.pipeline;
+  int64_t most = 0;
+  for (const data::BatchPlan& pass : passes) most = std::max(most, pass.count);
+  distributed::MessageRoom room;
+  bool fits =
+      device::fits([&] { room = pipeline.room_for_messages(most, components.device); }, &shortage);
+  if (components.group->any(!fits, kOutcome)) return std::nullopt;
   StageMessages messages(pipeline);
   at::Tensor sums;
-  bool fits = true;
   for (const data::BatchPlan& pass : passes) {
     const data::DevicePrefetcher::Input* batch = nullptr;
     fits = fits && device::fits([&] { batch = next_unless_stopped(inputs); }, &shortage);
     if (!messages.another(fits && batch != nullptr)) break;
     at::Tensor x = batch != nullptr ? batch->tensors.inputs : at::Tensor();
     if (!pipeline.is_first()) {
-      x = pipeline.inputs().empty(pass.count, components.device);
+      x = room.before.narrow(0, 0, pass.count);
       pipeline.receive_activations(x).wait();
     }
     at::Tensor made;
@@ -184,12 +191,12 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
     if (pipeline.is_last()) {
       if (made.defined()) add(sums, made);
     } else {
-      if (!made.defined()) made = pipeline.outputs().empty(pass.count, components.device).zero_();
+      if (!made.defined()) made = room.after.narrow(0, 0, pass.count);
       messages.send(made);
     }
   }
   messages.finish();
-  if (components.group->any(!fits, "the outcome of the evaluation")) return std::nullopt;
+  if (components.group->any(!fits, kOutcome)) return std::nullopt;
   return sums_of_stages(components, sums);
 }
 
@@ -239,8 +246,8 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
   // the largest of all ranks
   const int64_t share = (components.eval_data->size() + world - 1) / world;
   int64_t pass = std::clamp<int64_t>(share, 1, batch);
-  std::string shortage;
   for (;;) {
+    std::string shortage = "another rank is out of memory";
     const auto sums = try_in_passes(components, inputs, batch, pass, samples, shortage);
     if (sums) return *sums;
     if (pass == 1) {

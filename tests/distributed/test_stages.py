@@ -146,6 +146,59 @@ def test_one_stage_short_of_memory(where, call, rank, run, tmp_path):  # noqa: F
         assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "halves"))
 
 
+WIDE = """
+[model]
+name = "mlp"
+hidden = 2048
+depth = 1
+[data]
+kind = "synthetic"
+height = 4
+width = 4
+[batch]
+micro = 6000
+[eval]
+batch = 6000
+[precision]
+mode = "fp32"
+[optimizer]
+name = "sgd"
+learning_rate = 0.01
+[train]
+steps = 1
+[distributed]
+timeout_s = 60
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_message_that_does_not_fit(ranks, run, tmp_path):  # noqa: F811
+    """Of 47 MiB, where a rank may take 41: a stage has no memory either for what the other one waits for."""
+    recipe = tmp_path / "wide.toml"
+    recipe.write_text(WIDE)
+    samples = 6000 * ranks
+    command = ["--recipe", recipe, *stages(2), *sets(data__samples=samples, data__eval_samples=samples // 2, batch__global=samples)]
+    short = [TRAINER, *command, *sets(device__memory_gib=0.04 * ranks), "--output", tmp_path / "short"]
+    results = [run.finish(rank) for rank in run.start_ranks(ranks, short)]
+    assert [result.status for result in results] == [0] * ranks, results[0].stderr
+    for result in results:
+        assert "out of memory with micro-batch 6000 at step 1;" in result.stderr
+        assert "out of memory in the evaluation with batch size 6000;" in result.stderr
+    micro = int(re.findall(r"retrying the step with micro-batch (\d+)", results[0].stderr)[-1])
+    train(tmp_path / "parts", *command, *sets(batch__micro=micro, eval__batch=64), ranks=ranks)
+    assert_same_tensors(latest_checkpoint(tmp_path / "short"), latest_checkpoint(tmp_path / "parts"))
+
+
+def test_all_messages_of_a_step_that_do_not_fit(run, tmp_path):  # noqa: F811
+    """With GPipe the first stage holds them all, 48 MiB: where they do not fit, smaller ones don't either."""
+    command = [TRAINER, *GPT1, *stages(2, schedule="gpipe", cut=["head"], timeout_s=60), "--output", tmp_path / "run",
+               *sets(model__layers=1, model__width=256, model__heads=4, data__length=128, batch__global=384,
+                     batch__micro=2, device__memory_gib=0.08, precision__mode="fp32", train__recompute=["*"])]
+    results = [run.finish(rank) for rank in run.start_ranks(2, command)]
+    assert [result.status for result in results] == [5, 5], results[0].stderr
+    assert all("out of memory at step 1 with micro-batch 1:" in result.error for result in results)
+
+
 def test_a_stage_without_its_neighbour_ends_at_the_time_limit(run, tmp_path):  # noqa: F811
     """A rank that is late keeps its heartbeat: the others say that it keeps them waiting."""
     words = job(tmp_path / "run", distributed__stages=2, batch__micro=16, distributed__timeout_s=2)

@@ -255,9 +255,11 @@ void SimulatedRank::evaluate(int64_t samples) {
     if (components_.sharded) evaluation.emplace(*components_.sharded);
     const amp::Autocast autocast(c10::kCPU, components_.precision);
     data::DeviceBatch batch = batch_of(samples);
+    distributed::MessageRoom room;
     if (const auto& pipeline = components_.pipeline) {
       dynamic_cast<nn::Stage&>(*components_.model).whole().begin(batch.inputs);
-      if (!pipeline->is_first()) batch.inputs = pipeline->inputs().empty(samples, c10::kCPU);
+      room = pipeline->room_for_messages(samples, c10::kCPU);
+      if (!pipeline->is_first()) batch.inputs = room.before;
     }
     if (components_.pipeline && !components_.pipeline->is_last()) {
       components_.model->forward(batch.inputs);
@@ -276,6 +278,10 @@ int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
   const int64_t others_bytes = WithoutStorage::held_bytes() - own_bytes_;
   WithoutStorage::reset_peak();
   const at::Tensor bucket_memory = at::empty({bucket_bytes()}, at::kByte);
+  distributed::MessageRoom message_room;
+  if (components_.pipeline) {
+    message_room = components_.pipeline->room_for_messages(shape.micro, c10::kCPU);
+  }
   {
     const at::Tensor room = at::empty({room_bytes_}, at::kByte);
     if (components_.pipeline) {
@@ -292,6 +298,7 @@ int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
   }
   const int64_t last = WithoutStorage::held_bytes() + last_copy_bytes_;
   const int64_t most = std::max(WithoutStorage::peak_bytes(), last);
+  message_room = {};
   own_bytes_ = WithoutStorage::held_bytes() - bucket_bytes() - others_bytes;
   return std::max(most - others_bytes, building_bytes_);
 }

@@ -32,7 +32,21 @@ PipelineStep::PipelineStep(const JobConfig& job, const TrainingComponents& compo
       passes_(passes),
       timeline_(timeline) {}
 
-// Every rank comes to its end, whatever happens to it on the way.
+bool PipelineStep::prepare(int64_t micro_batch_size, const std::function<void()>& work,
+                           std::string& shortage) {
+  room_ = {};
+  const bool fits = device::fits(
+      [&] {
+        work();
+        room_ = pipeline_.room_for_messages(micro_batch_size, components_.device);
+      },
+      &shortage);
+  timeline_.enter(Phase::kCommunication);
+  return !components_.group->any(!fits, kStagesOutcome);
+}
+
+// Every rank comes to its end, whatever happens to it on the way: once short, a rank takes no more
+// memory.
 std::optional<PipelineStep::Losses> PipelineStep::run(
     data::DevicePrefetcher& inputs, const std::vector<data::BatchPlan>& micro_batches,
     bool wants_unsmoothed, std::string& shortage) {
@@ -40,31 +54,30 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   waited_s_ = 0;
   micro_batches_ = &micro_batches;
   wants_unsmoothed_ = wants_unsmoothed;
-  has_summed_ = false;
+  has_summed_ = is_short_ = false;
   losses_ = {};
   flights_.clear();
   activations_in_ = gradients_in_ = {};
   activations_out_ = gradients_out_ = {};
-  bool fits = true;
   const auto actions =
       distributed::stage_actions(job_.distributed.schedule, pipeline_.stages(), pipeline_.stage(),
                                  static_cast<int64_t>(micro_batches.size()));
   for (const distributed::StageAction& action : actions) {
-    if (fits) {
+    if (!is_short_) {
       try {
-        fits = device::fits([&] { take(action, inputs); }, &shortage);
+        is_short_ = !device::fits([&] { take(action, inputs); }, &shortage);
       } catch (const Error& error) {
         if (error.status() != Exit::kStopped) throw;
-        fits = false;
+        is_short_ = true;
       }
-      if (!fits) flights_.clear();
+      if (is_short_) flights_.clear();
     }
-    if (!fits) take_part(action);
+    if (is_short_) take_part(action);
   }
   timeline_.enter(Phase::kCommunication);
   for (Messages* out : {&activations_out_, &gradients_out_}) finish_sends(*out, out->begun);
   const double tell_s = now_s();
-  if (components_.group->any(!fits, kStagesOutcome)) return std::nullopt;
+  if (components_.group->any(is_short_, kStagesOutcome)) return std::nullopt;
   pipeline_.add_up_shared();
   waited_s_ += now_s() - tell_s;
   compute_s_ += now_s() - start_s - waited_s_;
@@ -104,7 +117,7 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
       const amp::Autocast autocast(components_.device.type(), components_.precision);
       flight.outputs = components_.model->forward(flight.inputs);
     }
-    send(/*gradients=*/false, flight.outputs);
+    send(/*gradients=*/false, pipeline_.outputs().pack(flight.outputs));
     start_receiving(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
   }
   inputs.prefetch();
@@ -137,7 +150,8 @@ void PipelineStep::backward(size_t micro_batch) {
   waited_s_ += strategy_.exposed_s();
   if (pipeline_.is_first()) return;
   const at::Tensor& gradients = flight.inputs.grad();
-  send(/*gradients=*/true, gradients.defined() ? gradients : at::zeros_like(flight.inputs));
+  send(/*gradients=*/true,
+       pipeline_.inputs().pack(gradients.defined() ? gradients : at::zeros_like(flight.inputs)));
 }
 
 void PipelineStep::take_part(const distributed::StageAction& action) {
@@ -150,9 +164,7 @@ void PipelineStep::take_part(const distributed::StageAction& action) {
   }
   Messages& out = gradients ? gradients_out_ : activations_out_;
   if (!has_messages(gradients, /*is_sender=*/true) || out.begun > micro_batch) return;
-  send(gradients, shape(gradients, true)
-                      .empty((*micro_batches_)[micro_batch].count, components_.device)
-                      .zero_());
+  send(gradients, memory_for(gradients, /*is_sender=*/true, micro_batch));
 }
 
 bool PipelineStep::has_messages(bool gradients, bool is_sender) const {
@@ -163,11 +175,16 @@ const distributed::MessageShape& PipelineStep::shape(bool gradients, bool is_sen
   return gradients == is_sender ? pipeline_.inputs() : pipeline_.outputs();
 }
 
+at::Tensor PipelineStep::memory_for(bool gradients, bool is_sender, size_t micro_batch) const {
+  const int64_t samples = (*micro_batches_)[micro_batch].count;
+  if (!is_short_) return shape(gradients, is_sender).empty(samples, components_.device);
+  return (gradients == is_sender ? room_.before : room_.after).narrow(0, 0, samples);
+}
+
 void PipelineStep::start_receiving(bool gradients, size_t micro_batch) {
   Messages& in = gradients ? gradients_in_ : activations_in_;
   for (; in.begun <= micro_batch && in.begun < micro_batches_->size(); ++in.begun) {
-    const at::Tensor into = shape(gradients, /*is_sender=*/false)
-                                .empty((*micro_batches_)[in.begun].count, components_.device);
+    const at::Tensor into = memory_for(gradients, /*is_sender=*/false, in.begun);
     in.under_way.emplace_back(
         into, gradients ? pipeline_.receive_gradients(into) : pipeline_.receive_activations(into));
   }
@@ -189,8 +206,7 @@ at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
   return tensor;
 }
 
-void PipelineStep::send(bool gradients, const at::Tensor& tensor) {
-  const at::Tensor message = shape(gradients, /*is_sender=*/true).pack(tensor);
+void PipelineStep::send(bool gradients, const at::Tensor& message) {
   Messages& out = gradients ? gradients_out_ : activations_out_;
   out.under_way.emplace_back(
       message, gradients ? pipeline_.send_gradients(message) : pipeline_.send_activations(message));

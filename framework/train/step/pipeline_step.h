@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,6 +45,11 @@ class PipelineStep {
   PipelineStep(const JobConfig& job, const TrainingComponents& components,
                distributed::Strategy& strategy, StepGraph& passes, Timeline& timeline);
 
+  /// Before the first step, and before those of another size of micro-batches: `work`, and all else
+  /// that takes memory before the first pass. False on all ranks where it runs out on any, and
+  /// `shortage` says what LibTorch said here.
+  bool prepare(int64_t micro_batch_size, const std::function<void()>& work, std::string& shortage);
+
   /// The micro-batches are those that `inputs` gives next. Where memory runs out on this rank, or it
   /// stops for want of data, it still takes part in what the others wait for; nullopt then, on
   /// all ranks, and `shortage` says what LibTorch said here.
@@ -77,7 +83,10 @@ class PipelineStep {
   /// Begins to receive up to that micro-batch's activations, or gradients.
   void start_receiving(bool gradients, size_t micro_batch);
   at::Tensor receive(bool gradients, size_t micro_batch);
-  void send(bool gradients, const at::Tensor& tensor);
+  /// `message` as MessageShape makes them.
+  void send(bool gradients, const at::Tensor& message);
+  /// Memory for one: of its own, or the spare one where there is no other.
+  at::Tensor memory_for(bool gradients, bool is_sender, size_t micro_batch) const;
   static void finish_sends(Messages& out, size_t count);
   bool has_messages(bool gradients, bool is_sender) const;
   const distributed::MessageShape& shape(bool gradients, bool is_sender) const;
@@ -89,11 +98,13 @@ class PipelineStep {
   distributed::Strategy& strategy_;
   StepGraph& passes_;
   Timeline& timeline_;
+  distributed::MessageRoom room_;
 
   // Of the step under way.
   const std::vector<data::BatchPlan>* micro_batches_ = nullptr;
   bool wants_unsmoothed_ = false;
   bool has_summed_ = false;  // with the replicas
+  bool is_short_ = false;    // of memory, or of data: nothing is computed any more
   Losses losses_;
   std::map<size_t, Flight> flights_;
   Messages activations_in_, gradients_in_, activations_out_, gradients_out_;

@@ -115,18 +115,27 @@ std::optional<TakenStep> TrainingStep::try_once() {
 std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
   std::optional<Gradients> gradients;
   std::optional<ModuleMemory> watch;
-  const auto work = [&] {
+  const auto prepare = [&] {
     if (!knows_modules_) {
       if (leaves_checkpoint_room_) {
         checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
       }
       watch.emplace(*components_.model, components_.device);
     }
-    gradients = stages_ ? accumulate_in_stages() : accumulate();
+    if (inputs_ == nullptr) start_inputs();
+  };
+  const auto work = [&] {
+    if (stages_) {
+      gradients = accumulate_in_stages(prepare);
+    } else {
+      prepare();
+      gradients = accumulate();
+    }
   };
   bool is_through = true;
   try {
-    if (components_.has_sync_batch_norm) {  // other ranks wait within it: it can't be given up
+    // Other ranks wait within it: it can't be given up from here.
+    if (components_.has_sync_batch_norm || stages_) {
       work();
     } else {
       is_through = device::fits(work, &shortage_);
@@ -147,7 +156,6 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
 
 // Reads top to bottom, in the order in which things happen.
 std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
-  if (inputs_ == nullptr) start_inputs();
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {                        // each micro-batch
@@ -184,8 +192,10 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   return result;
 }
 
-std::optional<TrainingStep::Gradients> TrainingStep::accumulate_in_stages() {
-  if (inputs_ == nullptr) start_inputs();
+std::optional<TrainingStep::Gradients> TrainingStep::accumulate_in_stages(
+    const std::function<void()>& prepare) {
+  const bool is_ready = knows_modules_ && inputs_ != nullptr;  // the same on all ranks
+  if (!is_ready && !stages_->prepare(micro_batch_.size(), prepare, shortage_)) return std::nullopt;
   const auto micro_batches = all_inputs_->micro_batches(finished_steps_, micro_batch_.size());
   const auto losses = stages_->run(*inputs_, micro_batches, wants_unsmoothed(), shortage_);
   if (!losses) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,8 +98,8 @@ class TrainingStep {
   };
   /// Forward and backward over all micro-batches; nullopt where another rank ran out of memory.
   std::optional<Gradients> accumulate();
-  /// The same on a stage of a pipeline.
-  std::optional<Gradients> accumulate_in_stages();
+  /// The same on a stage of a pipeline, after `prepare` where the step before left nothing ready.
+  std::optional<Gradients> accumulate_in_stages(const std::function<void()>& prepare);
   /// accumulate(), but nullopt also where this rank runs out of memory or stops for want of data.
   std::optional<Gradients> try_accumulate();
   /// Its learning rate.
