@@ -91,13 +91,13 @@ std::string in_one_line(const std::string& text) {
 }
 
 /// Marks the time in a collective, or in a wait for a message, for the heartbeat.
-class Inside {
+class Marked {
  public:
-  Inside(Watchdog& watchdog, std::string_view what, bool is_message)
-      : watchdog_(watchdog), outer_(watchdog.enter(what, is_message)) {}
-  ~Inside() { watchdog_.leave(outer_); }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
+  Marked(Watchdog& watchdog, std::string_view what, Inside how)
+      : watchdog_(watchdog), outer_(watchdog.enter(what, how)) {}
+  ~Marked() { watchdog_.leave(outer_); }
+  Marked(const Marked&) = delete;
+  Marked& operator=(const Marked&) = delete;
 
  private:
   Watchdog& watchdog_;
@@ -107,8 +107,9 @@ class Inside {
 /// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
 /// maths inside it throws stays what it is.
 template <class Body>
-void guarded(Watchdog& watchdog, std::string_view what, const Body& body, bool is_message = false) {
-  const Inside inside(watchdog, what, is_message);
+void guarded(Watchdog& watchdog, std::string_view what, const Body& body,
+             Inside how = Inside::kCollective) {
+  const Marked marked(watchdog, what, how);
   const auto fail = [&](const char* error) {
     throw Error(Exit::kDistributed, watchdog.explain(error));
   };
@@ -139,7 +140,7 @@ void Pending::wait() {
   const auto wait_for_all = [this] {
     for (const auto& work : works_) work->wait();
   };
-  guarded(*watchdog_, what_, wait_for_all, is_message_);
+  guarded(*watchdog_, what_, wait_for_all, is_message_ ? Inside::kMessage : Inside::kCollective);
   works_.clear();
 }
 
@@ -210,7 +211,8 @@ Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective
   pending.what_ = what;
   pending.is_message_ = is_message;
   guarded(
-      *watchdog_, what, [&] { pending.works_ = {collective(tensors)}; }, is_message);
+      *watchdog_, what, [&] { pending.works_ = {collective(tensors)}; },
+      is_message ? Inside::kMessage : Inside::kCollective);
   return pending;
 }
 
@@ -325,7 +327,7 @@ std::vector<std::string> Group::all_gather(const std::string& text, std::string_
 
 void Group::run(std::string_view what, const std::function<void()>& body) {
   if (process_group_ == nullptr) return body();
-  guarded(*watchdog_, what, body);
+  guarded(*watchdog_, what, body, Inside::kWork);
 }
 
 void Group::all_or_none(std::string_view what, const std::function<void()>& body) {

@@ -20,6 +20,8 @@ constexpr const char* kVerdict = "brim/verdict";  // why all end, by the first r
 constexpr const char* kArrived = "brim/arrived";  // how many ranks have
 constexpr const char* kStop = "brim/stop";        // how many ranks were asked to
 constexpr milliseconds kStopSilence(4000);        // of a rank, once a stop was asked for
+constexpr int64_t kStopWait_ms = 15000;           // of all ranks, once a stop was asked for
+constexpr int64_t kMaxNames = 8;                  // of ranks in a message
 
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -65,7 +67,7 @@ Watchdog::~Watchdog() {
 /// Every key is there before a rank asks for it: an answer then never waits for a rank.
 void Watchdog::join_until(milliseconds limit) {
   const auto end = Clock::now() + limit;
-  store_->set(key("beat", rank_), bytes("0 0 0 "));
+  store_->set(key("beat", rank_), bytes("0 0 0 0 "));
   store_->set(key("failure", rank_), bytes(""));
   publish("");
   store_->add(kArrived, 1);
@@ -89,7 +91,6 @@ void Watchdog::join_until(milliseconds limit) {
 }
 
 std::string Watchdog::ranks_missing_at_rendezvous() {
-  constexpr int kMaxNames = 8;
   std::string names;
   int count = 0;
   for (int64_t rank = 0; rank < world_; ++rank) {
@@ -100,10 +101,10 @@ std::string Watchdog::ranks_missing_at_rendezvous() {
   return (count == 1 ? "rank " : "ranks ") + names;
 }
 
-std::string_view Watchdog::enter(std::string_view what, bool is_message) {
+std::string_view Watchdog::enter(std::string_view what, Inside how) {
   const std::lock_guard lock(mutex_);
-  collectives_ += is_message ? 0 : 1;
-  is_message_ = is_message;
+  collectives_ += how == Inside::kMessage ? 0 : 1;
+  how_ = how;
   entered_ = Clock::now();
   return std::exchange(what_, what);
 }
@@ -111,6 +112,7 @@ std::string_view Watchdog::enter(std::string_view what, bool is_message) {
 void Watchdog::leave(std::string_view outer) {
   const std::lock_guard lock(mutex_);
   what_ = outer;
+  how_ = Inside::kWork;  // what has others inside
 }
 
 std::string Watchdog::key(std::string_view kind, int64_t rank) const {
@@ -119,14 +121,20 @@ std::string Watchdog::key(std::string_view kind, int64_t rank) const {
 
 Watchdog::Beat Watchdog::own() {
   const std::lock_guard lock(mutex_);
-  return {.count = 0, .step = step_, .collectives = collectives_, .what = std::string(what_)};
+  const bool only_waits = !what_.empty() && how_ != Inside::kWork;
+  const auto waiting = std::chrono::duration_cast<milliseconds>(Clock::now() - entered_);
+  return {.count = 0,
+          .step = step_,
+          .collectives = collectives_,
+          .waiting_ms = only_waits ? waiting.count() : 0,
+          .what = std::string(what_)};
 }
 
 void Watchdog::send(int64_t count) {
   const Beat beat = own();
   const std::lock_guard lock(store_mutex_);
-  store_->set(key("beat", rank_),
-              bytes(fmt::format("{} {} {} {}", count, beat.step, beat.collectives, beat.what)));
+  store_->set(key("beat", rank_), bytes(fmt::format("{} {} {} {} {}", count, beat.step,
+                                                    beat.collectives, beat.waiting_ms, beat.what)));
 }
 
 std::optional<Watchdog::Beat> Watchdog::read(int64_t rank) {
@@ -137,7 +145,9 @@ std::optional<Watchdog::Beat> Watchdog::read(int64_t rank) {
   }
   Beat beat;
   std::istringstream words(text(values.at(0)));
-  if (!(words >> beat.count >> beat.step >> beat.collectives)) return std::nullopt;
+  if (!(words >> beat.count >> beat.step >> beat.collectives >> beat.waiting_ms)) {
+    return std::nullopt;
+  }
   std::getline(words >> std::ws, beat.what);
   return beat;
 }
@@ -231,7 +241,21 @@ std::optional<std::string> Watchdog::judge() {
   }
   // Its silence says more than that it is late in a collective, and soon lasts as long.
   const bool is_neighbour_silent = now - heard_at_ > beat_ * 4;
-  return is_neighbour_silent ? std::nullopt : find_missing_in_collective();
+  if (is_neighbour_silent) return std::nullopt;
+  return stop_requested() ? find_deadlock() : find_missing_in_collective();
+}
+
+/// Ranks that wait for each other never look for the stop.
+std::optional<std::string> Watchdog::find_deadlock() {
+  if (own().waiting_ms < kStopWait_ms) return find_missing_in_collective();
+  std::string ranks;
+  for (int64_t rank = 0; rank < world_; ++rank) {
+    const Beat beat = rank == rank_ ? own() : read(rank).value_or(Beat{});
+    if (beat.waiting_ms < kStopWait_ms) return find_missing_in_collective();
+    if (rank < kMaxNames) ranks += (rank == 0 ? "" : ", ") + describe(rank, beat);
+  }
+  return fmt::format("a stop was asked for, and all ranks only wait, for {} s: {}{}",
+                     kStopWait_ms / 1000, ranks, world_ > kMaxNames ? ", …" : "");
 }
 
 std::optional<std::string> Watchdog::find_missing_in_collective() {
@@ -242,7 +266,7 @@ std::optional<std::string> Watchdog::find_missing_in_collective() {
   {
     const std::lock_guard lock(mutex_);
     waited = Clock::now() - entered_;
-    is_message = is_message_;
+    is_message = how_ == Inside::kMessage;
   }
   if (waited < limit_) return std::nullopt;
   // A rank that is late and waits itself, waits for another one that does not.

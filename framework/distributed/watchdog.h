@@ -18,13 +18,18 @@
 
 namespace brim::distributed {
 
+/// How a rank is in a collective: it waits for all ranks; for a message, of which ranks have
+/// different numbers; or it computes, too, as in a backward pass that sums gradients.
+enum class Inside { kCollective, kMessage, kWork };
+
 class Watchdog {
  public:
   /// Waits for the other ranks, then starts the thread; `store` is a connection of its own. A rank
   /// that is silent for `limit`, or keeps the others waiting that long in a collective, ends every
-  /// rank with status 6 and a message that names it; 4 s are enough once a stop was asked for. A
-  /// stop that one rank is asked for is asked of all. `server` is who serves the store: "rank 0",
-  /// or "the launcher". Throws Error(kDistributed) naming the ranks that don't come within `limit`.
+  /// rank with status 6 and a message that names it; 4 s of silence are enough once a stop was asked
+  /// for, and 15 s in which all ranks only wait. A stop that one rank is asked for is asked of all.
+  /// `server` is who serves the store: "rank 0", or "the launcher". Throws Error(kDistributed) naming
+  /// the ranks that don't come within `limit`.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
            std::chrono::milliseconds limit, std::string server);
   ~Watchdog();
@@ -34,10 +39,8 @@ class Watchdog {
   /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
   /// gradients") and outlives it.
   void step(int64_t finished_steps) { step_ = finished_steps; }
-  /// Collectives may lie inside each other: leave() takes what enter() gave. Ranks wait for a
-  /// message, of which they have different numbers, and not for each other's collectives, where
-  /// `is_message`.
-  std::string_view enter(std::string_view what, bool is_message = false);
+  /// Collectives may lie inside each other: leave() takes what enter() gave.
+  std::string_view enter(std::string_view what, Inside how = Inside::kCollective);
   void leave(std::string_view outer);
 
   /// After a collective failed with `error`: finds out who is missing, which takes a few beats,
@@ -55,6 +58,7 @@ class Watchdog {
     int64_t count = 0;
     int64_t step = 0;
     int64_t collectives = 0;  // entered so far
+    int64_t waiting_ms = 0;   // that it only waits in the last one
     std::string what;         // the collective or message that it is in; empty: none
   };
   using Clock = std::chrono::steady_clock;
@@ -71,6 +75,7 @@ class Watchdog {
   std::optional<Beat> read(int64_t rank);
   std::optional<std::string> judge();
   std::optional<std::string> find_missing_in_collective();
+  std::optional<std::string> find_deadlock();
   std::vector<int64_t> silent_ranks();
   std::string describe(int64_t rank, const Beat& beat) const;
   std::string key(std::string_view kind, int64_t rank) const;
@@ -92,7 +97,7 @@ class Watchdog {
   std::mutex mutex_;  // guards the four below
   int64_t collectives_ = 0;
   std::string_view what_;
-  bool is_message_ = false;
+  Inside how_ = Inside::kCollective;
   Clock::time_point entered_;
 
   bool has_told_stop_ = false;  // by the thread only, like the two below

@@ -2,11 +2,13 @@
 through faults, shortages and changes of their number."""
 import json
 import re
+import signal
+import time
 
 import pytest
 from safetensors.numpy import load_file
 
-from runs import TRAINER, job, run, with_fault  # noqa: F401
+from runs import TRAINER, job, run, wait_until, with_fault  # noqa: F401
 from test_fsdp import BLOCK_MIB, GPT, LARGE, MIB, alone  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, trainer
@@ -206,6 +208,18 @@ def test_a_stage_without_its_neighbour_ends_at_the_time_limit(run, tmp_path):  #
     results = [run.finish(rank) for rank in ranks]
     assert [result.status for result in results] == [6, 6]
     assert re.search(r"rank 1 .*kept the others waiting for .* s in the gradients of another stage", results[0].error)
+
+
+def test_a_stop_ends_ranks_that_wait_for_each_other(run, tmp_path):  # noqa: F811
+    """Long before their time limit: a rank that begins a message and does not get through keeps all waiting."""
+    words = job(tmp_path / "run", distributed__stages=2, batch__micro=16, train__steps=100_000)
+    ranks = run.start_ranks(2, with_fault([TRAINER, *words], "rank=1,where=communication,call=200,kind=slow,ms=300000"))
+    lines = tmp_path / "run" / "metrics.jsonl"
+    wait_until(lambda: lines.exists() and lines.stat().st_mtime < time.time() - 3, "until no step is taken any more")
+    ranks[0].send_signal(signal.SIGTERM)
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [6, 6]
+    assert all("a stop was asked for, and all ranks only wait, for 15 s" in result.error for result in results)
 
 
 SIZES = {"layers = 24": "layers = 36", 'name = "adamw"': 'name = "sgd"\nmomentum = 0\nlearning_rate = 0',
