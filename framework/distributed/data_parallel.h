@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -79,7 +80,8 @@ class DataParallel : public Strategy {
 /// "float32 [64, 3, 7, 7]", and a digest of the values.
 using TensorDescription = std::pair<std::string, std::string>;
 using ModelDescription = std::map<std::string, TensorDescription>;  // by name
-TensorDescription describe(const at::Tensor& tensor);
+/// `rows`: how many of its first rows the digest is of; nullopt: all.
+TensorDescription describe(const at::Tensor& tensor, std::optional<int64_t> rows = std::nullopt);
 /// Of parameters and buffers.
 ModelDescription describe_model(const torch::nn::Module& model);
 

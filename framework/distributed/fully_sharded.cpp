@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
@@ -17,9 +18,8 @@ constexpr size_t kRoot = 0;
 }  // namespace
 
 FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-                           const std::function<void(at::Tensor&)>& fill, c10::Device device,
-                           c10::ScalarType compute, int64_t shards,
-                           const DataParallelOptions& options)
+                           const Fill& fill, c10::Device device, c10::ScalarType compute,
+                           int64_t shards, const DataParallelOptions& options)
     : group_(std::move(group)),
       shard_count_(shards),
       model_(std::move(model)),
@@ -45,7 +45,7 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
   take_apart(fill, device, compute);
   for (auto& item : model_->named_buffers()) {
     at::Tensor& buffer = item.value();
-    fill(buffer);
+    fill(buffer, {.first = 0, .count = row_count(buffer)});
     description_[item.key()] = describe(buffer);
     buffer.set_data(buffer.to(device));
   }
@@ -53,8 +53,7 @@ FullySharded::FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::
   inputs_.resize(units_.size());
 }
 
-void FullySharded::take_apart(const std::function<void(at::Tensor&)>& fill, c10::Device device,
-                              c10::ScalarType compute) {
+void FullySharded::take_apart(const Fill& fill, c10::Device device, c10::ScalarType compute) {
   std::map<const void*, size_t> uses;  // of a parameter, under different names
   for (const auto& item : model_->named_parameters()) {
     uses[item.value().unsafeGetTensorImpl()] += 1;
@@ -68,8 +67,9 @@ void FullySharded::take_apart(const std::function<void(at::Tensor&)>& fill, c10:
     const auto [place, is_new] = known.try_emplace(identity, index, unit.pieces().size());
     if (is_new) {
       const bool is_cast = index != kRoot && is_matrix(parameter);
-      fill(parameter);
-      description_[item.key()] = describe(parameter);
+      const bool is_whole = fill(parameter, rows_to_fill(row_count(parameter)));
+      description_[item.key()] =
+          describe(parameter, is_whole ? std::nullopt : std::optional<int64_t>(1));
       unit.add(item.key(), parameter, device, is_cast ? compute : parameter.scalar_type(),
                group_->rank() % shard_count_, shard_count_);
     }
@@ -93,8 +93,13 @@ size_t FullySharded::unit_of(const std::string& parameter, size_t uses) const {
   return kRoot;
 }
 
-RowRange FullySharded::own_rows(const ShardedUnit::Piece& piece) const {
-  return rows_of_rank(piece.rows, group_->rank() % shard_count_, shard_count_);
+RowRange FullySharded::own_rows(int64_t rows) const {
+  return rows_of_rank(rows, group_->rank() % shard_count_, shard_count_);
+}
+
+/// Replicas compare all of their values. A rank that has none reads its own.
+RowRange FullySharded::rows_to_fill(int64_t rows) const {
+  return shard_count_ == group_->world() ? own_rows(rows) : RowRange{.first = 0, .count = rows};
 }
 
 void FullySharded::connect() {
@@ -338,7 +343,7 @@ optim::State FullySharded::local_shard(const optim::State& whole, const optim::S
         tensor.sizes() != piece->parameter.sizes()) {
       continue;
     }
-    const RowRange range = own_rows(*piece);
+    const RowRange range = own_rows(piece->rows);
     const at::Tensor rows = tensor.dim() == 0 ? tensor.view({1}) : tensor;
     parts[name] = rows.narrow(0, range.first, range.count);
   }

@@ -34,9 +34,11 @@ namespace brim::distributed {
 class FullySharded : public Strategy, public SplitState, private nn::BlockObserver {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
+  /// Gives a tensor the values of those rows and of row 0, or all: whether it was all.
+  using Fill = std::function<bool(at::Tensor& tensor, RowRange rows)>;
 
   /// Takes the model's parameters apart, which are on the CPU, one after the other, and moves its
-  /// buffers to `device`. fill(tensor) is called before a tensor's values are read.
+  /// buffers to `device`. fill() is called before a tensor's values are read.
   /// Matrices of blocks are gathered as `compute`, everything else in its own type. The model keeps
   /// its tensors and their shapes; they have memory from before_forward() to the end of a pass. No
   /// rank waits for another one.
@@ -44,8 +46,8 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   /// `shards` ranks, neighbours in number, share one copy of the model; the others have more copies
   /// (hybrid sharding). Throws Error(kRecipe) where they don't divide the ranks.
   FullySharded(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> model,
-               const std::function<void(at::Tensor&)>& fill, c10::Device device,
-               c10::ScalarType compute, int64_t shards, const DataParallelOptions& options);
+               const Fill& fill, c10::Device device, c10::ScalarType compute, int64_t shards,
+               const DataParallelOptions& options);
   ~FullySharded() override;
 
   /// This rank's rows, under the parameters' names and in their order. They are what is trained;
@@ -103,10 +105,10 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   void before(nn::Block& block, const at::Tensor& x) override;
   void after(nn::Block& block, const at::Tensor& x, const at::Tensor& y) override;
 
-  void take_apart(const std::function<void(at::Tensor&)>& fill, c10::Device device,
-                  c10::ScalarType compute);
+  void take_apart(const Fill& fill, c10::Device device, c10::ScalarType compute);
   size_t unit_of(const std::string& parameter, size_t uses) const;
-  RowRange own_rows(const ShardedUnit::Piece& piece) const;
+  RowRange own_rows(int64_t rows) const;
+  RowRange rows_to_fill(int64_t rows) const;
   /// Meets the ranks of its parts, once.
   void connect();
   void start_gather(size_t unit);

@@ -35,11 +35,12 @@ std::string difference(const nlohmann::json& first, const nlohmann::json& other)
 
 }  // namespace
 
-TensorDescription describe(const at::Tensor& tensor) {
+TensorDescription describe(const at::Tensor& tensor, std::optional<int64_t> rows) {
   const std::string shape =
       fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   if (nn::WithoutStorage::is_on()) return {shape, ""};  // no values
-  const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
+  const at::Tensor part = rows ? tensor.detach().narrow(0, 0, *rows) : tensor.detach();
+  const at::Tensor values = part.to(at::kCPU).contiguous();
   return {shape, digest(std::as_bytes(std::span(static_cast<const char*>(values.const_data_ptr()),
                                                 values.nbytes())))};
 }

@@ -82,6 +82,8 @@ void wait_for(Pending& pending, ShardedExchange& exchange) {
 
 }  // namespace
 
+int64_t row_count(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(0); }
+
 RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t world) {
   const int64_t chunk = (rows + world - 1) / world;
   const int64_t first = std::min(rank * chunk, rows);
@@ -100,7 +102,7 @@ void ShardedUnit::add(const std::string& name, at::Tensor& parameter, c10::Devic
   Piece piece;
   piece.name = name;
   piece.parameter = parameter;
-  piece.rows = parameter.dim() == 0 ? 1 : parameter.size(0);
+  piece.rows = row_count(parameter);
   piece.row = piece.rows == 0 ? 0 : parameter.numel() / piece.rows;
   piece.chunk = (piece.rows + world - 1) / world * piece.row;
   const RowRange own = rows_of_rank(piece.rows, rank, world);

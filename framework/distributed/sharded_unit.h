@@ -22,6 +22,8 @@ struct RowRange {
   int64_t count = 0;
   bool operator==(const RowRange&) const = default;
 };
+/// Of dimension 0; a scalar is one.
+int64_t row_count(const at::Tensor& tensor);
 RowRange rows_of_rank(int64_t rows, int64_t rank, int64_t world);
 
 /// Whether an operator's matrix products read it: it has rows of more than one element.

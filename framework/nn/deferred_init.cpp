@@ -84,6 +84,16 @@ bool overwrites(const c10::OperatorHandle& op, const torch::jit::Stack& argument
   return target.is_non_overlapping_and_dense() && target.nbytes() == target.storage().nbytes();
 }
 
+/// Whether it gives each of the tensor's rows a row's values.
+bool copies_rows(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                 const at::Tensor& tensor) {
+  if (!is_one_of(op, {"aten::copy_"}) || tensor.dim() == 0) return false;
+  const at::Tensor& to = arguments[0].toTensor();
+  return to.sizes() == tensor.sizes() && to.strides() == tensor.strides() &&
+         to.storage_offset() == tensor.storage_offset() &&
+         arguments[1].toTensor().sizes() == tensor.sizes();
+}
+
 at::Generator& default_generator() {
   static auto* generator = new at::Generator(at::detail::getDefaultCPUGenerator());
   return *generator;
@@ -267,7 +277,12 @@ std::vector<const DeferredInit::Step*> DeferredInit::steps_for(c10::StorageImpl*
 }
 
 void DeferredInit::fill(at::Tensor& tensor) {
-  if (!is_deferred(tensor)) return;
+  fill_rows(tensor, 0, tensor.dim() == 0 ? 1 : tensor.size(0));
+}
+
+bool DeferredInit::fill_rows(at::Tensor& tensor, int64_t first, int64_t rows) {
+  if (!is_deferred(tensor)) return true;
+  bool is_whole = true;
   const at::NoGradGuard no_grad;
   c10::StorageImpl* target = storage_of(tensor);
   Storages needed;
@@ -281,6 +296,16 @@ void DeferredInit::fill(at::Tensor& tensor) {
   for (const Step* step : steps) {
     if (step->generator) default_generator().set_state(step->generator->get_state());
     torch::jit::Stack stack = step->arguments;
+    if (steps.size() == 1 && copies_rows(step->op, stack, tensor)) {
+      const auto copy = [&](int64_t from, int64_t count) {
+        const auto part = [&](size_t i) { return stack[i].toTensor().narrow(0, from, count); };
+        part(0).copy_(part(1));
+      };
+      is_whole = rows == tensor.size(0);
+      copy(first, rows);
+      if (!is_whole) copy(0, 1);
+      break;
+    }
     step->op.callBoxed(stack);
     const std::vector<at::Tensor> results = tensors_of(stack);
     for (size_t i = 0; i < step->results.size(); ++i) {
@@ -292,6 +317,7 @@ void DeferredInit::fill(at::Tensor& tensor) {
                              c10::GetCPUAllocator(), /*resizable=*/true);
   tensor.set_data(at::empty({0}, tensor.options().requires_grad(false))
                       .set_(storage, tensor.storage_offset(), tensor.sizes(), tensor.strides()));
+  return is_whole;
 }
 
 }  // namespace brim::nn

@@ -37,6 +37,10 @@ class DeferredInit : private OperatorHandler {
   /// Gives the tensor memory and values. No random number generator has changed then. Any other
   /// tensor stays as it is.
   void fill(at::Tensor& tensor);
+  /// The same where `rows` of its rows, from the first-th on, are all that is asked for. Of a copy,
+  /// such as that of a file's tensor, only these and row 0 are read: false then, and what is in the
+  /// others' place is of no use.
+  bool fill_rows(at::Tensor& tensor, int64_t first, int64_t rows);
 
  private:
   using Storages = std::set<c10::StorageImpl*>;

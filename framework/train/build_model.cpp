@@ -69,6 +69,13 @@ class Values {
     deferred_->fill(tensor);
     if (files_ != nullptr) files_->let_go();
   }
+  /// Those rows of the tensor and row 0, or all: whether it was all.
+  bool fill_rows(at::Tensor& tensor, distributed::RowRange rows) {
+    if (deferred_ == nullptr) return true;
+    const bool is_whole = deferred_->fill_rows(tensor, rows.first, rows.count);
+    if (files_ != nullptr) files_->let_go();
+    return is_whole;
+  }
 
  private:
   bool is_exact() const { return deferred_->is_exact(nn::named_tensors(*model_)); }
@@ -134,7 +141,11 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
   synchronize_batch_norms(job, components);
   if (!is_sharded) return;
   components.sharded = std::make_shared<distributed::FullySharded>(
-      components.group, components.model, [&](at::Tensor& tensor) { values.fill(tensor); }, device,
+      components.group, components.model,
+      [&](at::Tensor& tensor, distributed::RowRange rows) {
+        return values.fill_rows(tensor, rows);
+      },
+      device,
       components.precision.autocast ? components.precision.compute
                                     : components.precision.parameters(),
       job.distributed.shards == 0 ? components.group->world() : job.distributed.shards,

@@ -11,6 +11,11 @@
 //        and each later one; jitter: as slow, but for a time at random up to so many
 // rank: none: on all of them
 // restart: only while the launcher has started the ranks again that often
+//
+//   BRIM_TEST_FAULT="where=pages,file=PATH"
+//
+// Which pages a rank reads of the file that it maps: a byte each, 1 where it does, in
+// PATH.pages-RANK, whatever lies in the page cache.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_sgd_ops.h>
 #include <ATen/ops/flatten_ops.h>
@@ -19,7 +24,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -37,7 +44,7 @@
 namespace {
 
 struct Fault {
-  std::string where, kind;
+  std::string where, kind, file;
   long call = 1;
   long ms = 20;
 };
@@ -56,6 +63,7 @@ Fault read_fault() {
     const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
     if (name == "where") fault.where = value;
     if (name == "kind") fault.kind = value;
+    if (name == "file") fault.file = value;
     if (name == "call") fault.call = std::atol(value.c_str());
     if (name == "ms") fault.ms = std::atol(value.c_str());
     if (name == "rank" && value != variable("RANK")) return {};
@@ -122,6 +130,45 @@ __attribute__((constructor)) void start() {
   if (read_fault().where == "start") reach("start");
 }
 
+/// The file's mapping, of which no page may be read before it is noted.
+struct WatchedPages {
+  std::byte* start = nullptr;
+  size_t bytes = 0;
+  char* is_read = nullptr;  // by page
+} watched;
+
+void note_page(int, siginfo_t* info, void*) {
+  const auto offset = static_cast<size_t>(static_cast<std::byte*>(info->si_addr) - watched.start);
+  if (offset >= watched.bytes) return raise_fatal(SIGSEGV);
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  watched.is_read[offset / page] = 1;
+  ::mprotect(watched.start + offset / page * page, page, PROT_READ);
+}
+
+void watch_pages(const std::string& path, void* start, size_t bytes) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t pages = (bytes + page - 1) / page;
+  const int notes =
+      ::open((path + ".pages-" + variable("RANK")).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (notes < 0 || ::ftruncate(notes, static_cast<off_t>(pages)) != 0) std::abort();
+  watched = {.start = static_cast<std::byte*>(start), .bytes = pages * page};
+  watched.is_read =
+      static_cast<char*>(::mmap(nullptr, pages, PROT_READ | PROT_WRITE, MAP_SHARED, notes, 0));
+  ::close(notes);
+  struct sigaction action {};
+  action.sa_sigaction = note_page;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGSEGV, &action, nullptr);
+  ::mprotect(start, watched.bytes, PROT_NONE);
+}
+
+bool is_same_file(int file, const std::string& path) {
+  struct stat one {};
+  struct stat other {};
+  return ::fstat(file, &one) == 0 && ::stat(path.c_str(), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 }  // namespace
 
 extern "C" void* mmap(void* where, size_t bytes, int protection, int flags, int file,
@@ -132,7 +179,13 @@ extern "C" void* mmap(void* where, size_t bytes, int protection, int flags, int 
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  return next(where, bytes, protection, flags, file, offset);
+  void* start = next(where, bytes, protection, flags, file, offset);
+  if (file == -1 || start == MAP_FAILED) return start;
+  const Fault fault = read_fault();  // each time: a process that is forked may have its own
+  if (fault.where == "pages" && is_same_file(file, fault.file)) {
+    watch_pages(fault.file, start, bytes);
+  }
+  return start;
 }
 
 // In at::_ops, `std` is an operator.

@@ -68,6 +68,22 @@ TEST(DeferredInit, GivesTheValuesOfADirectOne) {
   EXPECT_TRUE(at::equal(at::rand({4}), next));
 }
 
+TEST(DeferredInit, FillsRowsOfWhatIsCopied) {
+  const at::Tensor source = at::rand({kMany, kMany}).to(at::kDouble);
+  DeferredInit deferred;
+  Tensors found;
+  deferred.record([&] {
+    found["copied"] = at::empty({kMany, kMany}).normal_().copy_(source);
+    found["changed"] = at::empty({kMany, kMany}).copy_(source).mul_(2);
+  });
+  EXPECT_FALSE(deferred.fill_rows(found["copied"], 5, 7));
+  EXPECT_TRUE(deferred.fill_rows(found["changed"], 5, 7));
+  const at::Tensor expected = source.to(at::kFloat).narrow(0, 5, 7);
+  EXPECT_TRUE(at::equal(found["copied"].narrow(0, 5, 7), expected));
+  EXPECT_TRUE(at::equal(found["copied"][0], source[0].to(at::kFloat)));
+  EXPECT_TRUE(at::equal(found["changed"].narrow(0, 5, 7), 2 * expected));
+}
+
 TEST(DeferredInit, KeepsTheIdentityOfParameters) {
   at::manual_seed(3);
   DeferredInit deferred;
