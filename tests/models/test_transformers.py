@@ -4,12 +4,15 @@ import pathlib
 import sys
 
 import pytest
-import torch
-from safetensors.torch import save_file
-from torch.nn.functional import cross_entropy
-from transformers import GPT2Config, GPT2LMHeadModel
 
-from parity import run_tool, shapes_of
+for module in [name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))]:
+    del sys.modules[module]  # conftest.py's in their place: transformers imports the compiler itself
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
+
+from parity import run_tool, shapes_of  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 from trainer import sets, trainer  # noqa: E402
