@@ -124,9 +124,7 @@ def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path)
     hybrid = [*FSDP, *sets(distributed__shards=2)]
     turns = [(3, FSDP), (2, zero), (2, FSDP), (1, []), (4, hybrid), (2, []), (2, FSDP)]
     for steps, (ranks, more) in enumerate(turns, start=1):
-        done = trainer(*args, *more, *sets(train__steps=steps), "--devices", ",".join(["cpu"] * ranks),
-                       "--output", tmp_path / "run", "--resume", "auto")
-        assert done.returncode == 0, done.stderr
+        train(tmp_path / "run", *args, *more, *sets(train__steps=steps), "--resume", "auto", ranks=ranks)
     assert difference(alone(*args, *sets(train__steps=len(turns))), tmp_path / "run") < 1e-9
     done = trainer("eval", tmp_path / "run", "--devices", "cpu")
     assert done.returncode == 0 and "perplexity" in done.stdout + done.stderr, done.stderr
@@ -146,15 +144,15 @@ def test_a_run_that_was_killed_continues_to_the_bit(run, tmp_path):
 
 
 # In the first pass no rank has seen the order of a pass yet.
-@pytest.mark.parametrize("where, call, kind, values", [
-    ("forward", 1, "oom", {}),
-    ("backward", 1, "shortage", {}),
-    ("backward", 1, "shortage", {"distributed__shards": 1}),
-    ("forward", 3, "oom", {"train__recompute": ["layer*"]}),
-    ("backward", 3, "oom", {"distributed__unused_parameters": True}),
+@pytest.mark.parametrize("model, where, call, kind, values", [
+    ("small_vit", "forward", 1, "oom", {}),
+    ("resnet18", "backward", 1, "shortage", {}),
+    ("resnet18", "backward", 1, "shortage", {"distributed__shards": 1}),
+    ("resnet18", "forward", 3, "oom", {"train__recompute": ["layer*"]}),
+    ("small_vit", "backward", 3, "oom", {"distributed__unused_parameters": True}),
 ])
-def test_one_rank_short_of_memory(where, call, kind, values, run, tmp_path):
-    recipe = image_recipe(tmp_path, "resnet18", 48)
+def test_one_rank_short_of_memory(model, where, call, kind, values, run, tmp_path):
+    recipe = image_recipe(tmp_path, model, 48)
     command = [TRAINER, "--recipe", recipe, "--output", tmp_path / "short", *FSDP,
                *sets(distributed__sync_batch_norm=False, distributed__timeout_s=60, precision__mode="fp32", **values)]
     ranks = run.start_ranks(2, with_fault(command, f"rank=1,where={where},call={call},kind={kind}"))
@@ -180,7 +178,7 @@ LARGE = """
 name = "gpt"
 layers = 24
 heads = 8
-width = 384
+width = 320
 [data]
 kind = "synthetic_tokens"
 samples = 64
@@ -203,7 +201,7 @@ enabled = false
 select = "cpu"
 """
 MIB = 1 << 20
-BLOCK_MIB = 12 * 384 * 384 * 4 / MIB
+BLOCK_MIB = 12 * 320 * 320 * 4 / MIB
 PARAMETERS_MIB = 24 * BLOCK_MIB
 
 
@@ -223,7 +221,7 @@ def test_each_rank_has_its_share_of_memory(run, tmp_path):  # noqa: F811
     recipe = tmp_path / "large.toml"
     recipe.write_text(LARGE)
     tiny = tmp_path / "tiny.toml"
-    tiny.write_text(LARGE.replace("layers = 24", "layers = 1").replace("width = 384", "width = 8"))
+    tiny.write_text(LARGE.replace("layers = 24", "layers = 1").replace("width = 320", "width = 8"))
     base = min(peaks_mib(run, tiny, tmp_path / "tiny", 4, *FSDP))
     shares = peaks_mib(run, recipe, tmp_path / "large", 4, *FSDP)
     # Parameters, gradients and two averages: a quarter of each, and some blocks. All of it is more.
@@ -242,7 +240,7 @@ def test_no_rank_builds_the_whole_model(run, tmp_path):  # noqa: F811
                       .replace("enabled = false\n[device]", "enabled = true\n[device]").replace("steps = 3", "steps = 1"))
     whole = latest_checkpoint(train(tmp_path / "one", "--recipe", recipe))
     tiny = tmp_path / "tiny.toml"
-    tiny.write_text(recipe.read_text().replace("layers = 24", "layers = 1").replace("width = 384", "width = 8"))
+    tiny.write_text(recipe.read_text().replace("layers = 24", "layers = 1").replace("width = 320", "width = 8"))
     base = min(peaks_mib(run, tiny, tmp_path / "tiny", 4, *FSDP))
     pretrained = sets(run__seed=5, model__pretrained=str(whole / "model.safetensors"))
     for name, more in (("drawn", []), ("read", pretrained)):
@@ -254,17 +252,22 @@ def test_no_rank_builds_the_whole_model(run, tmp_path):  # noqa: F811
 
 def test_a_state_of_three_times_the_cap(run, tmp_path):  # noqa: F811
     recipe = tmp_path / "large.toml"
-    recipe.write_text(LARGE.replace("enabled = false\n[device]", "enabled = true\n[device]"))
-    cap = 4 * PARAMETERS_MIB / 3  # of a rank's tensors
-    args = ["--recipe", recipe, *sets(device__memory_gib=4 * cap / 1024, distributed__timeout_s=60), "--devices", "cpu,cpu,cpu,cpu"]
-    refused = trainer(*args, "--output", tmp_path / "ddp")
-    assert refused.returncode == 5 and "does not fit" in refused.stderr, refused.stderr
-    done = trainer(*args, *FSDP, "--output", tmp_path / "fsdp")
-    assert done.returncode == 0, done.stderr
+    recipe.write_text(LARGE.replace("enabled = false\n[device]", "enabled = true\n[device]")
+                      .replace("steps = 3", "steps = 2").replace("width = 320", "width = 384"))
+    cap = 4 * 24 * 12 * 384 * 384 * 4 / MIB / 3  # of a rank's tensors
+
+    def ranks(name, *more):
+        command = [TRAINER, "--recipe", recipe, *sets(device__memory_gib=4 * cap / 1024, distributed__timeout_s=60),
+                   *more, "--output", tmp_path / name]
+        return [run.finish(rank) for rank in run.start_ranks(4, command)]
+    refused = ranks("ddp")
+    assert {rank.status for rank in refused} == {5} and "does not fit" in refused[0].stderr, refused[0].stderr
+    for done in ranks("fsdp", *FSDP):
+        assert done.status == 0, done.stderr
     # A rank that reads a checkpoint needs some more.
-    more = sets(device__memory_gib=4.6 * cap / 1024, train__steps=4)
-    resumed = trainer(*args, *FSDP, "--output", tmp_path / "fsdp", "--resume", "auto", *more)
-    assert resumed.returncode == 0, resumed.stderr
+    more = sets(device__memory_gib=4.6 * cap / 1024, train__steps=3)
+    for resumed in ranks("fsdp", *FSDP, "--resume", "auto", *more):
+        assert resumed.status == 0, resumed.stderr
 
 
 @pytest.mark.parametrize("values, words", [

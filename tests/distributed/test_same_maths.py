@@ -159,9 +159,7 @@ def test_a_checkpoint_serves_any_number_of_ranks(one_rank, tmp_path):
     run = tmp_path / "run"
     zero = sets(distributed__zero=True)
     for ranks, steps, more in ((3, 7, zero), (2, 11, zero), (1, 15, []), (2, STEPS, zero)):
-        done = trainer(*MLP, *args, *more, *sets(train__steps=steps), "--devices",
-                       ",".join(["cpu"] * ranks), "--output", run, "--resume", "auto")
-        assert done.returncode == 0, done.stderr
+        train(run, *MLP, *args, *more, *sets(train__steps=steps), "--resume", "auto", ranks=ranks)
     assert difference(one_rank(*args), run) < 1e-9
 
 

@@ -70,9 +70,7 @@ def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path)
     fsdp = sets(distributed__strategy="fsdp")
     turns = [(2, stages(2)), (2, fsdp), (3, stages(3)), (1, []), (2, stages(2)), (2, [])]
     for steps, (ranks, more) in enumerate(turns, start=1):
-        done = trainer(*args, *more, *sets(train__steps=steps), "--devices", ",".join(["cpu"] * ranks),
-                       "--output", tmp_path / "run", "--resume", "auto")
-        assert done.returncode == 0, done.stderr
+        train(tmp_path / "run", *args, *more, *sets(train__steps=steps), "--resume", "auto", ranks=ranks)
     assert difference(alone(*args, *sets(train__steps=len(turns))), tmp_path / "run") < 1e-9
     done = trainer("eval", tmp_path / "run", "--devices", "cpu")
     assert done.returncode == 0 and "perplexity" in done.stdout + done.stderr, done.stderr
@@ -130,9 +128,10 @@ epochs = 2
     assert difference(tmp_path / "one", tmp_path / "run") < 1e-9
 
 
-@pytest.mark.parametrize("where, call, rank", [("backward", 1, 1), ("backward", 5, 0), ("evaluation", 1, 1)])
-def test_one_stage_short_of_memory(where, call, rank, run, tmp_path):  # noqa: F811
-    recipe = image_recipe(tmp_path, "resnet18", 48)
+@pytest.mark.parametrize("model, where, call, rank", [("resnet18", "backward", 1, 1), ("small_cnn", "backward", 5, 0),
+                                                      ("small_cnn", "evaluation", 1, 1)])
+def test_one_stage_short_of_memory(model, where, call, rank, run, tmp_path):  # noqa: F811
+    recipe = image_recipe(tmp_path, model, 48)
     command = [TRAINER, "--recipe", recipe, "--output", tmp_path / "short", *stages(2),
                *sets(distributed__sync_batch_norm=False, distributed__timeout_s=60, precision__mode="fp32",
                      batch__micro=4)]
