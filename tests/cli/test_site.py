@@ -12,7 +12,7 @@ import time
 import pytest
 
 from gpus import Gpus
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, latest_checkpoint, metrics, sets
+from trainer import DIGITS, LIMIT_S, TRAINER, environment, latest_checkpoint, metrics, server, sets
 
 USER = getpass.getuser()
 SMALL = ["--recipe", DIGITS, *sets(model__hidden=8, batch__global=16, data__workers=1, eval__enabled=False,
@@ -33,16 +33,15 @@ class House:
         self.file.chmod(0o644)
 
     def run(self, *args, **env):
-        return subprocess.run([TRAINER, *map(str, args)], env={**self.env, **env}, text=True, cwd=self.folder,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+        return server().run(*args, env={**self.env, **env}, cwd=self.folder, timeout=LIMIT_S)
 
     @contextlib.contextmanager
     def running(self, *args, **env):
         """What it writes is in `said`, a file."""
         said = self.folder / f"said-{time.monotonic_ns()}"
         with said.open("w") as output:
-            process = subprocess.Popen([TRAINER, *map(str, args)], env={**self.env, **env}, cwd=self.folder,
-                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            process = server().popen(*args, env={**self.env, **env}, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                     stdout=output, stderr=output)
         process.said = said
         try:
             yield process
