@@ -15,6 +15,9 @@ import sys
 import pytest
 from PIL import Image
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from trainer import trainer  # noqa: E402
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["BRIM_BIN_DIR"])
 NEEDS = {"gpu", "slurm", "kubernetes", "machines", "build", "clone"}
@@ -151,7 +154,7 @@ def test_the_commands_of_a_page_run(page, running):
 def help_of(program, *words):
     if program == "trainrun":
         return subprocess.run([BIN / "trainrun", "--help"], capture_output=True, text=True, check=True).stdout
-    done = subprocess.run([BIN / "trainer", "help", *words], capture_output=True, text=True)
+    done = trainer("help", *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -191,8 +194,7 @@ def test_titled_recipes_are_valid(stand_ins, tmp_path):
         for _, language, title, text in blocks(page):
             if language == "toml" and title and "extends" in text:
                 (folder / title).write_text(text)
-                done = subprocess.run([BIN / "trainer", "recipe", "check", title], cwd=folder,
-                                      env=environment(folder), capture_output=True, text=True)
+                done = trainer("recipe", "check", title, cwd=folder, **environment(folder))
                 assert done.returncode == 0, (page.name, title, done.stderr)
 
 
