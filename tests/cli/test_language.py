@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from trainer import SOURCE, assert_same_tensors, latest_checkpoint, metrics, sets, tensors, trainer
+from trainer import SOURCE, assert_same_tensors, latest_checkpoint, metrics, sets, tensors, train_in_ranks, trainer
 
 RECIPE = SOURCE / "recipes" / "text_bytes.toml"
 VOCABULARY = 257
@@ -18,8 +18,10 @@ SMALL = sets(model__layers=2, model__width=64, data__length=64, batch__global=16
 
 
 def train(folder, *args, ranks=1):
-    devices = ",".join(["cpu"] * ranks)
-    done = trainer("--recipe", RECIPE, *SMALL, "--devices", devices, "--output", folder, *args)
+    args = ("--recipe", RECIPE, *SMALL, *args)
+    if ranks > 1:
+        return train_in_ranks(ranks, folder, *args)
+    done = trainer(*args, "--devices", "cpu", "--output", folder)
     assert done.returncode == 0, done.stderr
     return folder
 

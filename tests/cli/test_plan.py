@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from trainer import SOURCE, assert_same_tensors, latest_checkpoint, sets, start, trainer
+from trainer import SOURCE, assert_same_tensors, latest_checkpoint, sets, train_in_ranks, trainer
 
 TEXT = SOURCE / "recipes" / "text_bytes.toml"
 TWO = ["--devices", "cpu,cpu"]
@@ -35,15 +35,6 @@ def train(output, *args):
     return done.stderr, json.loads((output / "run.json").read_text())
 
 
-def train_two_ranks(output, *args):
-    """The record of a run whose ranks have a launcher of another kind: they are forked."""
-    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "BRIM_RENDEZVOUS_FILE": str(output.parent / "rendezvous")}
-    ranks = [start("train", *args, "--output", output, RANK=rank, LOCAL_RANK=rank, **launcher) for rank in "01"]
-    said = [rank.communicate()[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    return json.loads((output / "run.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def small():
     return plan(*SMALL, *TWO)
@@ -69,10 +60,9 @@ def test_the_plan_ranks_every_way(small):
                                             ("stages", {"distributed__stages": 2})])
 @pytest.mark.parametrize("micro, recompute", [(8, []), (2, ["*"])])
 def test_memory_is_as_a_run_finds_it(small, tmp_path, strategy, keys, micro, recompute):
-    record = train_two_ranks(tmp_path / "run", *SMALL, "--devices", "cpu",
-                             *sets(batch__micro=micro, train__recompute=recompute, **keys))
+    run = train_in_ranks(2, tmp_path / "run", *SMALL, *sets(batch__micro=micro, train__recompute=recompute, **keys))
     predicted = find(small, strategy, micro, recompute)["peak_bytes"]
-    memory = record["memory"]
+    memory = json.loads((run / "run.json").read_text())["memory"]
     assert ("stage_peak_bytes" in memory) == (strategy == "stages")
     assert predicted == pytest.approx(max([memory["peak_bytes"], *memory.get("stage_peak_bytes", [])]), rel=0.1)
 
