@@ -178,7 +178,7 @@ LARGE = """
 name = "gpt"
 layers = 24
 heads = 8
-width = 320
+width = 384
 [data]
 kind = "synthetic_tokens"
 samples = 64
@@ -201,7 +201,7 @@ enabled = false
 select = "cpu"
 """
 MIB = 1 << 20
-BLOCK_MIB = 12 * 320 * 320 * 4 / MIB
+BLOCK_MIB = 12 * 384 * 384 * 4 / MIB
 PARAMETERS_MIB = 24 * BLOCK_MIB
 
 
@@ -221,7 +221,7 @@ def test_each_rank_has_its_share_of_memory(run, tmp_path):  # noqa: F811
     recipe = tmp_path / "large.toml"
     recipe.write_text(LARGE)
     tiny = tmp_path / "tiny.toml"
-    tiny.write_text(LARGE.replace("layers = 24", "layers = 1").replace("width = 320", "width = 8"))
+    tiny.write_text(LARGE.replace("layers = 24", "layers = 1").replace("width = 384", "width = 8"))
     base = min(peaks_mib(run, tiny, tmp_path / "tiny", 4, *FSDP))
     shares = peaks_mib(run, recipe, tmp_path / "large", 4, *FSDP)
     # Parameters, gradients and two averages: a quarter of each, and some blocks. All of it is more.
@@ -240,7 +240,7 @@ def test_no_rank_builds_the_whole_model(run, tmp_path):  # noqa: F811
                       .replace("enabled = false\n[device]", "enabled = true\n[device]").replace("steps = 3", "steps = 1"))
     whole = latest_checkpoint(train(tmp_path / "one", "--recipe", recipe))
     tiny = tmp_path / "tiny.toml"
-    tiny.write_text(recipe.read_text().replace("layers = 24", "layers = 1").replace("width = 320", "width = 8"))
+    tiny.write_text(recipe.read_text().replace("layers = 24", "layers = 1").replace("width = 384", "width = 8"))
     base = min(peaks_mib(run, tiny, tmp_path / "tiny", 4, *FSDP))
     pretrained = sets(run__seed=5, model__pretrained=str(whole / "model.safetensors"))
     for name, more in (("drawn", []), ("read", pretrained)):
@@ -253,8 +253,8 @@ def test_no_rank_builds_the_whole_model(run, tmp_path):  # noqa: F811
 def test_a_state_of_three_times_the_cap(run, tmp_path):  # noqa: F811
     recipe = tmp_path / "large.toml"
     recipe.write_text(LARGE.replace("enabled = false\n[device]", "enabled = true\n[device]")
-                      .replace("steps = 3", "steps = 2").replace("width = 320", "width = 384"))
-    cap = 4 * 24 * 12 * 384 * 384 * 4 / MIB / 3  # of a rank's tensors
+                      .replace("steps = 3", "steps = 2"))
+    cap = 4 * PARAMETERS_MIB / 3  # of a rank's tensors
 
     def ranks(name, *more):
         command = [TRAINER, "--recipe", recipe, *sets(device__memory_gib=4 * cap / 1024, distributed__timeout_s=60),
