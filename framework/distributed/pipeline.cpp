@@ -224,7 +224,8 @@ void Pipeline::gather(const optim::State& own, optim::StateWriter* into) {
 }
 
 void Pipeline::send_state(const optim::State& own) {
-  for (const auto& [name, tensor] : own) {
+  for (const auto& entry : own) {
+    const at::Tensor& tensor = entry.second;
     by_slices(without_values(tensor), [&](int64_t first, int64_t count) {
       const at::Tensor rows =
           tensor.dim() == 0 ? tensor.detach() : tensor.detach().narrow(0, first, count);
@@ -234,13 +235,14 @@ void Pipeline::send_state(const optim::State& own) {
 }
 
 void Pipeline::receive_state(int64_t stage, const optim::State& layout, optim::StateWriter& into) {
-  for (const auto& [name, tensor] : layout) {
+  for (const auto& entry : layout) {
+    const at::Tensor& tensor = entry.second;
     by_slices(tensor, [&](int64_t first, int64_t count) {
       std::vector<int64_t> sizes = tensor.sizes().vec();
       if (!sizes.empty()) sizes[0] = count;
       const at::Tensor rows = at::empty(sizes, at::dtype(tensor.scalar_type()));
       line_->start_receive(rows, stage, kStageState).wait();
-      into.write(name, first, rows);
+      into.write(entry.first, first, rows);
     });
   }
 }

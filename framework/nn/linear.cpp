@@ -22,8 +22,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
                             {.name = "linear of few rows",
                              .batch = {x},
                              .parameters = {weight, bias},
-                             .is_training = is_training,
-                             .is_fused_otherwise = false},
+                             .is_training = is_training},
                             [](const auto& in, const auto& of) -> std::vector<at::Tensor> {
                               return {fused_bf16_linear(in[0], of[0], of[1])};
                             },
