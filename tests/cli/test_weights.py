@@ -160,7 +160,8 @@ def test_a_network_of_five_digits_learns_the_others_with_a_frozen_backbone(tmp_p
 
 
 def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
-    run = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(train__epochs=3, train__ema=0.5, precision__mode="fp32"))
+    run = trainer("--recipe", DIGITS, "--output", tmp_path / "run",
+                  *sets(train__epochs=3, train__ema=0.5, precision__mode="fp32"))
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     best = max((line for line in lines if "eval_top1" in line), key=lambda line: line["eval_top1"])
@@ -174,7 +175,8 @@ def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
     assert found["loss"] == pytest.approx(best["eval_loss"], rel=1e-6)
     # The exported weights are the averaged ones: evaluated alone, they give the same.
     assert trainer("export", tmp_path / "run", "--output", tmp_path / "w.safetensors").returncode == 0
-    alone = trainer("eval", "--recipe", DIGITS, "--json", *sets(model__pretrained=str(tmp_path / "w.safetensors"), precision__mode="fp32"))
+    alone = trainer("eval", "--recipe", DIGITS, "--json",
+                    *sets(model__pretrained=str(tmp_path / "w.safetensors"), precision__mode="fp32"))
     assert json.loads(alone.stdout)["loss"] == pytest.approx(found["loss"], rel=1e-6)
 
 
