@@ -115,7 +115,10 @@ void report_prediction(const RunFolder& folder) {
   const auto peak = highest_peak(record.value("memory", json()));
   const auto step_s = median_step_s(folder, integer(record, "after_step").value_or(0));
   if (!predicted || *predicted < 1 || !predicted_s || *predicted_s <= 0 || !peak) return;
-  if (integer(record.value("job", json()), "micro_batch") != integer(plan, "micro")) return;
+  // A run's micro-batch may be larger than a rank's share, which is the plan's; where memory ran out
+  // it is smaller, and the prediction was of another run.
+  const auto micro = integer(record.value("job", json()), "micro_batch");
+  if (!micro || *micro < integer(plan, "micro").value_or(0)) return;
   plan["measured"] = {{"peak_bytes", *peak}};
   std::string text =
       fmt::format("the plan predicted tensors of {} with micro-batch {}; found {}, {}",
