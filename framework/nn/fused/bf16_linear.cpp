@@ -34,6 +34,24 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("bf16_linear_backward", cpu::bf16_linear_backward);
 }
 
+at::Tensor bf16_linear_shape(const at::Tensor& x, const at::Tensor& weight,
+                             const MaybeTensor& /*bias*/) {
+  return at::empty({x.size(0), weight.size(0)}, x.options());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> bf16_linear_backward_shapes(
+    const at::Tensor& /*gradient*/, const at::Tensor& x, const at::Tensor& weight,
+    std::array<bool, 3> wanted) {
+  return {wanted[0] ? at::empty_like(x) : at::Tensor(),
+          wanted[1] ? at::empty_like(weight) : at::Tensor(),
+          wanted[2] ? at::empty({weight.size(0)}, weight.options()) : at::Tensor()};
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("bf16_linear", bf16_linear_shape);
+  library.impl("bf16_linear_backward", bf16_linear_backward_shapes);
+}
+
 using Bf16LinearForward = at::Tensor(const at::Tensor&, const at::Tensor&, const MaybeTensor&);
 using Bf16LinearBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
                                                                           const at::Tensor&,

@@ -7,12 +7,16 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "framework/amp/autocast.h"
 #include "framework/nn/flops.h"
 #include "framework/nn/fused/bf16_linear_cpu.h"
 #include "framework/nn/fused/loops/pairs.h"
+#include "framework/nn/fused/operator.h"
 #include "framework/nn/linear.h"
 #include "tests/nn/fused/check.h"
 
@@ -234,6 +238,25 @@ TEST(Bf16Linear, OthersAreLeftToLibTorch) {
   EXPECT_FALSE(has_fused_bf16_linear(at::randn({3, 7}), at::randn({4, 7}), none));
   EXPECT_FALSE(has_fused_bf16_linear(at::randn({257, 6}), weight, none));
   EXPECT_FALSE(has_fused_bf16_linear(x.narrow(0, 0, 0), weight, none));
+}
+
+TEST(Bf16Linear, ShapesAreKnownWithoutComputing) {
+  const auto meta = [](const at::Tensor& t) { return t.to(at::kMeta); };
+  const at::Tensor x = meta(at::randn({3, 6}).to(at::kBFloat16)), weight = meta(at::randn({4, 6}));
+  const at::Tensor y =
+      find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, const MaybeTensor&)>(
+          "brim::bf16_linear")
+          .call(x, weight, std::nullopt);
+  EXPECT_EQ(y.sizes(), at::IntArrayRef({3, 4}));
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+      const at::Tensor&, const at::Tensor&, const at::Tensor&, std::array<bool, 3>);
+  const auto [of_x, of_weight, of_bias] =
+      find_operator<Backward>("brim::bf16_linear_backward").call(y, x, weight, {true, true, false});
+  EXPECT_EQ(of_x.sizes(), x.sizes());
+  EXPECT_EQ(of_weight.sizes(), weight.sizes());
+  EXPECT_EQ(of_weight.scalar_type(), at::kFloat);
+  EXPECT_FALSE(of_bias.defined());
 }
 
 TEST(Bf16Linear, ItsProductsAreCounted) {
