@@ -74,12 +74,9 @@ def step_expert(name):
     return min(each.values())
 
 
-def step_lightning(name):
-    return step_peer(name, "step_lightning.py", python=options.peers)
-
-
-def step_hf_trainer(name):
-    return step_peer(name, "step_hf_trainer.py", python=options.peers)
+def step_of_others(name, script):
+    """By what no set-up of ours brings."""
+    return step_peer(name, script, python=options.peers)
 
 
 def growth_brim(name):
@@ -129,10 +126,10 @@ def step_benchmarks(works):
         result[f"{name}_step_tuned"] = (work, "PyTorch tuned by an expert, the faster of eager and compiled", tuned,
                                         ours, functools.partial(step_expert, name))
         result[f"{name}_step_lightning"] = (work, "Lightning's Trainer, barebones", lightning, ours,
-                                            functools.partial(step_lightning, name))
+                                            functools.partial(step_of_others, name, "step_lightning.py"))
         if "gpt" in name:
             result[f"{name}_step_hf_trainer"] = (work, "transformers' Trainer", "none", ours,
-                                                 functools.partial(step_hf_trainer, name))
+                                                 functools.partial(step_of_others, name, "step_hf_trainer.py"))
         elif "mlp" not in name:  # timm has none
             result[f"{name}_step_timm"] = (work, "timm's train loop and model", "none", ours,
                                            functools.partial(step_peer, name, "step_timm.py"))

@@ -218,7 +218,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   before_training.reset();
   const Exit status = trainer.run();
   if (group->is_main()) {
-    train::report_prediction(folder);
+    train::report_prediction(folder, job, group->world());
     say_verdict(folder.path);
   }
   if (status == Exit::kStopped) {  // not held by threads that still wait for data

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <tuple>
-#include <vector>
 
 #include "framework/nn/fused/bf16_linear_cpu.h"
 #include "framework/nn/fused/operator.h"
@@ -58,29 +57,17 @@ using Bf16LinearBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const 
                                                                           const at::Tensor&,
                                                                           std::array<bool, 3>);
 
-at::Tensor rows_in_bf16(const at::Tensor& x) {
-  return x.to(at::kBFloat16).reshape({-1, x.size(-1)}).contiguous();
-}
-
-/// A matrix's rows, as x's lie in x.
-at::Tensor shaped_as(const at::Tensor& x, const at::Tensor& matrix) {
-  if (x.dim() == 2) return matrix;
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = matrix.size(1);
-  return matrix.view(sizes);
-}
-
 class FusedBf16Linear : public Function<FusedBf16Linear> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const MaybeTensor& bias) {
     const ForwardPass pass;
     static const auto operation = find_operator<Bf16LinearForward>("brim::bf16_linear");
-    const at::Tensor rows = rows_in_bf16(x);
+    const at::Tensor rows = rows_of(x, at::kBFloat16).contiguous();
     context->save_for_backward({rows, weight});
     context->saved_data["sizes"] = x.sizes().vec();
     context->saved_data["has_bias"] = bias.has_value();
-    return shaped_as(x, operation.call(rows, weight, bias));
+    return laid_as(x, operation.call(rows, weight, bias));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -89,7 +76,7 @@ class FusedBf16Linear : public Function<FusedBf16Linear> {
     const auto saved = context->get_saved_variables();
     const bool has_bias = context->saved_data["has_bias"].toBool();
     auto [of_x, of_weight, of_bias] =
-        operation.call(rows_in_bf16(gradients[0]), saved[0], saved[1],
+        operation.call(rows_of(gradients[0], at::kBFloat16).contiguous(), saved[0], saved[1],
                        {context->needs_input_grad(0), context->needs_input_grad(1),
                         has_bias && context->needs_input_grad(2)});
     if (of_x.defined()) of_x = of_x.view(context->saved_data["sizes"].toIntVector());

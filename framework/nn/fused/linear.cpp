@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <vector>
-
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/fused/upcast.h"
 
@@ -14,18 +12,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-/// [..., C] as a matrix [N, C] of that type.
-at::Tensor rows_of(const at::Tensor& x, at::ScalarType type) {
-  return x.reshape({-1, x.size(-1)}).to(type);
-}
-
-/// A matrix with a row for each of x's, as those lie in x: [..., columns], in x's format.
-at::Tensor laid_as(const at::Tensor& x, const at::Tensor& matrix) {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = matrix.size(1);
-  return matrix.to(x.scalar_type()).view(sizes);
-}
 
 class FusedLinear : public Function<FusedLinear> {
  public:

@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <optional>
+#include <vector>
 
 #include "framework/nn/fused/dtypes.h"
 #include "framework/nn/fused/upcast.h"
@@ -66,6 +67,18 @@ inline at::Tensor lowered(const at::Tensor& x) {
 /// The weight that x is multiplied by, cast so too, unless factor() takes it as it is.
 inline at::Tensor lowered_weight(const at::Tensor& weight, const at::Tensor& x) {
   return upcasts_matmul(x, type_of_product(x)) ? weight : lowered(weight);
+}
+
+/// [..., C] as a matrix [N, C] of that type.
+inline at::Tensor rows_of(const at::Tensor& x, at::ScalarType type) {
+  return x.reshape({-1, x.size(-1)}).to(type);
+}
+
+/// A matrix with a row for each of x's, as those lie in x: [..., columns], in x's format.
+inline at::Tensor laid_as(const at::Tensor& x, const at::Tensor& matrix) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = matrix.size(1);
+  return matrix.to(x.scalar_type()).view(sizes);
 }
 
 /// Whether there are kernels for x's device and format.

@@ -12,6 +12,7 @@
 #include "framework/base/units.h"
 #include "framework/plan/ranking.h"
 #include "framework/telemetry/run_record.h"
+#include "framework/train/planning/counted.h"
 #include "framework/train/planning/planner.h"
 
 namespace brim::train {
@@ -107,7 +108,7 @@ void take_choice(const json& plan, JobConfig& job) {
   job.batch.micro = *micro;
 }
 
-void report_prediction(const RunFolder& folder) {
+void report_prediction(const RunFolder& folder, const JobConfig& job, int64_t world) {
   const json record = read_record(folder);
   json plan = record.value("plan", json());
   const auto predicted = integer(plan, "peak_bytes");
@@ -115,10 +116,10 @@ void report_prediction(const RunFolder& folder) {
   const auto peak = highest_peak(record.value("memory", json()));
   const auto step_s = median_step_s(folder, integer(record, "after_step").value_or(0));
   if (!predicted || *predicted < 1 || !predicted_s || *predicted_s <= 0 || !peak) return;
-  // A run's micro-batch may be larger than a rank's share, which is the plan's; where memory ran out
-  // it is smaller, and the prediction was of another run.
-  const auto micro = integer(record.value("job", json()), "micro_batch");
-  if (!micro || *micro < integer(plan, "micro").value_or(0)) return;
+  const auto strategy = strategy_in(plan);
+  if (!strategy || !job.batch.global) return;
+  const int64_t share = PlannedRanks().share(job, std::max<int64_t>(1, world / strategy->stages));
+  if (std::min(job.batch.micro_or_all(), share) != integer(plan, "micro")) return;
   plan["measured"] = {{"peak_bytes", *peak}};
   std::string text =
       fmt::format("the plan predicted tensors of {} with micro-batch {}; found {}, {}",

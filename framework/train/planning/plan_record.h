@@ -17,7 +17,7 @@ nlohmann::json read_plan(const RunFolder& folder, int64_t world);
 void take_choice(const nlohmann::json& plan, JobConfig& job);
 
 /// Adds to the plan of a run that has ended what its peak and steps were, and logs how far off the
-/// prediction is. A run without a plan is left as it is.
-void report_prediction(const RunFolder& folder);
+/// prediction is. A run without a plan, or with another micro-batch than its, is left as it is.
+void report_prediction(const RunFolder& folder, const JobConfig& job, int64_t world);
 
 }  // namespace brim::train
