@@ -28,6 +28,7 @@
 #include "framework/device/memory/memory.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/convolution.h"
+#include "framework/nn/fused/attention.h"
 #include "framework/nn/fused/cross_entropy.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
@@ -210,6 +211,20 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
            }});
 }
 
+/// Between the products of a block of a transformer.
+void self_attention(int64_t texts, int64_t length, int64_t heads, int64_t size, bool is_causal) {
+  const std::string operation = is_causal ? "causal self-attention" : "self-attention";
+  if (!is_wanted(operation) || place.is_cuda()) return;
+  const at::Tensor qkv =
+      random({texts, length, 3 * heads * size}).to(at::kBFloat16).requires_grad_();
+  const at::Tensor gradient = random({texts, length, heads * size}).to(at::kBFloat16);
+  measure(
+      {operation, "bf16", {texts, length, heads, size}, {qkv}, [&](bool fused) {
+         const nn::SelfAttention attention = {heads, is_causal};
+         nn::self_attention(qkv, attention, when(fused), /*is_training=*/true).backward(gradient);
+       }});
+}
+
 constexpr int64_t kWeights = 1 << 25;  // 128 MiB
 
 /// As in a training step, a weight is met again only after others that the caches can't hold
@@ -347,6 +362,12 @@ void measure_all() {
     }
     linear_gelu(1576, 768, 3072, type == at::kBFloat16);
     if (type == at::kBFloat16) {
+      self_attention(16, 197, 6, 64, false);  // ViT-S
+      self_attention(16, 197, 12, 64, false);
+      for (const int64_t length : {256, 512, 1024, 2048}) {
+        self_attention(2048 / length, length, 4, 64, true);
+        self_attention(2048 / length, length, 12, 64, true);
+      }
       for (const int64_t rows : {8, 64, 256, 512, 1024, 2048}) few_rows(rows, 1024, 1024);
       few_rows(64, 768, 3072);
     }

@@ -66,6 +66,18 @@ int64_t count_attention(Inputs inputs) {
   return 2 * scores * (query[3] + value[3]);
 }
 
+/// Both products of attention, of (qkv [n, l, 3 · w], …).
+int64_t count_self_attention(Inputs inputs) {
+  const at::IntArrayRef qkv = sizes(inputs, 0);
+  return 4 * qkv[0] * qkv[1] * qkv[1] * (qkv[2] / 3);
+}
+
+/// The scores again, and the gradients of both products' factors; (gradient, qkv, …).
+int64_t count_self_attention_backward(Inputs inputs) {
+  const at::IntArrayRef qkv = sizes(inputs, 1);
+  return 10 * qkv[0] * qkv[1] * qkv[1] * (qkv[2] / 3);
+}
+
 /// What is asked for of (input, weight, bias).
 int64_t wanted(const c10::IValue& mask, size_t most) {
   const std::vector<bool> gradients = mask.toBoolList().vec();
@@ -104,6 +116,7 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::baddbmm", count_bmm<1>},
       {"aten::convolution", count_convolution},
       {"brim::bf16_linear", count_linear},
+      {"brim::self_attention", count_self_attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", count_attention},
       {"aten::_scaled_dot_product_flash_attention", count_attention},
       {"aten::_scaled_dot_product_efficient_attention", count_attention},
@@ -116,6 +129,7 @@ const std::map<std::string_view, Count>& backward_counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::convolution_backward", count_convolution_backward},
       {"brim::bf16_linear_backward", count_linear_backward},
+      {"brim::self_attention_backward", count_self_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_backward", count_attention_backward},
       {"aten::_scaled_dot_product_efficient_attention_backward", count_attention_backward},

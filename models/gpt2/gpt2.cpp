@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/fused/attention.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
 #include "framework/nn/fused/linear.h"
@@ -96,7 +97,7 @@ class Embedding : public torch::nn::Module {
   at::Tensor weight_;
 };
 
-class Attention : public torch::nn::Module {
+class Attention : public torch::nn::Module, public nn::Fusable {
  public:
   Attention(const GptArchitecture& arch, double residual_std, double dropout, SharedPass pass,
             at::Device device)
@@ -109,7 +110,13 @@ class Attention : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    auto parts = c_attn_->forward(x).split(x.size(2), 2);  // queries, keys, values
+    const at::Tensor qkv = c_attn_->forward(x);
+    const double dropout = is_training() ? dropout_ : 0.0;
+    if (pass_->cache == nullptr && !pass_->mask.defined()) {
+      const nn::SelfAttention attention = {heads_, pass_->is_causal, dropout};
+      return c_proj_->forward(nn::self_attention(qkv, attention, fused(), is_training()));
+    }
+    auto parts = qkv.split(x.size(2), 2);  // queries, keys, values
     if (pass_->cache != nullptr) {
       std::tie(parts[1], parts[2]) = pass_->cache->extend(parts[1], parts[2]);
     }
@@ -118,8 +125,8 @@ class Attention : public torch::nn::Module {
     };
     const at::Tensor seen = at::scaled_dot_product_attention(
         heads(parts[0]), heads(parts[1]), heads(parts[2]),
-        pass_->mask.defined() ? std::optional(pass_->mask) : std::nullopt,
-        is_training() ? dropout_ : 0.0, pass_->is_causal);
+        pass_->mask.defined() ? std::optional(pass_->mask) : std::nullopt, dropout,
+        pass_->is_causal);
     return c_proj_->forward(seen.transpose(1, 2).flatten(2));
   }
 

@@ -15,6 +15,7 @@
 #include "framework/base/log.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/fused/attention.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/init.h"
 #include "framework/nn/layer_norm.h"
@@ -48,14 +49,10 @@ class Attention : public torch::nn::Module, public nn::Fusable {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const int64_t n = x.size(0), length = x.size(1), width = x.size(2);
-    const auto qkv = nn::linear(x, in_weight_, in_bias_, fused(), is_training())
-                         .view({n, length, 3, heads_, width / heads_})
-                         .permute({2, 0, 3, 1, 4})  // [3, N, heads, L, width / heads]
-                         .unbind();
-    const at::Tensor seen = at::scaled_dot_product_attention(
-        qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, is_training() ? dropout_ : 0.0);
-    return out_->forward(seen.transpose(1, 2).reshape({n, length, width}));
+    const at::Tensor qkv = nn::linear(x, in_weight_, in_bias_, fused(), is_training());
+    const nn::SelfAttention attention = {.heads = heads_,
+                                         .dropout = is_training() ? dropout_ : 0.0};
+    return out_->forward(nn::self_attention(qkv, attention, fused(), is_training()));
   }
 
  private:

@@ -1,23 +1,14 @@
-// Matrix products by oneDNN's kernel for one block, through LibTorch's cpublas::brgemm(). A weight is
-// rounded and laid out block by block, just before a block is multiplied while it is in the cache;
-// oneDNN's whole products take a rounded copy, which is written to memory, read, and laid out again.
+// A weight is rounded and laid out block by block, just before a block is multiplied while it is in
+// the cache; oneDNN's whole products take a rounded copy, which is written to memory, read, and laid
+// out again.
 #include "framework/nn/fused/bf16_linear_cpu.h"
 
-#include <ATen/native/CPUBlas.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
-#include <algorithm>
-#include <exception>
-#include <vector>
-
-#include "framework/nn/fused/cpu.h"
-#include "framework/nn/fused/loops/pairs.h"
+#include "framework/nn/fused/bf16_product_cpu.h"
 
 namespace brim::nn::cpu {
 namespace {
-
-using loops::BFloat16;
 
 constexpr int64_t kBlockBytes = 128 << 10;  // of a weight's block, which a core's own cache keeps
 constexpr int64_t kBlockRows = 64;          // of the weight: a block's most
@@ -25,58 +16,6 @@ constexpr int64_t kBlockColumns = 64;       // of a gradient of x
 constexpr int64_t kDepth = 1024;            // rows of the weight in one product for that gradient
 constexpr int64_t kGradientColumns = 256;   // of a weight's gradient in one product
 constexpr int64_t kPanel = 32;              // columns or rows that a thread lays out at least
-
-const loops::PairLoops& pair_loops() {
-  static const loops::PairLoops best = loops::pair_table(loops::best_isa());
-  return best;
-}
-
-const at::BFloat16* as_libtorch(const BFloat16* values) {
-  return static_cast<const at::BFloat16*>(static_cast<const void*>(values));
-}
-
-/// A matrix as the kernel takes it: where it begins, and values from one row to the next.
-template <class T>
-struct Block {
-  T* values;
-  int64_t stride;
-};
-
-/// sum [rows, columns] = left [rows, depth] · right, plus what `sum` was where `adds`; `right` is
-/// [depth/2, columns, 2], its stride a row's pairs.
-void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
-              Block<const BFloat16> right, Block<float> sum, bool adds = false) {
-  at::native::cpublas::brgemm(rows, columns, depth, left.stride, right.stride, sum.stride, adds,
-                              as_libtorch(left.values), as_libtorch(right.values), sum.values);
-}
-
-/// work(first, end, task) over parts of 0 … count, one for each thread.
-template <class Work>
-void in_tasks(int64_t count, const Work& work) {
-  const int64_t tasks = std::min<int64_t>(count, at::get_num_threads());
-  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      work(count * task / tasks, count * (task + 1) / tasks, task);
-    }
-    at::native::cpublas::brgemm_release();
-  });
-}
-
-int64_t blocks(int64_t count, int64_t size) { return (count + size - 1) / size; }
-
-/// `values` of one type for each task.
-template <class T>
-class Scratch {
- public:
-  Scratch(int64_t tasks, int64_t values)
-      : values_(values),
-        memory_(at::empty({tasks * values * static_cast<int64_t>(sizeof(T))}, at::kByte)) {}
-  T* of(int64_t task) const { return writable<T>(memory_) + task * values_; }
-
- private:
-  int64_t values_;
-  at::Tensor memory_;
-};
 
 void check_factors(const at::Tensor& x, const at::Tensor& weight) {
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.numel() > 0 && x.size(1) == weight.size(1) &&
@@ -88,32 +27,6 @@ void check_factors(const at::Tensor& x, const at::Tensor& weight) {
               "bf16_linear: expected bfloat16 x and a float32 weight without gaps, found ",
               x.scalar_type(), " with strides ", x.strides(), " and ", weight.scalar_type(),
               " with strides ", weight.strides());
-}
-
-/// Whether the kernel is there and takes such blocks: k % 3 in the left factor's column k by n % 5 in
-/// the right one's column n. Makes no tensor, since tensors may have no storage here.
-bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
-  std::vector<BFloat16> left(static_cast<size_t>(rows * depth));
-  std::vector<BFloat16> right(static_cast<size_t>(depth * columns));
-  std::vector<float> sum(static_cast<size_t>(rows * columns));
-  float of_row = 0;
-  for (int64_t k = 0; k < depth; ++k) {
-    of_row += static_cast<float>(k % 3);
-    for (int64_t r = 0; r < rows; ++r)
-      loops::store(static_cast<float>(k % 3), &left[r * depth + k]);
-  }
-  for (int64_t i = 0; i < depth * columns; ++i) {
-    loops::store(static_cast<float>(i / 2 % columns % 5), &right[i]);
-  }
-  for (const bool adds : {false, true}) {
-    multiply(rows, columns, depth, {left.data(), depth}, {right.data(), columns},
-             {sum.data(), columns}, adds);
-  }
-  at::native::cpublas::brgemm_release();
-  for (int64_t i = 0; i < rows * columns; ++i) {
-    if (sum[i] != 2 * of_row * static_cast<float>(i % columns % 5)) return false;
-  }
-  return true;
 }
 
 /// x [N, I] to [I/2, N, 2].
@@ -140,8 +53,8 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
   const auto* factors = data<float>(weight);
   auto* of_x = writable<BFloat16>(result);
   const int64_t deepest = std::min(kDepth, outputs);
-  const Scratch<BFloat16> laid_out(at::get_num_threads(), deepest * kBlockColumns);
-  const Scratch<float> sums(at::get_num_threads(), rows * kBlockColumns);
+  const Scratch<BFloat16> laid_out(deepest * kBlockColumns);
+  const Scratch<float> sums(rows * kBlockColumns);
   in_tasks(blocks(inputs, kBlockColumns), [&](int64_t begin, int64_t end, int64_t task) {
     BFloat16* const block = laid_out.of(task);
     float* const sum = sums.of(task);
@@ -202,19 +115,6 @@ at::Tensor gradient_of_weight(const at::Tensor& gradient, const at::Tensor& x) {
 
 }  // namespace
 
-bool multiplies_bf16_pairs() {
-  static const bool does = [] {
-    if (loops::best_isa() != loops::Isa::kAvx512Bf16) return false;
-    try {
-      return multiplies_right(32, 32, 32) && multiplies_right(1, 1, 2) &&
-             multiplies_right(3, 5, 6) && multiplies_right(64, 65, 130);
-    } catch (const std::exception&) {  // c10::Error, or oneDNN's own
-      return false;
-    }
-  }();
-  return does;
-}
-
 at::Tensor bf16_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias) {
   check_factors(x, weight);
   const int64_t rows = x.size(0), inputs = x.size(1), outputs = weight.size(0);
@@ -229,8 +129,8 @@ at::Tensor bf16_linear(const at::Tensor& x, const at::Tensor& weight, const Mayb
   auto* out = writable<BFloat16>(y);
   const int64_t fitting = kBlockBytes / static_cast<int64_t>(sizeof(BFloat16)) / inputs;
   const int64_t height = std::clamp<int64_t>(fitting / 16 * 16, 16, kBlockRows);
-  const Scratch<BFloat16> rounded(at::get_num_threads(), height * inputs);
-  const Scratch<float> sums(at::get_num_threads(), height * rows);
+  const Scratch<BFloat16> rounded(height * inputs);
+  const Scratch<float> sums(height * rows);
   in_tasks(blocks(outputs, height), [&](int64_t begin, int64_t end, int64_t task) {
     BFloat16* const block = rounded.of(task);
     float* const sum = sums.of(task);

@@ -11,12 +11,9 @@
 
 namespace brim::nn::cpu {
 
-/// Whether this CPU and this LibTorch have a kernel for pairs of bfloat16 values (AVX512-BF16, AMX).
-bool multiplies_bf16_pairs();
-
 /// x [N, I] bfloat16, weight [O, I] float32, bias [O] float32 or none, all without gaps, I and O
 /// even, to [N, O] bfloat16. Sums are float32; weights are rounded on their way to the product, so
-/// that no copy of them is made. Needs multiplies_bf16_pairs().
+/// that no copy of them is made. Needs multiplies_bf16_pairs() (bf16_product_cpu.h).
 at::Tensor bf16_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias);
 
 /// Gradients of x (bfloat16), weight and bias (float32, not rounded), of which `wanted` says which

@@ -2,6 +2,7 @@
 // instruction set.
 #include "framework/nn/fused/loops/isa.h"
 
+#include "framework/nn/fused/loops/attention.h"
 #include "framework/nn/fused/loops/batch_norm.h"
 #include "framework/nn/fused/loops/cross_entropy.h"
 #include "framework/nn/fused/loops/gelu.h"
@@ -76,6 +77,7 @@ bool has_bf16_products() {
   Type name(Isa) { return baseline::name(); }
 #endif
 
+BRIM_TABLE(AttentionLoops, attention_table)
 BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
 BRIM_TABLE(Table<GeluLoops>, gelu_table)

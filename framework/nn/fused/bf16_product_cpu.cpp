@@ -1,0 +1,65 @@
+#include "framework/nn/fused/bf16_product_cpu.h"
+
+#include <exception>
+#include <vector>
+
+namespace brim::nn::cpu {
+namespace {
+
+const at::BFloat16* as_libtorch(const BFloat16* values) {
+  return static_cast<const at::BFloat16*>(static_cast<const void*>(values));
+}
+
+/// Whether the kernel is there and takes such blocks: k % 3 in the left factor's column k by n % 5 in
+/// the right one's column n. Makes no tensor, since tensors may have no storage here.
+bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
+  std::vector<BFloat16> left(static_cast<size_t>(rows * depth));
+  std::vector<BFloat16> right(static_cast<size_t>(depth * columns));
+  std::vector<float> sum(static_cast<size_t>(rows * columns));
+  float of_row = 0;
+  for (int64_t k = 0; k < depth; ++k) {
+    of_row += static_cast<float>(k % 3);
+    for (int64_t r = 0; r < rows; ++r)
+      loops::store(static_cast<float>(k % 3), &left[r * depth + k]);
+  }
+  for (int64_t i = 0; i < depth * columns; ++i) {
+    loops::store(static_cast<float>(i / 2 % columns % 5), &right[i]);
+  }
+  for (const bool adds : {false, true}) {
+    multiply(rows, columns, depth, {left.data(), depth}, {right.data(), columns},
+             {sum.data(), columns}, adds);
+  }
+  at::native::cpublas::brgemm_release();
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    if (sum[i] != 2 * of_row * static_cast<float>(i % columns % 5)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool multiplies_bf16_pairs() {
+  static const bool does = [] {
+    if (loops::best_isa() != loops::Isa::kAvx512Bf16) return false;
+    try {
+      return multiplies_right(32, 32, 32) && multiplies_right(1, 1, 2) &&
+             multiplies_right(3, 5, 6) && multiplies_right(64, 65, 130);
+    } catch (const std::exception&) {  // c10::Error, or oneDNN's own
+      return false;
+    }
+  }();
+  return does;
+}
+
+const loops::PairLoops& pair_loops() {
+  static const loops::PairLoops best = loops::pair_table(loops::best_isa());
+  return best;
+}
+
+void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
+              Block<const BFloat16> right, Block<float> sum, bool adds) {
+  at::native::cpublas::brgemm(rows, columns, depth, left.stride, right.stride, sum.stride, adds,
+                              as_libtorch(left.values), as_libtorch(right.values), sum.values);
+}
+
+}  // namespace brim::nn::cpu

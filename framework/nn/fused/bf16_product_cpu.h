@@ -1,0 +1,68 @@
+// Products of bfloat16 matrices that the caches keep, by oneDNN's kernel for one block, through
+// LibTorch's cpublas::brgemm(). Their factors are laid out by loops/pairs.h.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "framework/nn/fused/cpu.h"
+#include "framework/nn/fused/loops/pairs.h"
+
+namespace brim::nn::cpu {
+
+using loops::BFloat16;
+
+/// Whether this CPU and this LibTorch have the kernel (AVX512-BF16, AMX).
+bool multiplies_bf16_pairs();
+
+/// The best for this CPU.
+const loops::PairLoops& pair_loops();
+
+/// A matrix as the kernel takes it: where it begins, and values from one row to the next.
+template <class T>
+struct Block {
+  T* values;
+  int64_t stride;
+};
+
+/// sum [rows, columns] = left [rows, depth] · right, plus what `sum` was where `adds`; `right` is
+/// [depth/2, columns, 2], its stride a row's pairs. Only in the work of in_tasks().
+void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
+              Block<const BFloat16> right, Block<float> sum, bool adds = false);
+
+/// work(first, end, task) over parts of 0 … count, one for each thread.
+template <class Work>
+void in_tasks(int64_t count, const Work& work) {
+  const int64_t tasks = std::min<int64_t>(count, at::get_num_threads());
+  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      work(count * task / tasks, count * (task + 1) / tasks, task);
+    }
+    at::native::cpublas::brgemm_release();
+  });
+}
+
+/// How many of that size `count` takes.
+inline int64_t blocks(int64_t count, int64_t size) { return (count + size - 1) / size; }
+inline int64_t rounded_up(int64_t count, int64_t size) { return blocks(count, size) * size; }
+
+/// `values` of one type for each task.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(int64_t values)
+      : values_(rounded_up(values, 64)),
+        memory_(at::empty({at::get_num_threads() * values_ * static_cast<int64_t>(sizeof(T))},
+                          at::kByte)) {}
+  T* of(int64_t task) const { return writable<T>(memory_) + task * values_; }
+
+ private:
+  int64_t values_;
+  at::Tensor memory_;
+};
+
+}  // namespace brim::nn::cpu

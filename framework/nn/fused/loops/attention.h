@@ -1,0 +1,48 @@
+// Loops of attention (Vaswani et al., 2017) over what its products of bfloat16 matrices leave: a
+// block of scores, softmax over its rows, and gradients, as in FlashAttention-2 (Dao, 2023), with
+// whole rows in a block. Free of LibTorch; attention.cpp is compiled once for each instruction set
+// of isa.h.
+//
+//   weights = softmax(scale · Q Kᵀ), out = weights · V;  log_sum of a row = log Σ exp(scale · score)
+#pragma once
+
+#include <cstdint>
+
+#include "framework/nn/fused/loops/isa.h"
+#include "framework/nn/fused/loops/numbers.h"
+
+namespace brim::nn::loops {
+
+/// Columns of scores are stored in multiples of this.
+inline constexpr int64_t kScoreColumns = 16;
+
+/// A block of a matrix of scores, whose stride in memory is `columns`, rounded up to a multiple of
+/// kScoreColumns. What is behind the last column is written as zeros.
+struct Scores {
+  int64_t rows, columns;
+  float scale;
+};
+
+struct AttentionLoops {
+  /// A row for each query, of which row r sees the first `seen` + r · `step` keys: scores to
+  /// unnormalized weights, and each row's sum of weights and log_sum.
+  void (*softmax)(Scores block, int64_t seen, int64_t step, const float* scores, BFloat16* weights,
+                  float* sums, float* log_sums);
+  /// Rows of `columns` products, each divided by its sum.
+  void (*normalize)(int64_t rows, int64_t columns, const float* products, const float* sums,
+                    BFloat16* to, int64_t stride);
+  /// Σ a · b of each row of two matrices.
+  void (*dots)(int64_t rows, int64_t columns, const BFloat16* a, int64_t a_stride,
+               const BFloat16* b, int64_t b_stride, float* sums);
+  /// A row for each key, of which row r is seen by the queries from column r · `step` on: normalized
+  /// weights, and the scores' gradients from those of the weights. `log_sums` and `dots`, those of
+  /// out and its gradient, are a query's, with room for the stride.
+  void (*gradients)(Scores block, int64_t step, const float* scores, const float* of_weights,
+                    const float* log_sums, const float* dots, BFloat16* weights,
+                    BFloat16* of_scores);
+};
+
+/// The loops for an instruction set, which is available.
+AttentionLoops attention_table(Isa isa);
+
+}  // namespace brim::nn::loops

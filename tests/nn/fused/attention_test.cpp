@@ -1,0 +1,281 @@
+// Self-attention in bfloat16 against float64: values and gradients, and its loops for every
+// instruction set.
+#include "framework/nn/fused/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "framework/nn/flops.h"
+#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/loops/attention.h"
+#include "framework/nn/fused/operator.h"
+#include "tests/nn/fused/check.h"
+
+namespace brim::nn {
+namespace {
+
+loops::BFloat16* bits(const at::Tensor& tensor) {
+  return static_cast<loops::BFloat16*>(tensor.mutable_data_ptr());
+}
+float* floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+
+int64_t stride_of(int64_t columns) { return (columns + 15) / 16 * 16; }
+
+// --- the loops -----------------------------------------------------------------------------------
+
+class AttentionLoops : public testing::TestWithParam<loops::Isa> {
+ protected:
+  void SetUp() override {
+    loops_ = loops::attention_table(GetParam());
+    at::manual_seed(1);
+  }
+  loops::AttentionLoops loops_{};
+};
+
+/// [rows, columns], behind which nothing may count.
+at::Tensor with_rest(const at::Tensor& values) {
+  at::Tensor whole = at::full({values.size(0), stride_of(values.size(1))},
+                              std::numeric_limits<double>::quiet_NaN(), values.options());
+  whole.narrow(1, 0, values.size(1)).copy_(values);
+  return whole;
+}
+
+/// Whether query r sees key c of [rows, columns], of which row 0 sees the first `seen`.
+at::Tensor seen_by(int64_t rows, int64_t columns, int64_t seen, int64_t step) {
+  return at::arange(columns) < (at::arange(rows) * step + seen).unsqueeze(1);
+}
+
+TEST_P(AttentionLoops, Softmax) {
+  for (const int64_t columns : {1, 16, 37, 200}) {
+    for (const int64_t step : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << columns << " columns, step " << step);
+      const int64_t rows = 5, seen = step == 0 ? columns : std::max<int64_t>(1, columns - 3);
+      const float scale = 0.3F;
+      const at::Tensor scores = at::randn({rows, columns}) * 20, all = with_rest(scores);
+      const at::Tensor weights = at::full_like(all, 7, at::kBFloat16);
+      const at::Tensor sums = at::empty({2, rows});
+      loops_.softmax({rows, columns, scale}, seen, step, floats(all), bits(weights), floats(sums),
+                     floats(sums) + rows);
+      const at::Tensor visible =
+          at::where(seen_by(rows, columns, seen, step), scores.to(at::kDouble) * scale,
+                    -std::numeric_limits<double>::infinity());
+      const at::Tensor found =
+          weights.narrow(1, 0, columns).to(at::kDouble) / sums[0].unsqueeze(1).to(at::kDouble);
+      EXPECT_LE((found - visible.softmax(1)).abs().max().item<double>(), 4e-3);
+      EXPECT_TRUE(found.masked_select(seen_by(rows, columns, seen, step).logical_not())
+                      .eq(0)
+                      .all()
+                      .item<bool>());
+      EXPECT_LE(relative_error(sums[1], visible.logsumexp(1)), 1e-6);
+      EXPECT_TRUE(
+          weights.narrow(1, columns, stride_of(columns) - columns).eq(0).all().item<bool>());
+    }
+  }
+}
+
+TEST_P(AttentionLoops, NumbersThatAreNoneAreNotLost) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), kInfinity}) {
+    for (const int64_t place : {0, 7, 19}) {
+      at::Tensor scores = at::zeros({1, 32});
+      scores[0][place] = bad;
+      const at::Tensor weights = at::empty({1, 32}, at::kBFloat16), sums = at::empty({2});
+      loops_.softmax({1, 20, 1.F}, 20, 0, floats(scores), bits(weights), floats(sums),
+                     floats(sums) + 1);
+      EXPECT_TRUE(std::isnan(sums[0].item<float>())) << bad << " at " << place;
+    }
+  }
+}
+
+TEST_P(AttentionLoops, RowsAreMultipliedAndDivided) {
+  for (const int64_t columns : {2, 16, 50}) {
+    SCOPED_TRACE(columns);
+    const at::Tensor products = at::randn({3, columns}), sums = at::rand({3}) + 1;
+    const at::Tensor a = at::randn({3, columns + 6}).to(at::kBFloat16);
+    const at::Tensor b = at::randn({3, columns + 2}).to(at::kBFloat16);
+    const at::Tensor dots = at::empty({3});
+    loops_.dots(3, columns, bits(a), columns + 6, bits(b), columns + 2, floats(dots));
+    const auto exact = [&](const at::Tensor& t) { return t.narrow(1, 0, columns).to(at::kDouble); };
+    EXPECT_LE((dots - (exact(a) * exact(b)).sum(1)).abs().max().item<double>(), 1e-4);
+    const at::Tensor divided = at::zeros({3, columns + 4}, at::kBFloat16);
+    loops_.normalize(3, columns, floats(products), floats(sums), bits(divided), columns + 4);
+    EXPECT_LE(relative_error(divided.narrow(1, 0, columns), products / sums.unsqueeze(1)), 4e-3);
+    EXPECT_TRUE(divided.narrow(1, columns, 4).eq(0).all().item<bool>());
+  }
+}
+
+TEST_P(AttentionLoops, GradientsOfScores) {
+  for (const int64_t columns : {3, 16, 70}) {
+    for (const int64_t step : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << columns << " columns, step " << step);
+      const int64_t rows = 20, stride = stride_of(columns);
+      const float scale = 0.3F;
+      const at::Tensor scores = at::randn({rows, columns}), of_weights = at::randn({rows, columns});
+      const at::Tensor all = with_rest(scores), of_all = with_rest(of_weights);
+      const at::Tensor of_columns = at::zeros({2, stride});  // log_sums, dots
+      of_columns.narrow(1, 0, columns).copy_(at::randn({2, columns}) + 1);
+      const at::Tensor weights = at::full({rows, stride}, 7, at::kBFloat16);
+      const at::Tensor of_scores = at::full({rows, stride}, 7, at::kBFloat16);
+      loops_.gradients({rows, columns, scale}, step, floats(all), floats(of_all),
+                       floats(of_columns), floats(of_columns) + stride, bits(weights),
+                       bits(of_scores));
+      const at::Tensor seen = at::arange(columns) >= at::arange(rows).unsqueeze(1) * step;
+      const auto of_column = [&](int64_t i) {
+        return of_columns[i].narrow(0, 0, columns).to(at::kDouble);
+      };
+      const at::Tensor expected = at::where(seen, (scores * scale - of_column(0)).exp(), 0.0);
+      EXPECT_LE(relative_error(weights.narrow(1, 0, columns), expected), 4e-3);
+      EXPECT_LE(relative_error(of_scores.narrow(1, 0, columns),
+                               expected * (of_weights - of_column(1)) * scale),
+                4e-3);
+      for (const at::Tensor& one : {weights, of_scores}) {
+        EXPECT_TRUE(one.narrow(1, columns, stride - columns).eq(0).all().item<bool>());
+      }
+    }
+  }
+}
+
+std::vector<loops::Isa> available_isas() {
+  std::vector<loops::Isa> isas;
+  for (const loops::Isa isa : loops::kAllIsas) {
+    if (loops::is_available(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, AttentionLoops, testing::ValuesIn(available_isas()));
+
+// --- attention -----------------------------------------------------------------------------------
+
+// Each of these passes where the CPU has no such instructions: there is nothing to be tested.
+bool lacks_instructions() {
+  at::manual_seed(2);
+  return !cpu::multiplies_bf16_pairs();
+}
+
+struct Result {
+  at::Tensor y, qkv_gradient;
+};
+
+Result attend(const at::Tensor& qkv, const SelfAttention& attention, const at::Tensor& g,
+              Fused when) {
+  const at::Tensor leaf = qkv.detach().clone().requires_grad_();
+  const at::Tensor y = self_attention(leaf, attention, when, /*is_training=*/true);
+  EXPECT_EQ(y.grad_fn()->name().find("FusedSelfAttention") != std::string::npos,
+            when == Fused::kAlways);
+  y.backward(g);
+  return {y.detach(), leaf.grad()};
+}
+
+// One token, odd numbers, a block of 64 and its neighbours, some blocks; heads of two values, fewer
+// than a vector has, and more than 64.
+TEST(SelfAttention, IsExactToBfloat16sRounding) {
+  if (lacks_instructions()) return;
+  for (const int64_t length : {1, 2, 7, 63, 64, 65, 197}) {
+    for (const auto& [heads, size] : {std::tuple(1, 2), {3, 10}, {2, 64}, {1, 96}}) {
+      for (const bool is_causal : {false, true}) {
+        SCOPED_TRACE(testing::Message() << length << " tokens, " << heads << " heads of " << size
+                                        << (is_causal ? ", causal" : ""));
+        const at::Tensor qkv = at::randn({2, length, 3 * heads * size}).to(at::kBFloat16) * 2;
+        const at::Tensor g = at::randn({2, length, heads * size}).to(at::kBFloat16);
+        const SelfAttention attention = {heads, is_causal};
+        const Result found = attend(qkv, attention, g, Fused::kAlways);
+        const Result expected =
+            attend(qkv.to(at::kDouble), attention, g.to(at::kDouble), Fused::kNever);
+        EXPECT_EQ(found.y.sizes(), g.sizes());
+        EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
+        EXPECT_LE(relative_error(found.y, expected.y), 5e-3);
+        // Of one token, queries and keys have no gradient but rounding.
+        const int64_t first = length == 1 ? 2 * heads * size : 0;
+        const auto compared = [&](const at::Tensor& t) {
+          return t.narrow(2, first, t.size(2) - first);
+        };
+        EXPECT_LE(relative_error(compared(found.qkv_gradient), compared(expected.qkv_gradient)),
+                  2e-2);
+      }
+    }
+  }
+}
+
+TEST(SelfAttention, IsTheSameOnAnyNumberOfThreads) {
+  if (lacks_instructions()) return;
+  const at::Tensor qkv = at::randn({3, 70, 3 * 5 * 16}).to(at::kBFloat16);
+  const at::Tensor g = at::randn({3, 70, 5 * 16}).to(at::kBFloat16);
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Result one = attend(qkv, {5, true}, g, Fused::kAlways);
+  at::set_num_threads(4);
+  const Result four = attend(qkv, {5, true}, g, Fused::kAlways);
+  at::set_num_threads(before);
+  EXPECT_TRUE(four.y.equal(one.y));
+  EXPECT_TRUE(four.qkv_gradient.equal(one.qkv_gradient));
+}
+
+TEST(SelfAttention, NumbersThatAreNoneStayInTheirHead) {
+  if (lacks_instructions()) return;
+  at::Tensor qkv = at::randn({1, 20, 3 * 2 * 8}).to(at::kBFloat16);
+  qkv[0][3][16 + 8 + 1] = std::nanf("");  // a key of the second head
+  const at::Tensor y = fused_self_attention(qkv, {2});
+  EXPECT_TRUE(y.narrow(2, 0, 8).isfinite().all().item<bool>());
+  EXPECT_TRUE(y.narrow(2, 8, 8).isnan().all().item<bool>());
+}
+
+TEST(SelfAttention, OthersAreLeftToLibTorch) {
+  if (lacks_instructions()) return;
+  const at::Tensor qkv = at::randn({1, 4, 3 * 2 * 6}).to(at::kBFloat16);
+  EXPECT_TRUE(has_fused_self_attention(qkv, {2}));
+  EXPECT_FALSE(has_fused_self_attention(qkv, {.heads = 2, .dropout = 0.1}));
+  EXPECT_FALSE(has_fused_self_attention(qkv, {4}));  // of three values
+  EXPECT_FALSE(has_fused_self_attention(qkv.to(at::kFloat), {2}));
+  EXPECT_FALSE(has_fused_self_attention(qkv.narrow(0, 0, 0), {2}));
+  EXPECT_FALSE(has_fused_self_attention(at::empty({1, 2049, 6}, at::kBFloat16), {1}));
+  EXPECT_FALSE(has_fused_self_attention(at::empty({1, 1, 3 * 258}, at::kBFloat16), {1}));
+}
+
+TEST(SelfAttention, ItsGradientHasNone) {
+  if (lacks_instructions()) return;
+  const at::Tensor qkv = at::randn({1, 4, 12}).to(at::kBFloat16).requires_grad_();
+  const at::Tensor y = fused_self_attention(qkv, {2});
+  EXPECT_THROW(torch::autograd::grad({y.sum()}, {qkv}, {}, /*retain_graph=*/true,
+                                     /*create_graph=*/true),
+               c10::NotImplementedError);
+}
+
+TEST(SelfAttention, ShapesAreKnownWithoutComputing) {
+  const at::Tensor qkv = at::empty({2, 5, 36}, at::kBFloat16).to(at::kMeta);
+  const auto [out, log_sums] =
+      find_operator<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, int64_t, bool)>(
+          "brim::self_attention")
+          .call(qkv, 3, true);
+  EXPECT_EQ(out.sizes(), at::IntArrayRef({2, 5, 12}));
+  EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(log_sums.sizes(), at::IntArrayRef({2, 3, 5}));
+  EXPECT_EQ(log_sums.scalar_type(), at::kFloat);
+  const at::Tensor gradient =
+      find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                               const at::Tensor&, int64_t, bool)>("brim::self_attention_backward")
+          .call(out, qkv, out, log_sums, 3, true);
+  EXPECT_EQ(gradient.sizes(), qkv.sizes());
+}
+
+TEST(SelfAttention, ItsProductsAreCountedAsLibTorchs) {
+  const at::Tensor qkv = at::empty({2, 5, 36}), head = at::empty({2, 3, 5, 4});
+  const auto flops = [](const char* name, const std::vector<c10::IValue>& inputs) {
+    return product_flops(name)(c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  };
+  EXPECT_EQ(flops("brim::self_attention", {qkv, 3, true}),
+            flops("aten::_scaled_dot_product_flash_attention_for_cpu", {head, head, head}));
+  EXPECT_EQ(flops("brim::self_attention_backward", {head, qkv}),
+            flops("aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+                  {head, head, head, head}));
+}
+
+}  // namespace
+}  // namespace brim::nn
