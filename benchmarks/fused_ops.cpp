@@ -295,6 +295,35 @@ void convolution(at::IntArrayRef sizes, int64_t outputs, int64_t kernel, int64_t
            }});
 }
 
+/// Of each channel with a kernel of its own, and a bias.
+void depthwise(at::IntArrayRef sizes, int64_t kernel, int64_t stride, at::ScalarType type) {
+  const std::string operation = "depthwise convolution";
+  if (!is_wanted(operation) || place.is_cuda()) return;
+  nn::Conv2d layer(torch::nn::Conv2dOptions(sizes[1], sizes[1], kernel)
+                       .stride(stride)
+                       .padding(kernel / 2)
+                       .groups(sizes[1]));
+  const bool bf16 = type == at::kBFloat16;
+  const at::Tensor x =
+      random(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  const amp::Precision precision = {.compute = type, .autocast = bf16};
+  at::Tensor gradient;
+  measure({fmt::format("{}×{} {}", kernel, kernel, operation),
+           bf16 ? "bf16 autocast" : "fp32",
+           {sizes[0], sizes[1], sizes[2], sizes[3], stride},
+           {x, layer->weight, layer->bias},
+           [&](bool fused) {
+             nn::use_fused(*layer, when(fused));
+             at::Tensor y;
+             {
+               const amp::Autocast autocast(c10::kCPU, precision);
+               y = layer->forward(x);
+             }
+             if (!gradient.defined()) gradient = at::randn_like(y);
+             y.backward(gradient);
+           }});
+}
+
 /// As in a block of a transformer: x continues, and the norm goes into a product that reads `type`.
 void layer_norm(int64_t rows, int64_t channels, at::ScalarType type, bool has_branch) {
   const std::string operation = has_branch ? "add, layer norm" : "layer norm";
@@ -371,6 +400,14 @@ void measure_all() {
       for (const int64_t rows : {8, 64, 256, 512, 1024, 2048}) few_rows(rows, 1024, 1024);
       few_rows(64, 768, 3072);
     }
+    depthwise({16, 96, 56, 56}, 7, 1, type);  // of ConvNeXt-T
+    depthwise({16, 192, 28, 28}, 7, 1, type);
+    depthwise({16, 384, 14, 14}, 7, 1, type);
+    depthwise({16, 768, 7, 7}, 7, 1, type);
+    depthwise({32, 96, 112, 112}, 3, 2, type);  // of MobileNet v2 and EfficientNet
+    depthwise({32, 144, 56, 56}, 3, 1, type);
+    depthwise({32, 240, 28, 28}, 5, 1, type);
+    depthwise({32, 672, 14, 14}, 5, 2, type);
     for (const bool has_branch : {false, true}) {
       layer_norm(256, 128, type, has_branch);
       layer_norm(1576, 768, type, has_branch);

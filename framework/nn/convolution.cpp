@@ -7,6 +7,7 @@
 #include <array>
 #include <variant>
 
+#include "framework/nn/fused/depthwise.h"
 #include "framework/nn/fused/norm_convolution.h"
 #include "framework/nn/measured_forms.h"
 
@@ -23,7 +24,7 @@ std::optional<ConvolutionSteps> Conv2dImpl::steps() const {
   const auto* padding = std::get_if<torch::ExpandingArray<2>>(&options.padding());
   const bool pads_zeros =
       padding != nullptr && std::holds_alternative<torch::enumtype::kZeros>(options.padding_mode());
-  if (!is_fused() || !pads_zeros || options.bias()) return std::nullopt;
+  if (!is_fused() || !pads_zeros) return std::nullopt;
   return ConvolutionSteps{.stride = sides(options.stride()),
                           .padding = sides(*padding),
                           .dilation = sides(options.dilation())};
@@ -58,9 +59,18 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   return is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
 }
 
+bool Conv2dImpl::takes_depthwise(const at::Tensor& x, const ConvolutionSteps& steps) const {
+  return options.groups() > 1 &&
+         takes_fused_depthwise_convolution(x, weight, bias, steps, options.groups(), fused(),
+                                           is_training());
+}
+
 at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
   const auto steps = this->steps();
-  if (!steps) return torch::nn::Conv2dImpl::forward(x);
+  if (steps && takes_depthwise(x, *steps)) {
+    return fused_depthwise_convolution(x, weight, bias, *steps);
+  }
+  if (!steps || options.bias()) return torch::nn::Conv2dImpl::forward(x);
   const ConvolutionForm form = this->form(x, *steps);
   if (form == ConvolutionForm::kDirect && !has_upcast_convolution(x, weight)) {
     return torch::nn::Conv2dImpl::forward(x);
@@ -70,7 +80,7 @@ at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {
   const auto steps = this->steps();
-  if (steps && fits_norm_convolution(x, weight)) {
+  if (steps && !options.bias() && fits_norm_convolution(x, weight) && !takes_depthwise(x, *steps)) {
     if (const auto momentum = norm->begin_fused_pass(x, {}, /*relu=*/true)) {
       return fused_norm_convolution(x, norm->state(), *momentum, weight, *steps, options.groups(),
                                     form(x, *steps));

@@ -11,8 +11,9 @@
 
 namespace brim::nn {
 
-/// Fused, on the CPU and without a bias, it takes the forms of fused/convolution.h: a product of
-/// matrices, or float32's for bfloat16 that the CPU has no instructions for.
+/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, and without a bias those
+/// of fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has no
+/// instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  public:
   using torch::nn::Conv2dImpl::Conv2dImpl;
@@ -26,6 +27,7 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  private:
   /// nullopt where no fused form takes the options.
   std::optional<ConvolutionSteps> steps() const;
+  bool takes_depthwise(const at::Tensor& x, const ConvolutionSteps& steps) const;
   /// Of this convolution over what is like x.
   ConvolutionForm form(const at::Tensor& x, const ConvolutionSteps& steps) const;
 };

@@ -100,6 +100,22 @@ int64_t count_convolution_backward(Inputs inputs) {
          product(sizes(inputs, 2));
 }
 
+/// depthwise_convolution(input [N, C, H, W], weight, bias, stride, padding)
+int64_t count_depthwise(Inputs inputs) {
+  const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
+  int64_t places = 1;
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t padded = input[d + 2] + 2 * of_dimension(inputs[4], d);
+    places *= (padded - weight[d + 2]) / of_dimension(inputs[3], d) + 1;
+  }
+  return 2 * input[0] * places * product(weight);
+}
+
+/// depthwise_convolution_backward(gradient [N, C, OH, OW], input, weight, stride, padding, wanted)
+int64_t count_depthwise_backward(Inputs inputs) {
+  return wanted(inputs[5], 2) * 2 * product(sizes(inputs, 0)) * product(sizes(inputs, 2).slice(2));
+}
+
 /// The scores again, and the gradients of both products' factors; (gradient, query, key, value, …).
 int64_t count_attention_backward(Inputs inputs) {
   const at::IntArrayRef query = sizes(inputs, 1), key = sizes(inputs, 2), value = sizes(inputs, 3);
@@ -116,6 +132,7 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::baddbmm", count_bmm<1>},
       {"aten::convolution", count_convolution},
       {"brim::bf16_linear", count_linear},
+      {"brim::depthwise_convolution", count_depthwise},
       {"brim::self_attention", count_self_attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", count_attention},
       {"aten::_scaled_dot_product_flash_attention", count_attention},
@@ -129,6 +146,7 @@ const std::map<std::string_view, Count>& backward_counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::convolution_backward", count_convolution_backward},
       {"brim::bf16_linear_backward", count_linear_backward},
+      {"brim::depthwise_convolution_backward", count_depthwise_backward},
       {"brim::self_attention_backward", count_self_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_backward", count_attention_backward},

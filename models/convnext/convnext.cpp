@@ -4,12 +4,12 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <utility>
 
 #include "framework/nn/block.h"
+#include "framework/nn/convolution.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/init.h"
@@ -21,9 +21,9 @@
 namespace brim::models::convnext {
 namespace {
 
+using nn::Conv2d;
 using nn::LayerNorm;
 using nn::Linear;
-using torch::nn::Conv2d;
 
 LayerNorm layer_norm(int64_t channels) {
   return LayerNorm(torch::nn::LayerNormOptions({channels}).eps(1e-6));

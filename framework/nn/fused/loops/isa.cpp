@@ -5,6 +5,7 @@
 #include "framework/nn/fused/loops/attention.h"
 #include "framework/nn/fused/loops/batch_norm.h"
 #include "framework/nn/fused/loops/cross_entropy.h"
+#include "framework/nn/fused/loops/depthwise.h"
 #include "framework/nn/fused/loops/gelu.h"
 #include "framework/nn/fused/loops/layer_norm.h"
 #include "framework/nn/fused/loops/pairs.h"
@@ -80,6 +81,7 @@ bool has_bf16_products() {
 BRIM_TABLE(AttentionLoops, attention_table)
 BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
+BRIM_TABLE(Table<DepthwiseLoops>, depthwise_table)
 BRIM_TABLE(Table<GeluLoops>, gelu_table)
 BRIM_TABLE(LayerNormTable, layer_norm_table)
 BRIM_TABLE(PairLoops, pair_table)
