@@ -30,13 +30,15 @@ std::optional<ConvolutionSteps> Conv2dImpl::steps() const {
                           .dilation = sides(options.dilation())};
 }
 
-ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& steps) const {
+ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& steps,
+                                 bool is_branch) const {
   const int64_t groups = options.groups();
   if (!has_convolution_product(x, weight, steps, groups)) return ConvolutionForm::kDirect;
   const bool is_upcast = has_upcast_convolution(x, weight);
   const std::string name = fmt::format(
-      "convolution as a product, stride {} padding {} dilation {}{}", fmt::join(steps.stride, "×"),
-      fmt::join(steps.padding, "×"), fmt::join(steps.dilation, "×"), is_upcast ? ", upcast" : "");
+      "convolution as a product, stride {} padding {} dilation {}{}{}",
+      fmt::join(steps.stride, "×"), fmt::join(steps.padding, "×"), fmt::join(steps.dilation, "×"),
+      is_upcast ? ", upcast" : "", is_branch ? ", branch" : "");
   const TwoForms operation = {.name = name,
                               .batch = {x},
                               .parameters = {weight},
@@ -46,15 +48,19 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   const auto by = [&](const at::Tensor& in, const at::Tensor& of, ConvolutionForm form) {
     return Tensors{fused_convolution(in, of, steps, groups, form)};
   };
+  // Times 1, the other reader's gradient is a tensor of its own, as in a step.
+  const auto with_reader = [](const Branch& branch) { return Tensors{branch.y, branch.x * 1}; };
   const bool is_product = takes_fused(
       fused(), operation,
       [&](const Tensors& in, const Tensors& of) {
+        if (is_branch) return with_reader(fused_branch(in[0], of[0], steps));
         return by(in[0], of[0], ConvolutionForm::kProduct);
       },
       [&](const Tensors& in, const Tensors& of) {
         if (is_upcast) return by(in[0], of[0], ConvolutionForm::kDirect);
-        return Tensors{
-            at::conv2d(in[0], of[0], {}, steps.stride, steps.padding, steps.dilation, groups)};
+        const at::Tensor y =
+            at::conv2d(in[0], of[0], {}, steps.stride, steps.padding, steps.dilation, groups);
+        return is_branch ? with_reader({y, in[0]}) : Tensors{y};
       });
   return is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
 }
@@ -71,11 +77,19 @@ at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
     return fused_depthwise_convolution(x, weight, bias, *steps);
   }
   if (!steps || options.bias()) return torch::nn::Conv2dImpl::forward(x);
-  const ConvolutionForm form = this->form(x, *steps);
+  const ConvolutionForm form = this->form(x, *steps, /*is_branch=*/false);
   if (form == ConvolutionForm::kDirect && !has_upcast_convolution(x, weight)) {
     return torch::nn::Conv2dImpl::forward(x);
   }
   return fused_convolution(x, weight, *steps, options.groups(), form);
+}
+
+Branch Conv2dImpl::forward_branch(const at::Tensor& x) {
+  const auto steps = this->steps();
+  const bool is_branch = steps && !options.bias() && options.groups() == 1 &&
+                         fits_branch(x, weight, *steps) &&
+                         form(x, *steps, /*is_branch=*/true) == ConvolutionForm::kProduct;
+  return is_branch ? fused_branch(x, weight, *steps) : Branch{forward(x), x};
 }
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {
@@ -83,7 +97,7 @@ at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {
   if (steps && !options.bias() && fits_norm_convolution(x, weight) && !takes_depthwise(x, *steps)) {
     if (const auto momentum = norm->begin_fused_pass(x, {}, /*relu=*/true)) {
       return fused_norm_convolution(x, norm->state(), *momentum, weight, *steps, options.groups(),
-                                    form(x, *steps));
+                                    form(x, *steps, /*is_branch=*/false));
     }
   }
   return forward(norm->forward_relu(x));

@@ -20,6 +20,9 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
 
   /// x [N, C, H, W] to [N, O, OH, OW]
   at::Tensor forward(const at::Tensor& x);
+  /// forward(x), and x for what else reads it, such as a residual's addition: fused, this convolution
+  /// adds to x's gradient from there.
+  Branch forward_branch(const at::Tensor& x);
   /// forward(norm->forward_relu(x)), to the bit. Fused, in training, the input of this convolution
   /// is not kept but computed again from x in backward (fused/norm_convolution.h).
   at::Tensor forward_after(BatchNorm2d& norm, const at::Tensor& x);
@@ -28,8 +31,8 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
   /// nullopt where no fused form takes the options.
   std::optional<ConvolutionSteps> steps() const;
   bool takes_depthwise(const at::Tensor& x, const ConvolutionSteps& steps) const;
-  /// Of this convolution over what is like x.
-  ConvolutionForm form(const at::Tensor& x, const ConvolutionSteps& steps) const;
+  /// Of this convolution over what is like x; `is_branch`: by forward_branch().
+  ConvolutionForm form(const at::Tensor& x, const ConvolutionSteps& steps, bool is_branch) const;
 };
 TORCH_MODULE(Conv2d);
 

@@ -98,9 +98,9 @@ class Bottleneck : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor out = conv2_->forward_after(bn1_, conv1_->forward(x));
-    out = conv3_->forward_after(bn2_, out);
-    return bn3_->forward_add_relu(out, shortcut(x));
+    const auto [first, residual] = conv1_->forward_branch(x);
+    const at::Tensor out = conv3_->forward_after(bn2_, conv2_->forward_after(bn1_, first));
+    return bn3_->forward_add_relu(out, shortcut(residual));
   }
   BatchNorm2d& last_norm() override { return bn3_; }
 

@@ -84,6 +84,51 @@ class FusedConvolution : public Function<FusedConvolution> {
   }
 };
 
+/// gradient · weight + what x's gradient is so far, in that one's memory where no one else has it.
+at::Tensor added_product(const at::Tensor& gradient, const at::Tensor& weight,
+                         const at::Tensor& so_far) {
+  const at::Tensor sum = so_far.contiguous(at::MemoryFormat::ChannelsLast);
+  // Held by the caller's list and `sum`, and its memory by itself.
+  const bool is_ours =
+      !sum.is_same(so_far) || (so_far.use_count() == 2 && so_far.storage().use_count() == 1);
+  const at::Tensor before = pixels_of(sum);
+  const at::Tensor after = is_ours ? sum : at::empty_like(sum);
+  at::Tensor rows = pixels_of(after);
+  at::addmm_out(rows, before, pixels_of(gradient), matrix_of(weight));
+  return after;
+}
+
+class FusedBranch : public Function<FusedBranch> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& x,
+                               const at::Tensor& weight, const ConvolutionSteps& steps) {
+    const ForwardPass pass;
+    context->set_materialize_grads(false);
+    context->save_for_backward({x, weight});
+    context->saved_data["steps"] = to_list(steps);
+    return {product(x, weight, steps), x};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const BackwardPass pass("convolution");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &of_y = gradients[0],
+                     &so_far = gradients[1];
+    if (!of_y.defined()) return {so_far, {}, {}};
+    const bool adds = so_far.defined() && so_far.scalar_type() == x.scalar_type();
+    const at::Tensor dense = of_y.to(x.scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+    auto [of_x, of_weight] =
+        product_gradients(dense, x, weight, steps_of(context->saved_data["steps"].toIntVector()),
+                          !adds, context->needs_input_grad(1));
+    if (adds) {
+      of_x = added_product(dense, weight, so_far);
+    } else if (so_far.defined()) {
+      of_x = of_x + so_far;
+    }
+    return {of_x, of_weight, {}};
+  }
+};
+
 }  // namespace
 
 bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
@@ -102,7 +147,7 @@ bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
     if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
     if (!patches.has_places(side)) return false;
   }
-  return patches.are_pixels() || patches.rows() <= 2 * weight.size(0);
+  return patches.are_pixels() || patches.rows() <= 4 * weight.size(0);
 }
 
 bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight) {
@@ -114,6 +159,18 @@ bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups, ConvolutionForm form) {
   return FusedConvolution::apply(lowered(x), lowered_weight(weight, x), steps, groups, form);
+}
+
+bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
+  return at::GradMode::is_enabled() && x.requires_grad() && type_of_product(x) == x.scalar_type() &&
+         !has_upcast_convolution(x, weight) &&
+         has_convolution_product(x, weight, steps, /*groups=*/1) &&
+         patches_of(x, weight, steps).are_pixels();
+}
+
+Branch fused_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
+  const variable_list results = FusedBranch::apply(x, lowered(weight), steps);
+  return {results[0], results[1]};
 }
 
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,

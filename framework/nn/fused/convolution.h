@@ -24,7 +24,7 @@ enum class ConvolutionForm { kDirect, kProduct };
 
 /// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both channels_last
 /// and of one format, float32, float64 or (autocast counts) bfloat16, and patches that are x itself
-/// or take no more than twice the weight's memory.
+/// or take no more than four times the weight's memory.
 bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups);
 
@@ -36,6 +36,20 @@ bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight);
 /// has_convolution_product().
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups, ConvolutionForm form);
+
+/// A convolution of what is added to its input further on.
+struct Branch {
+  at::Tensor y;  // the convolution
+  at::Tensor x;  // its input, for whatever else reads that
+};
+
+/// Whether fused_branch() takes them: the product does, over x's pixels as they lie, and x's gradient
+/// is asked for.
+bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
+
+/// fused_convolution() as a product. In backward the product is added to the gradient of the result's
+/// x where that lies, which saves an addition of its own. Needs fits_branch().
+Branch fused_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
 
 // For other operators' passes below autograd, where nothing is cast. The weight is a factor() of x:
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -182,8 +183,8 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
                        int64_t groups = 1) {
     return has_convolution_product(x, by, moves, groups);
   };
-  EXPECT_TRUE(has(images({2, 4, 8, 8}), weight, steps));
-  EXPECT_FALSE(has(images({2, 4, 9, 8}), weight, steps));               // patches of more memory
+  EXPECT_TRUE(has(images({2, 4, 16, 8}), weight, steps));
+  EXPECT_FALSE(has(images({2, 4, 17, 8}), weight, steps));              // patches of more memory
   EXPECT_TRUE(has(images({2, 4, 90, 80}), images({64, 4, 1, 1}), {}));  // no patches
   EXPECT_TRUE(has(bf16(images({2, 4, 8, 8})), bf16(weight), steps));
   EXPECT_FALSE(has(bf16(images({1, 4, 4, 4})), weight, steps));  // two formats
@@ -199,6 +200,97 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   EXPECT_FALSE(has(images({2, 8, 8, 8}), weight, steps, 2));
   const Bf16Products are_there(true);
   EXPECT_FALSE(has_upcast_convolution(bf16(images({1, 4, 4, 4})), bf16(weight)));
+}
+
+// --- branches ------------------------------------------------------------------------------------
+
+/// Gradients of x and weight where y and, unless `scale` is 0, scale · x are read.
+Pass branch_pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& g,
+                 double scale) {
+  const at::Tensor input = x.clone().requires_grad_(), kernel = weight.clone().requires_grad_();
+  const at::Tensor outer = input * 1;
+  const Branch branch =
+      fused ? fused_branch(outer, kernel, {}) : Branch{at::conv2d(outer, kernel), outer};
+  std::vector<at::Tensor> results = {branch.y}, gradients = {g};
+  if (scale != 0) {
+    results.push_back(branch.x * scale);
+    gradients.push_back(at::ones_like(x));
+  }
+  torch::autograd::backward(results, gradients);
+  return {branch.y.detach(), input.grad(), kernel.grad()};
+}
+
+TEST(FusedBranch, AddsToTheOtherReadersGradient) {
+  at::manual_seed(21);
+  const auto images = [](at::IntArrayRef sizes) {
+    return at::randn(sizes, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  const at::Tensor x = images({2, 6, 5, 4}), weight = images({8, 6, 1, 1});
+  const at::Tensor g = images({2, 8, 5, 4});
+  for (const double scale : {0.0, 3.0}) {
+    expect_close(branch_pass(true, x, weight, g, scale), branch_pass(false, x, weight, g, scale),
+                 1e-13);
+    const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16); };
+    const auto wide = [&](const at::Tensor& t) { return rounded(t).to(at::kDouble); };
+    expect_close(branch_pass(true, rounded(x), rounded(weight), rounded(g), scale),
+                 branch_pass(false, wide(x), wide(weight), wide(g), scale), 5e-3);
+  }
+}
+
+TEST(FusedBranch, AGradientThatOthersHoldIsLeftAlone) {
+  at::manual_seed(22);
+  const at::Tensor x = at::randn({1, 2, 3, 3}, at::kDouble)
+                           .contiguous(at::MemoryFormat::ChannelsLast)
+                           .requires_grad_();
+  const at::Tensor weight = at::randn({4, 2, 1, 1}, at::kDouble)
+                                .contiguous(at::MemoryFormat::ChannelsLast)
+                                .requires_grad_();
+  const Branch branch = fused_branch(x, weight, {});
+  branch.x.retain_grad();
+  const at::Tensor given = at::ones_like(x);
+  torch::autograd::backward({branch.y.sum(), branch.x}, {at::ones({}, at::kDouble), given});
+  EXPECT_TRUE(given.eq(1).all().item<bool>());
+  EXPECT_TRUE(branch.x.grad().eq(1).all().item<bool>());
+  const at::Tensor of_y = weight.detach().sum(0, /*keepdim=*/true).expand_as(x);
+  EXPECT_LE(relative_error(x.grad(), of_y + 1), 1e-13);
+}
+
+TEST(FusedBranch, OnlyOneReaderMayBeThere) {
+  const at::Tensor x = at::randn({1, 2, 3, 3}, at::kDouble)
+                           .contiguous(at::MemoryFormat::ChannelsLast)
+                           .requires_grad_();
+  const at::Tensor weight =
+      at::randn({4, 2, 1, 1}, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
+  (fused_branch(x, weight, {}).x * 2).sum().backward();
+  EXPECT_TRUE(x.grad().eq(2).all().item<bool>());
+}
+
+TEST(FusedBranch, ALayerTakesItWhereItCan) {
+  at::manual_seed(23);
+  Conv2d layer(torch::nn::Conv2dOptions(8, 16, 1).bias(false));
+  use_channels_last(*layer);
+  use_fused(*layer, Fused::kAlways);
+  const auto is_fused = [&](const at::Tensor& x, Conv2d& by) {
+    const Branch branch = by->forward_branch(x);
+    EXPECT_TRUE(branch.y.equal(by->forward(x)));
+    EXPECT_TRUE(branch.x.equal(x));
+    return branch.y.grad_fn() != nullptr &&
+           branch.y.grad_fn()->name().find("FusedBranch") != std::string::npos;
+  };
+  const at::Tensor x = at::randn({2, 8, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor learned = x.clone().requires_grad_();
+  EXPECT_TRUE(is_fused(learned, layer));
+  EXPECT_FALSE(is_fused(x, layer));  // which has no gradient
+  EXPECT_FALSE(is_fused(x.contiguous().requires_grad_(), layer));
+  Conv2d strided(torch::nn::Conv2dOptions(8, 16, 1).bias(false).stride(2));
+  Conv2d biased(torch::nn::Conv2dOptions(8, 16, 1));
+  for (Conv2d& other : {std::ref(strided), std::ref(biased)}) {
+    use_channels_last(*other);
+    use_fused(*other, Fused::kAlways);
+    EXPECT_FALSE(is_fused(learned, other));
+  }
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
+  EXPECT_FALSE(is_fused(learned, layer));  // cast on its way
 }
 
 /// `takes`: whether it is the fused operator that is expected.
