@@ -51,20 +51,6 @@ T* head_rows(T* values, const Shape& shape, int64_t index, int64_t parts, int64_
          part * shape.width() + index % shape.heads * shape.size;
 }
 
-/// Rows to [rows/2, columns, 2], a row of zeros behind an odd number.
-void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
-  for (int64_t row = 0; row < rows; row += 2, to += 2 * columns) {
-    const BFloat16* const even = from.values + row * from.stride;
-    pair_loops().pair(columns, even, row + 1 < rows ? even + from.stride : nullptr, to);
-  }
-}
-
-void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to) {
-  for (int64_t row = 0; row < rows; ++row) {
-    pair_loops().round(columns, from + row * columns, to.values + row * to.stride);
-  }
-}
-
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> self_attention(const at::Tensor& qkv, int64_t heads,

@@ -70,9 +70,7 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
         multiply(rows, columns, depth, {of_y + o, outputs}, {block, columns}, {sum, columns},
                  /*adds=*/o > 0);
       }
-      for (int64_t row = 0; row < rows; ++row) {
-        pair_loops().round(columns, sum + row * columns, of_x + row * inputs + i);
-      }
+      round_rows(rows, columns, sum, {of_x + i, inputs});
     }
   });
   return result;
@@ -86,11 +84,8 @@ at::Tensor gradient_of_weight(const at::Tensor& gradient, const at::Tensor& x) {
   const auto* from = data<BFloat16>(x);
   auto* right = writable<BFloat16>(paired);
   at::parallel_for(0, pairs, grain_of(2 * inputs), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const BFloat16* const even = from + 2 * i * inputs;
-      pair_loops().pair(inputs, even, 2 * i + 1 < rows ? even + inputs : nullptr,
-                        right + 2 * i * inputs);
-    }
+    pair_rows(std::min(2 * end, rows) - 2 * begin, inputs, {from + 2 * begin * inputs, inputs},
+              right + 2 * begin * inputs);
   });
   const at::Tensor turned = at::empty({outputs, depth}, x.options());
   at::Tensor result = at::empty({outputs, inputs}, x.options().dtype(at::kFloat));

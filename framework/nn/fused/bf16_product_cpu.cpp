@@ -62,4 +62,17 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16
                               as_libtorch(left.values), as_libtorch(right.values), sum.values);
 }
 
+void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
+  for (int64_t row = 0; row < rows; row += 2, to += 2 * columns) {
+    const BFloat16* const even = from.values + row * from.stride;
+    pair_loops().pair(columns, even, row + 1 < rows ? even + from.stride : nullptr, to);
+  }
+}
+
+void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    pair_loops().round(columns, from + row * columns, to.values + row * to.stride);
+  }
+}
+
 }  // namespace brim::nn::cpu

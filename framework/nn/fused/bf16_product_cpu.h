@@ -34,6 +34,11 @@ struct Block {
 void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
               Block<const BFloat16> right, Block<float> sum, bool adds = false);
 
+/// Rows to [rows/2, columns, 2], a row of zeros behind an odd number.
+void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
+/// A matrix [rows, columns] without gaps, rounded.
+void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to);
+
 /// work(first, end, task) over parts of 0 … count, one for each thread.
 template <class Work>
 void in_tasks(int64_t count, const Work& work) {

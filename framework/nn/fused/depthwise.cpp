@@ -105,7 +105,7 @@ bool has_fused_depthwise_convolution(const at::Tensor& x, const at::Tensor& weig
       !x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
     return false;
   }
-  const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = opmath_type(x);
   if (weight.scalar_type() != wide || (bias.defined() && bias.scalar_type() != wide)) return false;
   for (const int side : {0, 1}) {
     const int64_t kernel = weight.size(2 + side);

@@ -142,14 +142,6 @@ TEST_P(AttentionLoops, GradientsOfScores) {
   }
 }
 
-std::vector<loops::Isa> available_isas() {
-  std::vector<loops::Isa> isas;
-  for (const loops::Isa isa : loops::kAllIsas) {
-    if (loops::is_available(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
 INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, AttentionLoops, testing::ValuesIn(available_isas()));
 
 // --- attention -----------------------------------------------------------------------------------

@@ -94,15 +94,7 @@ TEST_P(PairLoops, Transpose) {
   }
 }
 
-std::vector<loops::Isa> available() {
-  std::vector<loops::Isa> isas;
-  for (const loops::Isa isa : loops::kAllIsas) {
-    if (loops::is_available(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
-INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PairLoops, testing::ValuesIn(available()));
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PairLoops, testing::ValuesIn(available_isas()));
 
 // --- the layer -----------------------------------------------------------------------------------
 

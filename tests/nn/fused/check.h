@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "framework/amp/autocast.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/fused/loops/isa.h"
 #include "framework/nn/fused/upcast.h"
 
 namespace brim::nn {
@@ -26,6 +28,15 @@ class Bf16Products {
  private:
   bool before_;
 };
+
+/// What the loops are compiled for and this CPU has.
+inline std::vector<loops::Isa> available_isas() {
+  std::vector<loops::Isa> isas;
+  for (const loops::Isa isa : loops::kAllIsas) {
+    if (loops::is_available(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
 
 /// layer(x), under autocast to bfloat16 or not, in that format, by the operator of that name or
 /// not.

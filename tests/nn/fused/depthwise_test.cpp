@@ -127,14 +127,6 @@ TEST(DepthwiseConvolution, IsExactToEachFormatsRounding) {
   });
 }
 
-std::vector<loops::Isa> depthwise_isas() {
-  std::vector<loops::Isa> isas;
-  for (const loops::Isa isa : loops::kAllIsas) {
-    if (loops::is_available(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
 class DepthwiseLoops : public testing::TestWithParam<loops::Isa> {};
 
 /// 11 channels of one image, a vector after the other.
@@ -178,7 +170,7 @@ TEST_P(DepthwiseLoops, AgreeWithLibTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, DepthwiseLoops, testing::ValuesIn(depthwise_isas()));
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, DepthwiseLoops, testing::ValuesIn(available_isas()));
 
 TEST(DepthwiseConvolution, IsTheSameOnAnyNumberOfThreads) {
   at::manual_seed(4);
