@@ -36,8 +36,8 @@ Precision resolve_on_cpu(PrecisionMode mode, const Abilities& abilities) {
       return {.compute = ScalarType::BFloat16,
               .autocast = true,
               .note = abilities.cpu_bf16 ? ""
-                                         : "this CPU has no instructions for bf16: steps take no "
-                                           "less time than in fp32, activations less memory"};
+                                         : "this CPU multiplies fp32 faster than bf16: steps take "
+                                           "no less time than in fp32, activations less memory"};
     case PrecisionMode::kFp16:
       return {.compute = ScalarType::Half,
               .autocast = true,

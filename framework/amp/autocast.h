@@ -35,7 +35,7 @@ struct Precision {
 /// What decides what `auto` becomes.
 struct Abilities {
   int compute_capability = 0;  // CUDA: 90 is 9.0
-  bool cpu_bf16 = false;       // the CPU multiplies bf16 in hardware
+  bool cpu_bf16 = false;       // the CPU multiplies bf16 in hardware, faster than fp32
   bool cpu_fp16 = false;       // the CPU multiplies fp16 in hardware
 };
 

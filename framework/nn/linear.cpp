@@ -10,26 +10,39 @@
 
 namespace brim::nn {
 
-// Not torch::nn::LinearImpl::forward(), which multiplies by a transposed view of the weight, that
-// autocast would cast again in every pass; here it keeps the cast.
+namespace {
+
+/// `upcast`: where has_fused_linear(). Not torch::nn::LinearImpl::forward(), which multiplies by a
+/// transposed view of the weight, that autocast would cast again in every pass; here it keeps the cast.
+at::Tensor of_any_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       bool is_upcast) {
+  return is_upcast ? fused_linear(x, weight, bias) : at::linear(x, weight, bias);
+}
+
+}  // namespace
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
                   bool is_training) {
-  if (when == Fused::kNever) return at::linear(x, weight, bias);
-  if (has_fused_linear(x, weight)) return fused_linear(x, weight, bias);
-  const bool is_fused = has_fused_bf16_linear(x, weight, bias) &&
-                        takes_fused(
-                            when,
-                            {.name = "linear of few rows",
-                             .batch = {x},
-                             .parameters = {weight, bias},
-                             .is_training = is_training},
-                            [](const auto& in, const auto& of) -> std::vector<at::Tensor> {
-                              return {fused_bf16_linear(in[0], of[0], of[1])};
-                            },
-                            [](const auto& in, const auto& of) -> std::vector<at::Tensor> {
-                              return {at::linear(in[0], of[0], of[1])};
-                            });
-  return is_fused ? fused_bf16_linear(x, weight, bias) : at::linear(x, weight, bias);
+  const bool is_upcast = when != Fused::kNever && has_fused_linear(x, weight);
+  // Upcast, few rows are a question of measurements alone.
+  const bool may_be_few = is_upcast ? when == Fused::kMeasured : when != Fused::kNever;
+  const bool is_of_few_rows =
+      may_be_few && has_fused_bf16_linear(x, weight, bias) &&
+      takes_fused(
+          when,
+          {.name = is_upcast ? "linear of few rows, else upcast" : "linear of few rows",
+           .batch = {x},
+           .parameters = {weight, bias},
+           .is_training = is_training,
+           .is_fused_otherwise = !is_upcast},
+          [](const auto& in, const auto& of) -> std::vector<at::Tensor> {
+            return {fused_bf16_linear(in[0], of[0], of[1])};
+          },
+          [&](const auto& in, const auto& of) -> std::vector<at::Tensor> {
+            return {of_any_rows(in[0], of[0], of[1], is_upcast)};
+          });
+  return is_of_few_rows ? fused_bf16_linear(x, weight, bias)
+                        : of_any_rows(x, weight, bias, is_upcast);
 }
 
 }  // namespace brim::nn

@@ -25,12 +25,6 @@ uint64_t rank_seed(const JobConfig& job, int64_t rank) {
   return philox(static_cast<uint64_t>(job.run.seed), static_cast<uint64_t>(rank), 0)[0];
 }
 
-nn::Fused fused_forms(const JobConfig& job) {
-  if (job.precision.fused) return *job.precision.fused ? nn::Fused::kAlways : nn::Fused::kNever;
-  // Which form is faster may differ from run to run, and with it the last bits.
-  return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
-}
-
 /// Of the whole model, of which this rank may keep a part.
 void count_parameters(TrainingComponents& components) {
   components.parameters = components.trained_parameters = components.largest_bytes = 0;
@@ -104,6 +98,12 @@ void synchronize_batch_norms(const JobConfig& job, TrainingComponents& component
 }
 
 }  // namespace
+
+nn::Fused fused_forms(const JobConfig& job) {
+  if (job.precision.fused) return *job.precision.fused ? nn::Fused::kAlways : nn::Fused::kNever;
+  // Which form is faster may differ from run to run, and with it the last bits.
+  return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
+}
 
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
                  TrainingComponents& components) {

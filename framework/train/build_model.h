@@ -9,6 +9,9 @@
 
 namespace brim::train {
 
+/// Which operations take their fused forms.
+nn::Fused fused_forms(const JobConfig& job);
+
 /// Fills in the components' model and what is known of it; `device` is where it goes. Needs group,
 /// precision and input. `stages`: null, or how the model is cut. Throws as build_components() does.
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,

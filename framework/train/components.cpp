@@ -19,6 +19,7 @@
 #include "framework/data/order/plan.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
+#include "framework/nn/fused/upcast.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/stage.h"
 #include "framework/nn/without_storage.h"
@@ -48,15 +49,6 @@ void require_determinism() {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicCuDNN(true);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
-}
-
-/// 90 for compute capability 9.0; what the CPU can do.
-amp::Abilities abilities(c10::Device device) {
-  amp::Abilities result = amp::cpu_abilities();
-  if (device.is_cuda()) {
-    result.compute_capability = device::cuda().backend->compute_capability(device.index());
-  }
-  return result;
 }
 
 /// fp16 scales its loss. With on_nan = "skip" the other modes get a scaler that stays at 1, for its
@@ -248,6 +240,15 @@ std::string device_and_versions(c10::Device device) {
                      telemetry::brim_commit(), TORCH_VERSION);
 }
 
+amp::Abilities abilities(c10::Device device) {
+  amp::Abilities result = amp::cpu_abilities();
+  result.cpu_bf16 &= nn::multiplies_bf16_faster();
+  if (device.is_cuda()) {
+    result.compute_capability = device::cuda().backend->compute_capability(device.index());
+  }
+  return result;
+}
+
 bool has_statistics(const nn::Model& model) { return !model.buffers().empty(); }
 
 std::string_view precision_name(const amp::Precision& precision) {
@@ -272,6 +273,7 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
   const std::string measured_on = device_and_versions(device);
   nn::share_measured_forms(
       forms.empty() ? forms : forms / (digest(std::as_bytes(std::span(measured_on))) + ".tsv"));
+  if (device.is_cpu()) nn::choose_products(fused_forms(job));
   components.precision =
       amp::resolve(job.precision.mode, components.device.type(), abilities(components.device));
   amp::apply_tf32(components.precision);

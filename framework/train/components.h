@@ -97,6 +97,9 @@ void stop_waiting_within_passes(TrainingComponents& components);
 /// may have: its name, the versions of Brim and LibTorch.
 std::string device_and_versions(c10::Device device);
 
+/// What decides what precision.mode = "auto" becomes: of a CPU as nn::choose_products() has found.
+amp::Abilities abilities(c10::Device device);
+
 /// Whether how many samples are in a pass is part of what is learned: batch norms keep statistics
 /// of each. No other layer has buffers that a pass changes.
 bool has_statistics(const nn::Model& model);

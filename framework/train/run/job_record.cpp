@@ -18,8 +18,7 @@ bool has_matrix_units(c10::Device device) {
   if (device.is_cuda()) {
     return device::cuda().backend->compute_capability(device.index()) >= kFirstTensorCores;
   }
-  const amp::Abilities cpu = amp::cpu_abilities();
-  return cpu.cpu_bf16 || cpu.cpu_fp16;
+  return abilities(device).cpu_bf16;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "framework/base/printable.h"
 #include "framework/checkpoint/tensors.h"
 #include "framework/data/dataset.h"
+#include "framework/nn/fused/upcast.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/model.h"
 #include "framework/nn/random_state.h"
@@ -165,6 +166,7 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
     forms[name] = {form.at("fused_s").get<double>(), form.at("plain_s").get<double>()};
   }
   nn::remember_forms(forms);
+  if (components.device.is_cpu()) nn::choose_products(nn::Fused::kMeasured);
 }
 
 }  // namespace
