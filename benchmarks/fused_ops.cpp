@@ -32,6 +32,7 @@
 #include "framework/nn/fused/cross_entropy.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
+#include "framework/nn/fused/linear_cross_entropy.h"
 #include "framework/nn/model.h"
 
 namespace brim {
@@ -225,6 +226,26 @@ void self_attention(int64_t texts, int64_t length, int64_t heads, int64_t size, 
        }});
 }
 
+/// A language model's output layer and the loss of its logits, under autocast.
+void linear_cross_entropy(int64_t tokens, int64_t width, int64_t classes) {
+  const std::string operation = "linear cross-entropy";
+  if (!is_wanted(operation) || place.is_cuda()) return;
+  const at::Tensor x = random({tokens, width}).to(at::kBFloat16).requires_grad_();
+  const at::Tensor weight = (random({classes, width}) * 0.02).requires_grad_();
+  const at::Tensor labels = at::randint(classes, {tokens}, at::kLong);
+  measure({operation, "bf16 autocast", {tokens, width, classes}, {x, weight}, [&](bool fused) {
+             at::Tensor loss;
+             {
+               const amp::Autocast autocast(c10::kCPU,
+                                            {.compute = at::kBFloat16, .autocast = true});
+               loss = fused ? nn::fused_linear_cross_entropy(x, weight, labels, -100)
+                            : nn::mean_cross_entropy(at::linear(x, weight), labels, -100,
+                                                     /*smoothing=*/0, /*is_fused=*/true);
+             }
+             loss.backward();
+           }});
+}
+
 constexpr int64_t kWeights = 1 << 25;  // 128 MiB
 
 /// As in a training step, a weight is met again only after others that the caches can't hold
@@ -397,6 +418,9 @@ void measure_all() {
         self_attention(2048 / length, length, 4, 64, true);
         self_attention(2048 / length, length, 12, 64, true);
       }
+      linear_cross_entropy(2048, 256, 50257);
+      linear_cross_entropy(2048, 768, 50257);
+      linear_cross_entropy(2048, 256, 256);
       for (const int64_t rows : {8, 64, 256, 512, 1024, 2048}) few_rows(rows, 1024, 1024);
       few_rows(64, 768, 3072);
     }

@@ -39,6 +39,20 @@ int64_t count_bmm(Inputs inputs) {
 /// linear(input [n, i], weight [o, i], …)
 int64_t count_linear(Inputs inputs) { return 2 * sizes(inputs, 0)[0] * product(sizes(inputs, 1)); }
 
+/// What is asked for of (input, weight, bias).
+int64_t wanted(const c10::IValue& mask, size_t most) {
+  const std::vector<bool> gradients = mask.toBoolList().vec();
+  int64_t count = 0;
+  for (size_t i = 0; i < std::min(gradients.size(), most); ++i) count += gradients[i] ? 1 : 0;
+  return count;
+}
+
+/// linear_cross_entropy(x [n, w], weight [v, w], labels, ignore_index, upcasts, wanted): the logits,
+/// and a product for each gradient.
+int64_t count_linear_cross_entropy(Inputs inputs) {
+  return (1 + wanted(inputs[5], 2)) * 2 * sizes(inputs, 0)[0] * product(sizes(inputs, 1));
+}
+
 /// What a list of the convolution's says of a dimension: a single number counts for all.
 int64_t of_dimension(const c10::IValue& list, size_t dimension) {
   const std::vector<int64_t> values = list.toIntVector();
@@ -76,14 +90,6 @@ int64_t count_self_attention(Inputs inputs) {
 int64_t count_self_attention_backward(Inputs inputs) {
   const at::IntArrayRef qkv = sizes(inputs, 1);
   return 10 * qkv[0] * qkv[1] * qkv[1] * (qkv[2] / 3);
-}
-
-/// What is asked for of (input, weight, bias).
-int64_t wanted(const c10::IValue& mask, size_t most) {
-  const std::vector<bool> gradients = mask.toBoolList().vec();
-  int64_t count = 0;
-  for (size_t i = 0; i < std::min(gradients.size(), most); ++i) count += gradients[i] ? 1 : 0;
-  return count;
 }
 
 /// linear_backward(gradient [n, o], input [n, i], weight [o, i], output_mask)
@@ -133,6 +139,7 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::convolution", count_convolution},
       {"brim::bf16_linear", count_linear},
       {"brim::depthwise_convolution", count_depthwise},
+      {"brim::linear_cross_entropy", count_linear_cross_entropy},
       {"brim::self_attention", count_self_attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", count_attention},
       {"aten::_scaled_dot_product_flash_attention", count_attention},

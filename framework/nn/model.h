@@ -54,6 +54,12 @@ class Model : public torch::nn::Module, public Fusable {
   virtual std::vector<WeightedLogits> training_logits(const at::Tensor& inputs) {
     return {{forward(inputs), 1.0}};
   }
+  /// The mean cross-entropy of forward()'s logits, over the labels [N, T] that are not
+  /// `ignore_index`, without the logits in memory where that is faster. Undefined: it has no such form.
+  virtual at::Tensor token_loss(const at::Tensor& /*inputs*/, const at::Tensor& /*labels*/,
+                                int64_t /*ignore_index*/) {
+    return {};
+  }
   /// Called with the tensors of a file of weights, under this model's names where it has them,
   /// before they are compared with the model's: leaves out what is no weight, and lays out again
   /// what lies otherwise there. Throws Error(kCheckpoint) for what can't be taken.

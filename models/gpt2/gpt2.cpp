@@ -14,6 +14,7 @@
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
 #include "framework/nn/fused/linear.h"
+#include "framework/nn/fused/linear_cross_entropy.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/nn/linear.h"
 #include "framework/nn/sequence.h"
@@ -269,6 +270,16 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
   }
 
   void begin(const at::Tensor& inputs) override { transformer_->begin(inputs); }
+
+  at::Tensor token_loss(const at::Tensor& inputs, const at::Tensor& labels,
+                        int64_t ignore_index) override {
+    begin(inputs);
+    const at::Tensor x = transformer_->norm(run(0, parts().size() - 1, inputs));
+    const at::Tensor& all = transformer_->embedding();
+    const at::Tensor rows = all.size(0) == vocabulary_ ? all : all.narrow(0, 0, vocabulary_);
+    return nn::linear_cross_entropy(x.flatten(0, 1), rows, labels.flatten(), ignore_index, fused(),
+                                    is_training());
+  }
 
   at::Tensor forward_next(const at::Tensor& tokens, nn::KeyValueCache& cache,
                           int64_t first_row) override {

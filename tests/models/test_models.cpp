@@ -1,6 +1,9 @@
 // Models as the trainer sees them: by their registry names, with the shapes that datasets have.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/function.h>
 
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/model.h"
 #include "framework/recipe/read.h"
 #include "models/register.h"
@@ -49,6 +52,39 @@ std::string refusal(std::string_view name, const nn::ModelShape& shape) {
 
 const nn::ModelShape kDigits{.channels = 1, .height = 8, .width = 8, .classes = 10};
 const nn::ModelShape kPhotos{.channels = 3, .height = 32, .width = 32, .classes = 1000};
+
+TEST(Models, AGptsLossOfTokensIsThatOfItsLogits) {
+  const nn::ModelShape shape{.length = 6, .vocabulary = 150};
+  for (const std::string pad : {"1", "64"}) {
+    SCOPED_TRACE(pad);
+    at::manual_seed(1);
+    const auto model =
+        build_with("gpt", shape, "layers = 1\nheads = 2\nwidth = 16\npad_vocabulary_to = " + pad);
+    const at::Tensor inputs = at::randint(shape.vocabulary, {3, shape.length}, at::kLong);
+    at::Tensor labels = at::randint(shape.vocabulary, {3, shape.length}, at::kLong);
+    labels[1][2] = -100;
+    const auto gradients = [&](const at::Tensor& loss) {
+      model->zero_grad();
+      loss.backward();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& parameter : model->parameters())
+        all.push_back(parameter.grad().clone());
+      return all;
+    };
+    const at::Tensor expected = at::cross_entropy_loss(model->forward(inputs).flatten(0, 1),
+                                                       labels.flatten(), {}, at::Reduction::Mean);
+    const auto expected_gradients = gradients(expected);
+    nn::use_fused(*model, nn::Fused::kAlways);
+    const at::Tensor loss = model->token_loss(inputs, labels, -100);
+    EXPECT_EQ(loss.grad_fn()->name().find("FusedLinearCrossEntropy") != std::string::npos,
+              nn::cpu::multiplies_float_blocks());
+    EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-5);
+    const auto found = gradients(loss);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_TRUE(at::allclose(found[i], expected_gradients[i], 1e-3, 1e-6)) << i;
+    }
+  }
+}
 
 TEST(Models, AreRegisteredByName) {
   EXPECT_THAT(models_by_name().names(),

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/loops/attention.h"
 
 namespace brim::nn::cpu {

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "framework/nn/fused/bf16_linear_cpu.h"
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/operator.h"
 
 namespace brim::nn {

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/sum.h>
 
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 
 namespace brim::nn::cpu {
 namespace {

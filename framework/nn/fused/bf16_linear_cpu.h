@@ -13,7 +13,7 @@ namespace brim::nn::cpu {
 
 /// x [N, I] bfloat16, weight [O, I] float32, bias [O] float32 or none, all without gaps, I and O
 /// even, to [N, O] bfloat16. Sums are float32; weights are rounded on their way to the product, so
-/// that no copy of them is made. Needs multiplies_bf16_pairs() (bf16_product_cpu.h).
+/// that no copy of them is made. Needs multiplies_bf16_pairs() (block_product_cpu.h).
 at::Tensor bf16_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias);
 
 /// Gradients of x (bfloat16), weight and bias (float32, not rounded), of which `wanted` says which

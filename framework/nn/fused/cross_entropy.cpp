@@ -115,4 +115,17 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& tar
                                   targets.ignore_index, targets.smoothing);
 }
 
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                              int64_t ignore_index, double smoothing, bool is_fused) {
+  ClassTargets targets;
+  targets.labels = labels;
+  targets.ignore_index = ignore_index;
+  targets.smoothing = smoothing;
+  if (is_fused && has_fused_cross_entropy(logits, targets))
+    return fused_cross_entropy(logits, targets);
+  const at::Tensor sum = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Sum,
+                                                ignore_index, smoothing);
+  return sum / (labels != ignore_index).sum().clamp_min(1);
+}
+
 }  // namespace brim::nn

@@ -35,4 +35,9 @@ bool has_fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targe
 /// device-side assertion. The gradient has no gradient of its own.
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targets);
 
+/// Mean over the rows of logits [N, C] that have a label, 0 where none has; `is_fused`: in the
+/// fused form, where there is one for these.
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                              int64_t ignore_index, double smoothing, bool is_fused);
+
 }  // namespace brim::nn

@@ -47,13 +47,7 @@ class Targets {
   /// Throws unless each label is a class or missing.
   void check(int64_t rows, int64_t classes) const {
     for (const int64_t* all : {labels_, partners_}) {
-      for (int64_t row = 0; all != nullptr && row < rows; ++row) {
-        if ((all[row] >= 0 && all[row] < classes) || all[row] == ignore_index_) continue;
-        throw Error(Exit::kData,
-                    "cross-entropy: expected labels from 0 to {} for {} classes, found {} in row "
-                    "{} of {}; do the data fit the model?",
-                    classes - 1, classes, all[row], row, rows);
-      }
+      if (all != nullptr) check_labels(all, rows, classes, ignore_index_);
     }
   }
 
@@ -119,6 +113,16 @@ double loss_of(const S* x, int64_t classes, const loops::SoftmaxSums<S>& sums,
 }
 
 }  // namespace
+
+void check_labels(const int64_t* labels, int64_t rows, int64_t classes, int64_t ignore_index) {
+  for (int64_t row = 0; row < rows; ++row) {
+    if ((labels[row] >= 0 && labels[row] < classes) || labels[row] == ignore_index) continue;
+    throw Error(Exit::kData,
+                "cross-entropy: expected labels from 0 to {} for {} classes, found {} in row {} of "
+                "{}; do the data fit the model?",
+                classes - 1, classes, labels[row], row, rows);
+  }
+}
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(
     const at::Tensor& logits, const at::Tensor& labels, const MaybeTensor& partner_labels,

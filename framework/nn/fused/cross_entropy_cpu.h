@@ -9,6 +9,9 @@
 
 namespace brim::nn::cpu {
 
+/// Throws Error(kData) unless each label is in [0, classes) or ignore_index.
+void check_labels(const int64_t* labels, int64_t rows, int64_t classes, int64_t ignore_index);
+
 /// The loss; [2, N]: a row's highest logit, and 1 / Σ exp(logit - highest); 1 / rows that count.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(
     const at::Tensor& logits, const at::Tensor& labels, const MaybeTensor& partner_labels,

@@ -16,17 +16,8 @@ at::Tensor rows(const at::Tensor& logits) { return logits.flatten(0, 1); }
 at::Tensor loss_of_tokens(const at::Tensor& logits, const data::DeviceBatch& batch,
                           double smoothing, bool fused) {
   if (batch.labels.numel() == 0) return logits.sum();
-  const at::Tensor labels = batch.labels.flatten();
-  nn::ClassTargets targets;
-  targets.labels = labels;
-  targets.ignore_index = data::kNoLabel;
-  targets.smoothing = smoothing;
-  if (fused && nn::has_fused_cross_entropy(rows(logits), targets)) {
-    return nn::fused_cross_entropy(rows(logits), targets);
-  }
-  const at::Tensor sum = at::cross_entropy_loss(rows(logits), labels, /*weight=*/{},
-                                                at::Reduction::Sum, data::kNoLabel, smoothing);
-  return sum / (labels != data::kNoLabel).sum().clamp_min(1);
+  return nn::mean_cross_entropy(rows(logits), batch.labels.flatten(), data::kNoLabel, smoothing,
+                                fused);
 }
 
 }  // namespace
@@ -40,17 +31,20 @@ void LanguageModelingConfig::fields(recipe::Fields& f) {
 }
 
 at::Tensor LanguageModeling::loss(nn::Model& model, const data::DeviceBatch& batch) const {
+  if (model.is_fused() && label_smoothing_ == 0 && batch.labels.numel() > 0) {
+    const at::Tensor loss = model.token_loss(batch.inputs, batch.labels, data::kNoLabel);
+    if (loss.defined()) return loss;
+  }
   return loss_of_tokens(model.forward(batch.inputs), batch, label_smoothing_, model.is_fused());
 }
 
 Losses LanguageModeling::losses(nn::Model& model, const data::DeviceBatch& batch) const {
+  if (label_smoothing_ == 0) return {.loss = loss(model, batch)};
   const at::Tensor logits = model.forward(batch.inputs);
   Losses result = {.loss = loss_of_tokens(logits, batch, label_smoothing_, model.is_fused())};
-  if (label_smoothing_ > 0) {
-    const at::NoGradGuard no_grad;
-    // Fused, it reads the logits once and keeps nothing.
-    result.unsmoothed = loss_of_tokens(logits.detach(), batch, /*smoothing=*/0.0, /*fused=*/true);
-  }
+  const at::NoGradGuard no_grad;
+  // Fused, it reads the logits once and keeps nothing.
+  result.unsmoothed = loss_of_tokens(logits.detach(), batch, /*smoothing=*/0.0, /*fused=*/true);
   return result;
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "framework/nn/flops.h"
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/loops/attention.h"
 #include "framework/nn/fused/operator.h"
 #include "tests/nn/fused/check.h"

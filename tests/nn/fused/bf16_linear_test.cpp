@@ -15,7 +15,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/nn/flops.h"
 #include "framework/nn/fused/bf16_linear_cpu.h"
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/loops/pairs.h"
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/linear.h"

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kVocabulary = 5;
 
 /// Gives logits that only depend on the token that it sees.
-class Table final : public nn::Model {
+class Table : public nn::Model {
  public:
   Table() {
     at::manual_seed(1);
@@ -65,6 +65,35 @@ TEST(LanguageModelingTest, TheFusedLossIsTheSame) {
     EXPECT_NEAR(losses[1].item<double>(), losses[0].item<double>(), 1e-6);
     EXPECT_TRUE(at::allclose(gradients[1], gradients[0], 1e-5, 1e-7));
   }
+}
+
+/// Has a loss of its own, which says what it was asked for.
+class WithTokenLoss final : public Table {
+ public:
+  at::Tensor token_loss(const at::Tensor& inputs, const at::Tensor& labels,
+                        int64_t ignore_index) override {
+    EXPECT_EQ(inputs.sizes(), labels.sizes());
+    EXPECT_EQ(ignore_index, data::kNoLabel);
+    return at::scalar_tensor(7.0);
+  }
+};
+
+TEST(LanguageModelingTest, AModelsOwnLossIsTakenWhereItIsFusedAndNotSmoothed) {
+  WithTokenLoss model;
+  const auto takes_it = [&](double smoothing, const data::DeviceBatch& of) {
+    const LanguageModeling task(smoothing);
+    const double loss = task.loss(model, of).item<double>();
+    EXPECT_EQ(task.losses(model, of).loss.item<double>(), loss);
+    return loss == 7;
+  };
+  EXPECT_FALSE(takes_it(0.0, batch()));
+  nn::use_fused(model, nn::Fused::kAlways);
+  EXPECT_TRUE(takes_it(0.0, batch()));
+  EXPECT_FALSE(takes_it(0.1, batch()));
+  data::DeviceBatch empty;
+  empty.inputs = at::zeros({0, 3}, at::kLong);
+  empty.labels = at::zeros({0, 3}, at::kLong);
+  EXPECT_FALSE(takes_it(0.0, empty));
 }
 
 TEST(LanguageModelingTest, TheUnsmoothedLossIsThatWithoutSmoothing) {

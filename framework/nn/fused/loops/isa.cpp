@@ -8,6 +8,7 @@
 #include "framework/nn/fused/loops/depthwise.h"
 #include "framework/nn/fused/loops/gelu.h"
 #include "framework/nn/fused/loops/layer_norm.h"
+#include "framework/nn/fused/loops/linear_cross_entropy.h"
 #include "framework/nn/fused/loops/pairs.h"
 
 namespace brim::nn::loops {
@@ -84,6 +85,7 @@ BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
 BRIM_TABLE(Table<DepthwiseLoops>, depthwise_table)
 BRIM_TABLE(Table<GeluLoops>, gelu_table)
 BRIM_TABLE(LayerNormTable, layer_norm_table)
+BRIM_TABLE(LinearCrossEntropyTable, linear_cross_entropy_table)
 BRIM_TABLE(PairLoops, pair_table)
 
 }  // namespace brim::nn::loops

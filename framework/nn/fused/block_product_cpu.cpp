@@ -1,4 +1,4 @@
-#include "framework/nn/fused/bf16_product_cpu.h"
+#include "framework/nn/fused/block_product_cpu.h"
 
 #include <exception>
 #include <vector>
@@ -12,9 +12,11 @@ const at::BFloat16* as_libtorch(const BFloat16* values) {
 
 /// Whether the kernel is there and takes such blocks: k % 3 in the left factor's column k by n % 5 in
 /// the right one's column n. Makes no tensor, since tensors may have no storage here.
+template <class T>
 bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
-  std::vector<BFloat16> left(static_cast<size_t>(rows * depth));
-  std::vector<BFloat16> right(static_cast<size_t>(depth * columns));
+  constexpr int64_t kInWord = sizeof(float) / sizeof(T);  // values of a column side by side
+  std::vector<T> left(static_cast<size_t>(rows * depth));
+  std::vector<T> right(static_cast<size_t>(depth * columns));
   std::vector<float> sum(static_cast<size_t>(rows * columns));
   float of_row = 0;
   for (int64_t k = 0; k < depth; ++k) {
@@ -23,11 +25,11 @@ bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
       loops::store(static_cast<float>(k % 3), &left[r * depth + k]);
   }
   for (int64_t i = 0; i < depth * columns; ++i) {
-    loops::store(static_cast<float>(i / 2 % columns % 5), &right[i]);
+    loops::store(static_cast<float>(i / kInWord % columns % 5), &right[i]);
   }
   for (const bool adds : {false, true}) {
-    multiply(rows, columns, depth, {left.data(), depth}, {right.data(), columns},
-             {sum.data(), columns}, adds);
+    multiply(rows, columns, depth, Block<const T>{left.data(), depth},
+             Block<const T>{right.data(), columns}, {sum.data(), columns}, adds);
   }
   at::native::cpublas::brgemm_release();
   for (int64_t i = 0; i < rows * columns; ++i) {
@@ -36,18 +38,26 @@ bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
   return true;
 }
 
+template <class T>
+bool multiplies_all() {
+  try {
+    return multiplies_right<T>(32, 32, 32) && multiplies_right<T>(1, 1, 2) &&
+           multiplies_right<T>(3, 5, 6) && multiplies_right<T>(64, 65, 130);
+  } catch (const std::exception&) {  // c10::Error, or oneDNN's own
+    return false;
+  }
+}
+
 }  // namespace
 
 bool multiplies_bf16_pairs() {
-  static const bool does = [] {
-    if (loops::best_isa() != loops::Isa::kAvx512Bf16) return false;
-    try {
-      return multiplies_right(32, 32, 32) && multiplies_right(1, 1, 2) &&
-             multiplies_right(3, 5, 6) && multiplies_right(64, 65, 130);
-    } catch (const std::exception&) {  // c10::Error, or oneDNN's own
-      return false;
-    }
-  }();
+  static const bool does =
+      loops::best_isa() == loops::Isa::kAvx512Bf16 && multiplies_all<BFloat16>();
+  return does;
+}
+
+bool multiplies_float_blocks() {
+  static const bool does = multiplies_all<float>();
   return does;
 }
 
@@ -60,6 +70,12 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16
               Block<const BFloat16> right, Block<float> sum, bool adds) {
   at::native::cpublas::brgemm(rows, columns, depth, left.stride, right.stride, sum.stride, adds,
                               as_libtorch(left.values), as_libtorch(right.values), sum.values);
+}
+
+void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> left,
+              Block<const float> right, Block<float> sum, bool adds) {
+  at::native::cpublas::brgemm(rows, columns, depth, left.stride, right.stride, sum.stride, adds,
+                              left.values, right.values, sum.values);
 }
 
 void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {

@@ -1,5 +1,5 @@
-// Products of bfloat16 matrices that the caches keep, by oneDNN's kernel for one block, through
-// LibTorch's cpublas::brgemm(). Their factors are laid out by loops/pairs.h.
+// Products of bfloat16 or float32 matrices that the caches keep, by oneDNN's kernel for one block,
+// through LibTorch's cpublas::brgemm(). Factors of bfloat16 are laid out by loops/pairs.h.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,6 +19,9 @@ using loops::BFloat16;
 /// Whether this CPU and this LibTorch have the kernel (AVX512-BF16, AMX).
 bool multiplies_bf16_pairs();
 
+/// Whether they have the one for float32.
+bool multiplies_float_blocks();
+
 /// The best for this CPU.
 const loops::PairLoops& pair_loops();
 
@@ -33,6 +36,10 @@ struct Block {
 /// [depth/2, columns, 2], its stride a row's pairs. Only in the work of in_tasks().
 void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16> left,
               Block<const BFloat16> right, Block<float> sum, bool adds = false);
+
+/// The same in float32; `right` is [depth, columns].
+void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> left,
+              Block<const float> right, Block<float> sum, bool adds = false);
 
 /// Rows to [rows/2, columns, 2], a row of zeros behind an odd number.
 void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
