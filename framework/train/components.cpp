@@ -19,6 +19,7 @@
 #include "framework/data/order/plan.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/distributed/sharded_optimizer.h"
+#include "framework/nn/batch_norm.h"
 #include "framework/nn/fused/upcast.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/stage.h"

@@ -14,7 +14,6 @@ const at::BFloat16* as_libtorch(const BFloat16* values) {
 /// the right one's column n. Makes no tensor, since tensors may have no storage here.
 template <class T>
 bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
-  constexpr int64_t kInWord = sizeof(float) / sizeof(T);  // values of a column side by side
   std::vector<T> left(static_cast<size_t>(rows * depth));
   std::vector<T> right(static_cast<size_t>(depth * columns));
   std::vector<float> sum(static_cast<size_t>(rows * columns));
@@ -25,7 +24,7 @@ bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
       loops::store(static_cast<float>(k % 3), &left[r * depth + k]);
   }
   for (int64_t i = 0; i < depth * columns; ++i) {
-    loops::store(static_cast<float>(i / kInWord % columns % 5), &right[i]);
+    loops::store(static_cast<float>(i / kSideBySide<T> % columns % 5), &right[i]);
   }
   for (const bool adds : {false, true}) {
     multiply(rows, columns, depth, Block<const T>{left.data(), depth},

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "framework/nn/fused/cpu.h"
 #include "framework/nn/fused/loops/pairs.h"
@@ -24,6 +25,10 @@ bool multiplies_float_blocks();
 
 /// The best for this CPU.
 const loops::PairLoops& pair_loops();
+
+/// Values of a column that a right factor of T has side by side.
+template <class T>
+inline constexpr int64_t kSideBySide = std::is_same_v<T, float> ? 1 : 2;
 
 /// A matrix as the kernel takes it: where it begins, and values from one row to the next.
 template <class T>

@@ -117,7 +117,6 @@ class LossOfTokens {
   using Operand = Block<const Factor>;
   static constexpr at::ScalarType kFactor =
       std::is_same_v<Factor, float> ? at::kFloat : at::kBFloat16;
-  static constexpr int64_t kInWord = sizeof(float) / sizeof(Factor);
 
   int64_t block_count() const { return blocks(classes_, kBlockClasses); }
   Classes block(int64_t index) const {
@@ -261,18 +260,19 @@ class LossOfTokens {
     float* const to = writable<float>(of_weight_) + of.first * width_;
     for (int64_t i = 0; i < width_; i += kProductColumns) {
       multiply(of.count, std::min(kProductColumns, width_ - i), depth, gradients,
-               Operand{rows(0) + i * kInWord, width_}, {to + i, width_}, /*adds=*/first_ > 0);
+               Operand{rows(0) + i * kSideBySide<Factor>, width_}, {to + i, width_},
+               /*adds=*/first_ > 0);
     }
   }
 
   /// `gradients`: a right factor [classes, depth].
   void add_to_x(Classes of, int64_t depth, const Factor* gradients, Factor* turned, int64_t chunk,
                 bool adds) const {
-    const int64_t classes = rounded_up(of.count, kInWord);
+    const int64_t classes = rounded_up(of.count, kSideBySide<Factor>);
     transpose(of.count, width_, weight(of), turned, classes);
     for (int64_t t = 0; t < depth; t += kBlockTokens) {
       multiply(width_, kBlockTokens, classes, Operand{turned, classes},
-               Operand{gradients + t * kInWord, depth},
+               Operand{gradients + t * kSideBySide<Factor>, depth},
                {sum_of_x(chunk, t / kBlockTokens), kBlockTokens}, adds);
     }
   }
