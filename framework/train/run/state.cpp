@@ -23,6 +23,7 @@
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/model.h"
 #include "framework/nn/random_state.h"
+#include "framework/nn/stage.h"
 
 namespace brim::train {
 namespace {
@@ -166,7 +167,7 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
     forms[name] = {form.at("fused_s").get<double>(), form.at("plain_s").get<double>()};
   }
   nn::remember_forms(forms);
-  if (components.device.is_cpu()) nn::choose_products(nn::Fused::kMeasured);
+  if (components.device.is_cpu()) nn::choose_products(nn::whole_of(*components.model).fused());
 }
 
 }  // namespace
