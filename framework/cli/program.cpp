@@ -28,7 +28,7 @@ constexpr const char* kMemoryAdvice =
 constexpr const char* kBugAdvice =
     " (this is a bug in Brim, or in a component of your own; please report it with the recipe)";
 
-size_t words_in(std::string_view name) {
+size_t count_words(std::string_view name) {
   return 1 + static_cast<size_t>(std::ranges::count(name, ' '));
 }
 
@@ -84,7 +84,7 @@ Called find_called(const std::vector<std::string_view>& words) {
   const auto named = [](std::string_view name) { return find_command(std::span(&name, 1)); };
   if (words[0] == "--version") return {named("version"), 1};
   if (words[0].starts_with('-')) return {named("train"), 0};
-  if (const Command* command = find_command(words)) return {command, words_in(command->name)};
+  if (const Command* command = find_command(words)) return {command, count_words(command->name)};
   const bool asks = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
   if (!asks || actions_of(words[0]).empty()) refuse(words[0], words.size() > 1 ? words[1] : "");
   fmt::print("{}", overview(words[0]));

@@ -16,13 +16,19 @@ add_custom_target(check_levels ALL
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_levels.py ${CMAKE_SOURCE_DIR}
   COMMENT "Checking that includes point down")
 
-# The precompiled header is compiled once and shared by every target that sees LibTorch.
+# Two precompiled headers, each compiled once: brim_pch for every target that sees LibTorch,
+# brim_cold_pch for those that don't and are compiled with -O1.
 file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "")
 configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch.cpp COPYONLY)
-add_library(brim_pch STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
-target_link_libraries(brim_pch PUBLIC brim_options brim::torch)
 set(BRIM_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
+foreach(kind IN ITEMS pch cold_pch)
+  add_library(brim_${kind} STATIC ${CMAKE_BINARY_DIR}/pch.cpp)
+  target_link_libraries(brim_${kind} PUBLIC brim_options)
+endforeach()
+target_link_libraries(brim_pch PUBLIC brim::torch)
 target_precompile_headers(brim_pch PRIVATE ${BRIM_TORCH_HEADERS})
+target_precompile_headers(brim_cold_pch PRIVATE
+  <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp> <algorithm> <filesystem> <map> <set> <vector>)
 
 # With -O1 GCC 12 sees what an empty std::optional holds used.
 function(brim_cold target)
@@ -34,6 +40,7 @@ endfunction()
 # GCC takes the optimisation options of a precompiled header for the whole source, whatever its own
 # say. A source that loops over data does without the header: SKIP_PRECOMPILE_HEADERS.
 brim_cold(brim_pch)
+brim_cold(brim_cold_pch)
 
 function(brim_common target is_torch pch)
   target_link_libraries(${target} PUBLIC brim_options)
@@ -60,9 +67,9 @@ endfunction()
 
 # LibTorch's headers cost every source some seconds, however short it is.
 function(brim_unity target is_torch)
-  set(size 10)
+  set(size 20)
   if(is_torch)
-    set(size 20)
+    set(size 35)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${BRIM_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
 endfunction()
@@ -71,10 +78,12 @@ function(brim_module name)
   cmake_parse_arguments(arg "TORCH;COLD" "" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_library(brim_${name} STATIC ${arg_SOURCES})
   brim_unity(brim_${name} "${arg_TORCH}")
-  brim_common(brim_${name} ${arg_TORCH} "")
+  set(pch)
   if(arg_COLD)
     brim_cold(brim_${name})
+    set(pch brim_cold_pch)
   endif()
+  brim_common(brim_${name} ${arg_TORCH} "${pch}")
   list(TRANSFORM arg_DEPENDS PREPEND brim_)
   target_link_libraries(brim_${name} PUBLIC ${arg_DEPENDS} ${arg_LINK})
   set_property(GLOBAL APPEND PROPERTY BRIM_MODULES brim_${name})

@@ -8,6 +8,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/experiment/bench/bench_summary.h"
+#include "framework/experiment/bench/sweep.h"
 
 namespace brim::experiment {
 namespace {
@@ -15,8 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "brim bench 1";
-constexpr int64_t kLimitBytes = int64_t{64} << 20;
-constexpr size_t kMaxVariants = 256;
+constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 constexpr size_t kMaxVariantNameBytes = 4096;
 
 json to_json(const MeasuredRun& run) {
@@ -139,7 +139,7 @@ json to_json(const BenchResult& result) {
 BenchRecord parse_bench(std::string_view text, const std::string& where) {
   json file;
   try {
-    file = parse_json(text, where, {.bytes = kLimitBytes, .depth = 16});
+    file = parse_json(text, where, {.bytes = kMaxFileBytes, .depth = 16});
   } catch (const Error& error) {
     throw Error(Exit::kData, std::string(error.what()));
   }
@@ -167,7 +167,7 @@ BenchRecord parse_bench(std::string_view text, const std::string& where) {
 }
 
 BenchRecord read_bench(const std::filesystem::path& path) {
-  return parse_bench(read_file(path, Exit::kData, kLimitBytes), path.string());
+  return parse_bench(read_file(path, Exit::kData, kMaxFileBytes), path.string());
 }
 
 BenchRecord record_of(const BenchResult& result) {

@@ -15,7 +15,7 @@
 namespace brim::experiment {
 namespace {
 
-constexpr int64_t kLimitBytes = int64_t{1} << 30;
+constexpr int64_t kMaxMetricsBytes = int64_t{1} << 30;
 
 /// A line of metrics: means of the steps since the line before.
 struct StepLine {
@@ -49,7 +49,7 @@ std::optional<StepLine> step_of(const std::vector<LineMetric>& metrics) {
 }
 
 std::vector<StepLine> read_steps(const std::filesystem::path& path) {
-  const std::string text = read_file(path, Exit::kData, kLimitBytes);
+  const std::string text = read_file(path, Exit::kData, kMaxMetricsBytes);
   std::vector<StepLine> steps;
   std::vector<LineMetric> metrics;
   std::string_view rest = text;

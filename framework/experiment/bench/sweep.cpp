@@ -10,8 +10,6 @@
 namespace brim::experiment {
 namespace {
 
-constexpr size_t kMaxVariants = 256;
-
 struct OwnKey {
   std::string_view key;
   std::string_view instead;
