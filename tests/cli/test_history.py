@@ -76,7 +76,9 @@ def test_groups_add_up(runs):
         assert {group["name"] for group in found["groups"]} == names
         assert sum(group["runs"] for group in found["groups"]) == 3
         for cause in CAUSES:
-            assert sum(group["hours"][cause] for group in found["groups"]) == pytest.approx(found["hours"][cause])
+            hours = sum(run["hours"][cause] for run in found["runs"])
+            assert sum(group["hours"][cause] for group in found["groups"]) == pytest.approx(hours)
+            assert found["hours"][cause] == pytest.approx(hours)
     (week,) = history_of(runs, "--by", "week")["groups"]
     monday = time.strptime(week["name"], "%Y-%m-%d")
     assert monday.tm_wday == 0

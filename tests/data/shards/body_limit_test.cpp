@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+
+#include <cstdio>
 
 namespace brim::data {
 namespace {
@@ -34,6 +37,18 @@ class BodyLimitTest : public ::testing::Test {
   DiskSpace disk_ = {.free_bytes = 100 * kMib, .total_bytes = 200 * kMib};  // reserve: 10 MiB
   std::optional<BodyLimit::Refusal> refusal_;
 };
+
+TEST(DiskSpace, IsThatOfTheFilesDisk) {
+  FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  struct statvfs status {};
+  ASSERT_EQ(::fstatvfs(::fileno(file), &status), 0);
+  const DiskSpace disk = disk_space(::fileno(file));
+  EXPECT_EQ(disk.total_bytes, static_cast<int64_t>(status.f_frsize * status.f_blocks));
+  EXPECT_LE(disk.free_bytes, disk.total_bytes);
+  std::fclose(file);
+  EXPECT_GT(disk_space(-1).free_bytes, 100 * kGib);  // not known: nothing is refused
+}
 
 TEST_F(BodyLimitTest, TheReserveIsATwentiethOfTheDiskAtMostAGib) {
   EXPECT_EQ(reserve_bytes(disk_), 10 * kMib);
