@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from trainer import DIGITS, metrics, sets, start, trainer
+from trainer import DIGITS, lengthened, metrics, sets, start, trainer
 
 CAUSES = {"compute", "data", "communication", "checkpoint", "evaluation", "other", "idle while held"}
 
@@ -142,6 +142,22 @@ def test_metrics_beyond_reason_leave_their_run_out(runs, tmp_path, line):
     assert len(json.loads(done.stdout)["runs"]) == 2
     (folder / "two" / "run.json").write_text('{"ranks": 10000000000}')
     assert "expected 1 to 1000000 ranks" in history(folder).stderr
+
+
+def test_the_verdict_is_that_of_the_doctor(runs, tmp_path):
+    run = tmp_path / "runs" / "one"
+    shutil.copytree(runs / "one", run)
+    lines = metrics(run)
+    for line in lines:  # as if each step had waited nine times as long for its data
+        if "step_s" in line:
+            line["phases_s"]["data_wait"] += 9 * line["step_s"]
+            line["step_s"] *= 10
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lengthened(run)
+    first = json.loads(trainer("doctor", run, "--json").stdout)["findings"][0]
+    found = history_of(run.parent)
+    assert found["runs"][0]["verdict"][0]["rule"] == first["rule"] == "loader_bound"
+    assert first["message"][:20] in history(run.parent).stdout
 
 
 def test_a_page_shows_the_same(runs, tmp_path):

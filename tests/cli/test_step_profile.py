@@ -172,6 +172,17 @@ def test_a_table_for_people(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_forms_are_listed_by_what_they_save(tmp_path):
+    (tmp_path / "images.toml").write_text(IMAGES)
+    done = trainer("profile", "--recipe", tmp_path / "images.toml", "--steps", 2, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.split("fused ms  plain ms  taken\n")[1].split("\n\n")[0]
+    rows = re.findall(r"^ *([\d.]+) +([\d.]+)  (?:fused|plain) +\S", table, re.MULTILINE)
+    saved = [abs(float(fused) - float(plain)) for fused, plain in rows]
+    assert len(saved) > 5
+    assert all(former >= latter - 0.02 for former, latter in zip(saved, saved[1:])), table
+
+
 @pytest.fixture(scope="module")
 def profiled_run(tmp_path_factory):
     """A run, and a profile of its own recipe in its folder."""

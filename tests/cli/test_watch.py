@@ -184,7 +184,7 @@ def test_a_real_run_is_followed_while_it_trains(tmp_path):
         assert run.returncode == 75
 
 
-def test_the_table_lists_runs_with_links_to_their_pages(watched):
+def test_the_table_lists_runs_with_links_to_their_pages(runs, watched):
     text = watched.get()
     assert re.findall(r'<td><a href="([^"]*)">', text) == [
         "/run/%3Cb%20onclick%3Dx%3E%26amp%3B", "/run/one", "/run/team/two%20words"]
@@ -192,6 +192,8 @@ def test_the_table_lists_runs_with_links_to_their_pages(watched):
     cells = [html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<td.*?</td>", row)]
     assert cells[0] == "team/two words" and cells[1:3] == ["top1 97.5", "50"]
     assert float(cells[3]) == pytest.approx(640, rel=0.02) and cells[10] == "mlp"
+    changed = time.localtime((runs / "team" / "two words" / "metrics.jsonl").stat().st_mtime)
+    assert time.strftime("%Y-%m-%d %H:%M:%S", changed) in cells
     assert "two words</h1>" in watched.get("/run/team/two%20words")
 
 

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/experiment/bench/bench_summary.h"
@@ -91,6 +92,22 @@ TEST(BenchFile, WhatSlowedAGpuIsSaidOnce) {
             std::string::npos)
       << report(bench);
   EXPECT_EQ(report(result()).find("clocks"), std::string::npos);
+}
+
+TEST(BenchFile, WhatDisturbedARunIsSaidAtItsWorst) {
+  const std::string none = report(result());
+  for (const auto& [condition, line] : {
+           std::pair{"others_cores", "other processes used up to 1.5 cores meanwhile\n"},
+           std::pair{"stolen_cores", "the host took up to 1.5 cores away meanwhile\n"},
+           std::pair{"heat_throttles", "the processor was slowed by heat meanwhile\n"},
+           std::pair{"quota_throttled_s", "the container's quota held a run up for 1.5 s\n"},
+       }) {
+    BenchResult bench = result();
+    bench.variants[0].runs[1].conditions[condition] = 1.5;
+    bench.variants[0].runs[2].conditions[condition] = 0.5;
+    EXPECT_NE(report(bench).find(line), std::string::npos) << report(bench);
+    EXPECT_EQ(none.find(line), std::string::npos);
+  }
 }
 
 TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {

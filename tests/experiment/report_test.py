@@ -96,6 +96,9 @@ def test_all_charts_of_several_runs_are_drawn(two):
     boxes = run_in(page, "return [...document.querySelectorAll('svg .line, svg .area')].map(e => "
                          "{ const b = e.getBoundingClientRect(); return [b.width, b.height]; })")
     assert len(boxes) > 10 and all(width > 100 or height > 1 for width, height in boxes)
+    grids = run_in(page, "return [...document.querySelectorAll('svg .grid')].map(e => "
+                         "[e.getAttribute('d').split('M').length - 1, e.getBBox().width])")
+    assert len(grids) >= 8 and all(lines >= 2 and width > 100 for lines, width in grids), grids
     legend = run_in(page, "return [...document.querySelector('.legend').children].map(e => e.textContent)")
     assert legend == ["plain, training", "slower, training", "plain, evaluation", "slower, evaluation"]
     assert "batch.global" in text and "Peaks" not in text
