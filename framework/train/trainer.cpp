@@ -12,6 +12,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/device/shared_cores.h"
 #include "framework/train/callbacks.h"
 #include "framework/train/run/job_record.h"
 
@@ -78,6 +79,7 @@ Exit Trainer::run() {
     const std::optional<TakenStep> taken = step_.take();
     if (!taken) break;  // a stop was asked for before it had its data
     progress_.step = taken->record.step;
+    device::SharedCores::count_step();
     if (recorder_) recorder_->step(taken->record);
     take_arrived_values(/*wait=*/false);
     tell_of_checkpoint(/*wait=*/false);
