@@ -7,7 +7,7 @@
 
 namespace brim::experiment {
 
-constexpr size_t kMaxVariants = 256;
+constexpr size_t kMaxVariants = 256;  // of one bench
 
 struct Sweep {
   std::string key;                  // "batch.micro"
