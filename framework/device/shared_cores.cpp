@@ -35,7 +35,9 @@ void block_signals() {
 bool WaitChoice::spins_briefly(double now_s, double delay, int64_t steps) {
   own_periods_ = delay < kOwnDelay ? own_periods_ + 1 : 0;
   shared_periods_ = delay < kOwnDelay ? 0 : shared_periods_ + 1;
+  const bool are_own = own_periods_ >= kPeriods, are_shared = shared_periods_ >= kPeriods;
   if (windows_left_ > 0) {
+    if (is_brief_ && 2 * own_periods_ >= kPeriods) owns_while_brief_ = true;
     compare(now_s, delay, steps);
     return is_brief_;
   }
@@ -44,16 +46,19 @@ bool WaitChoice::spins_briefly(double now_s, double delay, int64_t steps) {
     is_brief_ = true;
     decided_until_s_ = 0;
   }
+  // Hardly any wait, which brief spins alone did not bring about: others have left.
+  if (is_brief_ && are_own && !owns_while_brief_) decided_until_s_ = 0;
   if (now_s < decided_until_s_) return is_brief_;
-  if (own_periods_ >= kPeriods) {
+  if (are_own) {
     is_brief_ = false;
     spinning_delay_ = 0;
   }
-  if (shared_periods_ >= kPeriods && steps > 0) {
+  if (are_shared && steps > 0) {
     is_brief_ = true;
     windows_left_ = kWindows;
     steps_per_s_ = {};
     spinning_delay_ = 0;
+    owns_while_brief_ = false;
     begin_window(now_s, steps);
   }
   return is_brief_;

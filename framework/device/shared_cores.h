@@ -30,7 +30,8 @@ class WaitChoice {
   int own_periods_ = 0;     // in a row, with hardly a delay
   int shared_periods_ = 0;  // in a row, with some
   double decided_until_s_ = 0;
-  double spinning_delay_ = 0;  // the highest that a comparison saw while threads spun
+  double spinning_delay_ = 0;      // the highest that a comparison saw while threads spun
+  bool owns_while_brief_ = false;  // brief spins were enough for hardly a delay, in a comparison
   // A comparison takes turns with both ways to wait; one window of time each.
   int windows_left_ = 0;
   bool has_first_step_ = false;

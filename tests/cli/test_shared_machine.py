@@ -49,4 +49,4 @@ def test_a_run_that_others_disturbed_is_measured_again(tmp_path):
 
 
 def test_doctor_says_how_threads_wait():
-    assert "spin while no other process uses the cores" in trainer("doctor").stdout
+    assert "spin, on shared cores only while steps are faster so" in trainer("doctor").stdout

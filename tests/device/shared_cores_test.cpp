@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace brim::device {
 namespace {
 
@@ -9,6 +11,7 @@ namespace {
 struct Process {
   double spinning_steps_per_s = 30;
   double brief_steps_per_s = 30;
+  double brief_delay = 1;  // at most, while it spins briefly
   WaitChoice choice = {};
   double now_s = 1000;
   double steps = 0;
@@ -20,7 +23,8 @@ struct Process {
     for (int period = 0; period < count; ++period) {
       now_s += 0.1;
       steps += 0.1 * (is_brief ? brief_steps_per_s : spinning_steps_per_s);
-      is_brief = choice.spins_briefly(now_s, delay, static_cast<int64_t>(steps));
+      is_brief = choice.spins_briefly(now_s, is_brief ? std::min(delay, brief_delay) : delay,
+                                      static_cast<int64_t>(steps));
       if (is_brief) ++brief_periods;
     }
     return brief_periods;
@@ -43,11 +47,20 @@ TEST(WaitChoice, BesideOthersHardlySpins) {
   EXPECT_GT(process.periods(10'000, 0.8), 9700);
 }
 
+TEST(WaitChoice, SpinsASecondAfterOthersHaveLeft) {
+  for (const double spinning_steps_per_s : {3.0, 20.0}) {
+    Process process{.spinning_steps_per_s = spinning_steps_per_s};
+    process.periods(150, 0.5);
+    EXPECT_TRUE(process.is_brief);
+    EXPECT_EQ(process.periods(20, 0.01), 9);
+  }
+}
+
 TEST(WaitChoice, BesideALoaderTakesWhatMakesStepsFaster) {
-  Process process{.brief_steps_per_s = 36};
+  Process process{.brief_steps_per_s = 36, .brief_delay = 0.01};
   process.periods(150, 0.1);
   EXPECT_TRUE(process.is_brief);
-  EXPECT_EQ(process.periods(1000, 0.01), 1000);  // no longer shared, and yet decided
+  EXPECT_EQ(process.periods(1000, 0.1), 1000);  // hardly a delay in this way, which is no news
   process.periods(300, 0.01);
   EXPECT_FALSE(process.is_brief);
 }

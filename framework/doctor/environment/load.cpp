@@ -14,7 +14,7 @@ std::optional<CheckResult> check_load(const Surroundings& s) {
   std::string found = fmt::format(
       "{:.1f} wanted on average over a minute, {} usable; waiting OpenMP threads {}", load, cores,
       s.wait_policy ? "follow " + *s.wait_policy
-                    : std::string("spin while no other process uses the cores, else sleep"));
+                    : std::string("spin, on shared cores only while steps are faster so"));
   if (load <= cores + 0.5) return CheckResult{Health::kPass, std::move(found), ""};
   return CheckResult{Health::kWarn, std::move(found),
                      "loader and launches wait for a core: end other work, or keep ranks apart by "
