@@ -37,8 +37,10 @@ RunFiles::RunFiles(const LaunchOptions& options, const std::string& run_id) {
   is_temporary_ = !wants_logs && !made.empty();
   if (is_temporary_) lock_.emplace(made / kFolderLock, "another launch has this folder");
   if (made.empty() && wants_logs) {
+    std::error_code problem;
+    const fs::path place = fs::temp_directory_path(problem);
     throw Error(Exit::kResource, "no folder for logs can be made in {}; give one with --log-dir",
-                fs::temp_directory_path().string());
+                problem ? "TMPDIR, which is no folder" : place.string());
   }
   folder_ = made.empty() ? made : made / run_id;
   if (wants_logs) log::info("logs of the ranks are in {}", folder_.string());

@@ -7,7 +7,7 @@
 
 namespace brim::nn {
 
-void truncated_normal_(at::Tensor tensor, double std, double bound) {
+void truncated_normal_(const at::Tensor& tensor, double std, double bound) {
   const at::NoGradGuard no_grad;
   const auto cumulative = [](double x) { return (1.0 + std::erf(x / std::numbers::sqrt2)) / 2.0; };
   const double low = cumulative(-bound / std);

@@ -7,11 +7,11 @@
 
 namespace brim::optim {
 
-Ema::Ema(Parameters parameters, double decay) : decay_(decay) {
-  for (auto& [name, parameter] : parameters) {
-    names_.push_back(std::move(name));
+Ema::Ema(const Parameters& parameters, double decay) : decay_(decay) {
+  for (const auto& [name, parameter] : parameters) {
+    names_.push_back(name);
     averages_.push_back(parameter.detach().clone());
-    parameters_.push_back(std::move(parameter));
+    parameters_.push_back(parameter);
   }
 }
 

@@ -20,7 +20,7 @@ class Ema {
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Starts as a copy of the parameters, which must be on their device already. decay in (0, 1).
-  Ema(Parameters parameters, double decay);
+  Ema(const Parameters& parameters, double decay);
 
   /// average = decay · average + (1 - decay) · parameter. Where found_inf (the scaler's) is 1 the
   /// average stays as it is. Doesn't wait for the device.

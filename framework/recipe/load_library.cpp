@@ -144,8 +144,10 @@ bool load_library(const Value& document, std::string_view section, std::string_v
   require_trust(document, section, key);
   const std::string place = fmt::format("{}: [{}] {}", value->location.text(), section, key);
   if (!the_library().empty()) {
-    throw Error(Exit::kRecipe, "{}: {}: expected {}, which this process has loaded already", place,
-                path.string(), the_library().string());
+    throw Error(Exit::kRecipe,
+                "{}: {}: expected {}, which this process has loaded already; give each library a "
+                "command of its own, such as trainer bench",
+                place, path.string(), the_library().string());
   }
   load(path, place);
   the_library() = path;

@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 
@@ -240,6 +241,17 @@ def test_recipes_are_run_in_turn(tmp_path):
     assert sides == ["A", "B", "B", "A"] * 2
     assert f"B: {DIGITS} against A: {DIGITS}: " in done.stdout and list(tmp_path.iterdir()) == []
     assert "differs" not in done.stdout
+
+
+def test_recipes_of_two_libraries_are_measured_apart(tmp_path):
+    library = TRAINER.parent / "reading_net.so"
+    shutil.copy(library, tmp_path / "other.so")
+    for name, path in (("ours", library), ("theirs", tmp_path / "other.so")):
+        (tmp_path / f"{name}.toml").write_text(
+            f'extends = "digits"\n[model]\nname = "reading_net"\nlibrary = "{path}"\n')
+    done = trainer("compare", "ours.toml", "theirs.toml", cwd=tmp_path)
+    assert done.returncode == 2 and f"expected {library}, which this process has loaded already" in done.stderr, done.stderr
+    assert "a command of its own, such as trainer bench" in done.stderr
 
 
 @pytest.mark.parametrize("content, words", [

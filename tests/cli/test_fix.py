@@ -18,7 +18,7 @@ def tiny_batches(tmp_path_factory):
     """Digits two at a time: nearly all of a step's time does not depend on their number."""
     run = tmp_path_factory.mktemp("tiny") / "run"
     done = trainer("--recipe", DIGITS, "--output", run, "--devices", "cpu",
-                   *sets(batch__global=2, train__steps=100, eval__enabled=False))
+                   *sets(batch__global=2, train__steps=400, eval__enabled=False, telemetry__every_steps=40))
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (lengthened(run) / "metrics.jsonl").read_text().splitlines()]
     for line in lines:  # this machine may be busy with other tests
@@ -62,7 +62,7 @@ def test_a_proposal_whose_run_fails_is_left_out(tmp_path):
     done = trainer("doctor", lengthened(run), "--fix", *SHORT)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^tried    batch\.global=64, .*: not measured: .*drop_last", done.stdout, re.M), done.stdout
-    assert done.stdout.splitlines()[-1] == "fix      no gain" or "[batch]" not in done.stdout, done.stdout
+    assert "[batch]" not in done.stdout.splitlines(), done.stdout  # the section of a recipe
 
 
 def test_a_run_without_proposals_is_told_at_once(tmp_path):

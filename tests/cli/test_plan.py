@@ -67,6 +67,11 @@ def test_memory_is_as_a_run_finds_it(small, tmp_path, strategy, keys, micro, rec
     assert predicted == pytest.approx(max([memory["peak_bytes"], *memory.get("stage_peak_bytes", [])]), rel=0.1)
 
 
+def test_the_recipes_own_micro_batch_is_among_the_ways():
+    rows = plan(*SMALL, *sets(batch__micro=3), *TWO)["candidates"]
+    assert {row["micro"] for row in rows if row["strategy"] == "ddp"} == {1, 2, 3, 4, 8}
+
+
 def test_images_with_evaluation_and_checkpoints(tmp_path):
     args = ["--recipe", SOURCE / "recipes" / "digits.toml", *TWO, *sets(train__steps=23, precision__fused=True,
                                                                       precision__mode="fp32")]

@@ -3,6 +3,7 @@ import json
 import re
 import signal
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -263,3 +264,20 @@ def test_the_first_steps_of_a_longer_schedule(tmp_path):
     assert "schedule.warmup is longer than the run" in rates("short")
     long = rates("long", schedule__steps=460)
     assert len(long) == 20 and long == sorted(long) and long[-1] < 0.05
+
+
+def test_clipping_bounds_what_a_step_changes(tmp_path):
+    """By plain gradient descent: the learning rate times the norm, over all parameters."""
+    def after_a_step(name, **values):
+        done = trainer("train", "--recipe", DIGITS, "--output", tmp_path / name, *sets(
+            train__steps=1, optimizer__name="sgd", optimizer__momentum=0, optimizer__weight_decay=0, schedule__warmup=0,
+            precision__mode="fp32", eval__enabled=False, **values))
+        assert done.returncode == 0, done.stderr
+        return tensors(latest_checkpoint(tmp_path / name))
+
+    before = after_a_step("before", optimizer__learning_rate=0)
+    for name, norm, expected in (("clipped", 0.01, 0.01), ("unclipped", 100, None)):
+        after = after_a_step(name, optimizer__learning_rate=0.5, train__clip_norm=norm)
+        squares = [np.square(after[key].astype("f8") - before[key]).sum() for key in before if key.startswith("model/")]
+        change = np.sqrt(sum(squares)) / 0.5
+        assert change == pytest.approx(expected, rel=1e-3) if expected else 0.1 < change < 100

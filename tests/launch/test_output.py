@@ -4,6 +4,8 @@ import re
 import signal
 import subprocess
 
+import pytest
+
 from launches import TRAINRUN, Launch, sh, trainrun, wait_until
 
 
@@ -175,3 +177,9 @@ def test_temporary_folders_of_killed_launches_are_removed(tmp_path):
     launches[1].signal(signal.SIGTERM)
     launches[1].finish()
     assert list((tmp_path / "tmp").iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("place, words", [("/proc", "/proc"), ("/nowhere", "TMPDIR, which is no folder")])
+def test_without_a_place_for_logs_it_says_so(place, words):
+    status, _, err = trainrun("--redirects=3", "true", env={"TMPDIR": place})
+    assert status == 5 and f"no folder for logs can be made in {words}; give one with --log-dir" in err, err

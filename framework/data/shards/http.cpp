@@ -72,13 +72,11 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
-/// Takes a whole number from the front of `text`; -1 where there is none.
-int64_t take_number(std::string_view& text) {
+/// The whole number that `text` begins with; -1 where there is none.
+int64_t first_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || value < 0) return -1;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return value;
+  return code != std::errc() || value < 0 ? -1 : value;
 }
 
 /// Where an answer 206 begins and how long the whole object is: "bytes 100-199/200".
@@ -91,11 +89,11 @@ ContentRange parse_content_range(std::string_view text) {
   ContentRange range;
   if (!text.starts_with("bytes ")) return range;
   text.remove_prefix(6);
-  range.first = take_number(text);
+  range.first = first_number(text);
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return {};
   text.remove_prefix(slash + 1);
-  range.total = take_number(text);
+  range.total = first_number(text);
   return range;
 }
 

@@ -83,13 +83,14 @@ plan::Work measure_work(JobConfig& job, c10::Device device,
     return slowest(*group, std::max(1e-6, step_s));
   };
   const double small_s = pass_s(limits.unit);
+  const auto unit = static_cast<double>(limits.unit);
   int64_t size = limits.unit;
   while (2 * size <= limits.largest &&
-         small_s * static_cast<double>(2 * size / limits.unit) <= kLongestPass_s) {
+         small_s * static_cast<double>(2 * size) / unit <= kLongestPass_s) {
     size *= 2;
   }
   const double large_s = size == limits.unit ? small_s : pass_s(size);
-  const auto unit = static_cast<double>(limits.unit), many = static_cast<double>(size);
+  const auto many = static_cast<double>(size);
   work.sample_s =
       size == limits.unit ? small_s / unit : std::max(0.0, large_s - small_s) / (many - unit);
   work.sample_s = std::clamp(work.sample_s, 0.1 * large_s / many, large_s / many);
