@@ -1,6 +1,7 @@
 #include "framework/cli/placement.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <utility>
 
@@ -131,7 +132,7 @@ std::unique_ptr<site::Hold> hold_device(device::DeviceConfig& config, const std:
 
 site::Devices devices_of(c10::Device device) {
   if (device.is_cpu()) return {site::Device{}};
-  const auto index = static_cast<size_t>(device.index());
+  const auto index = static_cast<size_t>(static_cast<uint8_t>(device.index()));
   const bool needs_names = !site::limits().rules().empty();
   const auto all = site::visible_devices(needs_names ? device::take_census() : device::Census{},
                                          std::getenv("CUDA_VISIBLE_DEVICES"), index + 1);

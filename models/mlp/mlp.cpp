@@ -33,7 +33,7 @@ class Mlp : public nn::Sequence {
   }
 
  private:
-  at::Tensor activated(at::Tensor x) const {
+  at::Tensor activated(const at::Tensor& x) const {
     x.relu_();
     return dropout_ > 0 ? at::dropout(x, dropout_, is_training()) : x;
   }
