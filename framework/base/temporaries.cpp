@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 #include <system_error>
 
 #include "framework/base/descriptor.h"
+#include "framework/base/error.h"
 
 namespace brim {
 namespace fs = std::filesystem;
@@ -39,6 +42,12 @@ void for_each_name(const fs::path& folder, Body body) {
   for (; !code && item != fs::directory_iterator(); item.increment(code)) {
     body(item->path().filename().native());
   }
+}
+
+fs::path place_of_temporaries() {
+  std::error_code code;
+  const fs::path place = fs::temp_directory_path(code);
+  return code ? fs::path("/tmp") : place;
 }
 
 }  // namespace
@@ -82,13 +91,35 @@ void remove_stale_files(const fs::path& folder,
   });
 }
 
-void remove_stale_folders(std::string_view prefix) {
-  std::error_code code;
-  const fs::path place = fs::temp_directory_path(code);
-  if (code) return;
+fs::path make_temporary_folder(std::string_view prefix) {
+  const fs::path place = place_of_temporaries();
+  std::string name = place / fmt::format("{}XXXXXX", prefix);
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw Error(Exit::kResource, "{}: cannot make a temporary folder: {}", place.string(),
+                errno_text(errno));
+  }
+  return name;
+}
+
+TemporaryFolder::TemporaryFolder(std::string_view prefix) {
+  const fs::path place = place_of_temporaries();
   for_each_name(place, [&](const std::string& name) {
     if (name.starts_with(prefix) && is_old(place / name, S_IFDIR)) remove_if_stale(place / name);
   });
+  path_ = make_temporary_folder(prefix);
+  try {
+    lock_.emplace(path_ / kFolderLock, "another process has this folder");
+  } catch (...) {  // without a lock no later process would take it for one of ours
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    throw;
+  }
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  lock_.reset();  // over NFS an open file stays in its folder, which then stays too
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
 }
 
 }  // namespace brim

@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string_view>
+
+#include "framework/base/files.h"
 
 namespace brim {
 
@@ -31,8 +34,25 @@ void remove_temporaries(const std::filesystem::path& path);
 void remove_stale_files(const std::filesystem::path& folder,
                         const std::function<bool(std::string_view)>& is_meant);
 
-/// Removes the stale folders with that prefix in the system's folder for temporary files, but none
-/// of the last minute, which its owner may not have locked yet.
-void remove_stale_folders(std::string_view prefix);
+/// A new folder named `prefix` and six letters, in $TMPDIR or, where that is no folder, in /tmp.
+/// Throws Error(kResource).
+std::filesystem::path make_temporary_folder(std::string_view prefix);
+
+/// A folder of make_temporary_folder(), gone with what is in it when this goes. Those with that
+/// prefix that killed processes left are removed first, but none of the last minute, which its
+/// owner may not have locked yet.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string_view prefix);
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::optional<FileLock> lock_;  // by which others see that the folder is in use
+};
 
 }  // namespace brim

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "framework/base/files.h"
+#include "framework/base/temporaries.h"
 #include "framework/launch/options.h"
 
 namespace brim::launch {
@@ -14,20 +14,15 @@ namespace brim::launch {
 class RunFiles {
  public:
   /// Logs are kept where options ask for them; without, a temporary folder for error files goes
-  /// with this object, and those that killed launches left are removed. Throws Error(kResource)
-  /// where the folder for logs can't be made.
+  /// with this object. Throws Error(kResource) where the folder for logs can't be made.
   RunFiles(const LaunchOptions& options, const std::string& run_id);
-  ~RunFiles();
-  RunFiles(const RunFiles&) = delete;
-  RunFiles& operator=(const RunFiles&) = delete;
 
   /// Made if need be; empty where no folder could be made and none was asked for.
   std::filesystem::path rank_folder(int attempt, int local_rank) const;
 
  private:
+  std::optional<TemporaryFolder> temporary_;
   std::filesystem::path folder_;
-  bool is_temporary_ = false;
-  std::optional<FileLock> lock_;  // of a temporary one, by which others see that it is in use
 };
 
 }  // namespace brim::launch

@@ -219,6 +219,19 @@ std::optional<MeasuredForms::value_type> parse_line(std::string_view line) {
   return MeasuredForms::value_type(std::string(name), times);
 }
 
+MeasuredForms read_forms(int file) {
+  MeasuredForms forms;
+  const off_t size = ::lseek(file, 0, SEEK_END);
+  if (size <= 0 || size > kLargestFile) return forms;
+  std::string text(static_cast<size_t>(size), '\0');
+  const ssize_t got = ::pread(file, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+  for (std::string_view rest = text; !rest.empty();) {
+    if (auto form = parse_line(take_until(rest, '\n'))) forms.insert(std::move(*form));
+  }
+  return forms;
+}
+
 /// The shared file, held: no other process measures while one lives.
 class SharedFile {
  public:
@@ -235,18 +248,7 @@ class SharedFile {
   }
   bool is_open() const { return is_open_; }
 
-  MeasuredForms read() const {
-    MeasuredForms forms;
-    const off_t size = ::lseek(file_.get(), 0, SEEK_END);
-    if (size <= 0 || size > kLargestFile) return forms;
-    std::string text(static_cast<size_t>(size), '\0');
-    const ssize_t got = ::pread(file_.get(), text.data(), text.size(), 0);
-    text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
-    for (std::string_view rest = text; !rest.empty();) {
-      if (auto form = parse_line(take_until(rest, '\n'))) forms.insert(std::move(*form));
-    }
-    return forms;
-  }
+  MeasuredForms read() const { return read_forms(file_.get()); }
 
   /// In one write, after a line break that ends what a killed process left.
   void append(const std::string& name, const FormTimes& times) {
@@ -262,6 +264,15 @@ class SharedFile {
 };
 
 // --- choosing ------------------------------------------------------------------------------------
+
+/// With the mutex held.
+std::optional<FormTimes> find(const Known& all, const std::string& name) {
+  for (const MeasuredForms* forms : {&all.used, &all.shared}) {
+    const auto form = forms->find(name);
+    if (form != forms->end()) return form->second;
+  }
+  return std::nullopt;
+}
 
 /// With the mutex held. nullopt where nothing was measured.
 std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
@@ -289,11 +300,14 @@ std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
 
 bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) {
   if (when == Fused::kNever || when == Fused::kAlways) return when == Fused::kAlways;
-  // Without storage nothing is computed that could be timed.
-  if (when == Fused::kUsual || WithoutStorage::is_on()) return operation.is_fused_otherwise;
-  const uint64_t key = quick_key(operation);
+  if (when == Fused::kUsual) return operation.is_fused_otherwise;
   Known& all = known();
   const std::lock_guard lock(all.mutex);
+  if (WithoutStorage::is_on()) {  // nothing is computed that could be timed
+    const auto times = find(all, name_of(operation));
+    return times ? times->prefers_fused() : operation.is_fused_otherwise;
+  }
+  const uint64_t key = quick_key(operation);
   const auto answer = all.is_fused.find(key);
   if (answer != all.is_fused.end()) return answer->second;
   const std::string name = name_of(operation);
@@ -325,10 +339,12 @@ void share_measured_forms(std::filesystem::path file) {
   if (file.empty()) return;
   try {
     make_folder(file.parent_path());
-    all.file = std::move(file);
   } catch (const Error&) {
     return;
   }
+  const Descriptor known_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  all.shared = read_forms(known_file.get());
+  all.file = std::move(file);
 }
 
 }  // namespace brim::nn

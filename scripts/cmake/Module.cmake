@@ -116,6 +116,7 @@ function(brim_test name)
   brim_program(test_${name} ${kind} SOURCES ${arg_SOURCES} DEPENDS ${arg_DEPENDS}
     LINK ${arg_LINK} GTest::gmock_main)
   target_compile_options(test_${name} PRIVATE ${BRIM_TEST_OPTIONS})
+  set_target_properties(test_${name} PROPERTIES UNITY_BUILD ${BRIM_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   if(NOT arg_TORCH)
     add_dependencies(plain_tests test_${name})
   endif()

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "framework/base/files.h"
+#include "tests/support/error_of.h"
 #include "tests/support/killed_process.h"
 
 namespace brim {
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
@@ -128,13 +130,22 @@ TEST_F(Temporaries, SweepsLeaveWhatIsNewAndWhatIsOfAnotherKind) {
   fs::create_directory(folder / "x-3");
   const auto sweep = [&] {
     remove_stale_files(folder, is_meant);
-    remove_stale_folders("x-");
+    EXPECT_TRUE(fs::exists(TemporaryFolder("x-").path() / kFolderLock));
   };
   sweep();
   EXPECT_EQ(names().size(), 5);
   for (const std::string& name : names()) make_old(folder / name);
   sweep();
   EXPECT_THAT(names(), UnorderedElementsAre("y-1", "y-2", "x-3"));
+  ::unsetenv("TMPDIR");
+}
+
+TEST_F(Temporaries, GoToTmpWhereTheirPlaceIsNoFolder) {
+  ::setenv("TMPDIR", (folder / "gone").c_str(), 1);
+  EXPECT_EQ(TemporaryFolder("x-").path().parent_path(), "/tmp");
+  ::setenv("TMPDIR", "/proc", 1);
+  const std::string said = error_of(Exit::kResource, [] { make_temporary_folder("x-"); });
+  EXPECT_THAT(said, HasSubstr("/proc: cannot make a temporary folder"));
   ::unsetenv("TMPDIR");
 }
 

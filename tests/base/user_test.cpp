@@ -18,7 +18,7 @@ TEST(User, HasTheNameOfTheSystemsList) {
 TEST(User, IsInTheGroupsOfTheProcess) {
   const group* effective = ::getgrgid(::getegid());
   ASSERT_NE(effective, nullptr);
-  EXPECT_THAT(group_names(), testing::Contains(effective->gr_name));
+  EXPECT_THAT(group_names(), ::testing::Contains(effective->gr_name));
 }
 
 TEST(User, OfAProcess) {

@@ -8,11 +8,11 @@
 namespace brim::cuda {
 namespace {
 
-struct Pass {
+struct LossPass {
   at::Tensor loss, gradient;
 };
 
-Pass pass(c10::Device device, const at::Tensor& logits, nn::ClassTargets targets) {
+LossPass pass(c10::Device device, const at::Tensor& logits, nn::ClassTargets targets) {
   for (at::Tensor* t : {&targets.labels, &targets.partner_labels, &targets.label_shares}) {
     if (t->defined()) *t = t->to(device);
   }
@@ -43,9 +43,9 @@ TEST_F(Gpu, CrossEntropyIsTheCpus) {
         const at::Tensor logits = (at::randn({rows, classes}) * 5).to(type);
         const nn::ClassTargets targets = targets_for(rows, classes, mixed);
         // float16 is the GPU's alone: float32 on the CPU is its reference.
-        const Pass expected =
+        const LossPass expected =
             pass(at::kCPU, type == at::kHalf ? logits.to(at::kFloat) : logits, targets);
-        const Pass found = pass(at::kCUDA, logits, targets);
+        const LossPass found = pass(at::kCUDA, logits, targets);
         EXPECT_NEAR(found.loss.item<double>(), expected.loss.item<double>(), 1e-5);
         const double tolerance = type == at::kDouble ? 1e-10 : type == at::kFloat ? 1e-5 : 4e-3;
         EXPECT_LE((found.gradient - expected.gradient).norm().item<double>(),
@@ -59,7 +59,7 @@ TEST_F(Gpu, CrossEntropyIsTheCpus) {
 TEST_F(Gpu, CrossEntropyOfRowsWithoutLabelsIsZero) {
   nn::ClassTargets targets;
   targets.labels = at::full({4}, targets.ignore_index, at::kLong);
-  const Pass found = pass(at::kCUDA, at::randn({4, 2000}), targets);
+  const LossPass found = pass(at::kCUDA, at::randn({4, 2000}), targets);
   EXPECT_EQ(found.loss.item<double>(), 0);
   EXPECT_EQ(found.gradient.abs().max().item<double>(), 0);
 }

@@ -14,29 +14,29 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Change = std::function<void(RunFacts&, double)>;
+using FactsChange = std::function<void(RunFacts&, double)>;
 
-struct Case {
+struct RunCase {
   std::string name;
   RuleResult (*check)(const RunFacts&);
-  Change change;
+  FactsChange change;
   double near_miss, hint, warning, severe;
   std::string message;  // part of it, at severe
   std::string advice;
   std::function<void(RunFacts&)> forget;  // what the rule needs
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const RunCase& c, std::ostream* out) { *out << c.name; }
 
 /// Compute in fp32 or in NCHW order takes this share.
-Change compute_with(const std::function<void(RunFacts&)>& set) {
+FactsChange compute_with(const std::function<void(RunFacts&)>& set) {
   return [set](RunFacts& facts, double share) {
     set(facts);
     give(facts, Phase::kEvaluation, 1 - share / 0.93);
   };
 }
 
-std::vector<Case> cases() {
+std::vector<RunCase> run_cases() {
   return {
       {"loader_bound", check_loader,
        [](RunFacts& f, double share) {
@@ -129,7 +129,7 @@ std::vector<Case> cases() {
   };
 }
 
-class RuleTest : public ::testing::TestWithParam<Case> {
+class RuleTest : public ::testing::TestWithParam<RunCase> {
  protected:
   static RuleResult outcome(double value) {
     RunFacts facts = healthy();
@@ -173,13 +173,13 @@ TEST_P(RuleTest, SaysWhatIsNotRecorded) {
   EXPECT_NE(seen.missing, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, RuleTest, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Rules, RuleTest, ::testing::ValuesIn(run_cases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST(Rules, AllAreTested) {
   for (const Rule& rule : all_rules()) {
-    const auto all = cases();
-    EXPECT_TRUE(std::ranges::any_of(all, [&](const Case& c) { return c.check == rule.check; }))
+    const auto all = run_cases();
+    EXPECT_TRUE(std::ranges::any_of(all, [&](const RunCase& c) { return c.check == rule.check; }))
         << rule.name;
   }
 }

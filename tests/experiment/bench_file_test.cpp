@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/experiment/bench/bench_summary.h"
 #include "framework/experiment/bench/child.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::experiment {
 namespace {
@@ -38,7 +39,7 @@ BenchResult result() {
   return bench;
 }
 
-std::string complaint(const json& file) {
+std::string bench_complaint(const json& file) {
   try {
     parse_bench(file.dump(), "F.json");
   } catch (const Error& error) {
@@ -112,15 +113,15 @@ TEST(BenchFile, WhatDisturbedARunIsSaidAtItsWorst) {
 
 TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {
   const json good = to_json(result());
-  EXPECT_EQ(complaint(good), "");
-  EXPECT_NE(complaint(json::array()).find("expected the file of a bench"), std::string::npos);
-  EXPECT_NE(complaint({{"format", "brim bench 9"}}).find("expected the file of a bench"),
+  EXPECT_EQ(bench_complaint(good), "");
+  EXPECT_NE(bench_complaint(json::array()).find("expected the file of a bench"), std::string::npos);
+  EXPECT_NE(bench_complaint({{"format", "brim bench 9"}}).find("expected the file of a bench"),
             std::string::npos);
   const auto without = [&](const char* place) {
     json file = good;
     const json::json_pointer pointer(place);
     file[pointer.parent_pointer()].erase(pointer.back());
-    return complaint(file);
+    return bench_complaint(file);
   };
   EXPECT_NE(without("/environment").find("expected \"environment\" in the file"),
             std::string::npos);
@@ -129,7 +130,7 @@ TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {
   const auto with = [&](const char* place, const json& value) {
     json file = good;
     file[json::json_pointer(place)] = value;
-    return complaint(file);
+    return bench_complaint(file);
   };
   EXPECT_NE(with("/variants", json::array()).find("a list of 1 to 256, found a list of 0"),
             std::string::npos);
@@ -146,7 +147,7 @@ TEST(BenchFile, WhatIsNoBenchIsRefusedInWords) {
 }
 
 TEST(MeasuredRun, TheLastStepsOfARunAreMeasured) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   {
     std::ofstream file(folder.path() / "metrics.jsonl");
     for (int step = 1; step <= 30; ++step) {
@@ -179,7 +180,7 @@ TEST(MeasuredRun, TheLastStepsOfARunAreMeasured) {
 }
 
 TEST(MeasuredRun, LinesOfSeveralStepsCountForAsMany) {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   {
     std::ofstream file(folder.path() / "metrics.jsonl");
     for (int step = 10; step <= 60; step += 10) {

@@ -13,6 +13,7 @@
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/model.h"
+#include "framework/nn/without_storage.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::nn {
@@ -179,6 +180,25 @@ TEST(MeasuredForms, AFileSharesThem) {
   const std::string text = read_file(file, Exit::kBug, 1 << 20);
   EXPECT_THAT(text, ::testing::ContainsRegex(
                         "\nshared Float\\[8,13\\] threads [0-9]+\t[0-9.e-]+\t[0-9.e-]+\t\\.\n$"));
+}
+
+TEST(MeasuredForms, WithoutStorageOnesThatAreKnownAreGoneBy) {
+  const testing::TemporaryFolder folder;
+  const auto file = folder.path() / "machine.tsv";
+  const std::string name = name_of("planned", at::rand({8, 8}));
+  std::ofstream(file) << "\n" << replaced(name, "8,8", "8,9") << "\t1e-6\t2e-6\t.\n";
+  share_measured_forms(file);
+  remember_forms({{replaced(name, "8,8", "8,10"), {1e-6, 2e-6}}});
+  const WithoutStorage without_storage;
+  Doubling work("planned", 300, 1);
+  work.is_fused_otherwise = false;
+  for (const bool is_training : {true, false}) {
+    EXPECT_TRUE(work.takes_fused(at::rand({8, 9}), is_training));
+    EXPECT_TRUE(work.takes_fused(at::rand({8, 10}), is_training));
+    EXPECT_FALSE(work.takes_fused(at::rand({8, 11}), is_training));
+  }
+  EXPECT_EQ(work.calls, 0);
+  share_measured_forms({});
 }
 
 TEST(MeasuredForms, AFileThatCanNotBeWrittenIsDoneWithout) {

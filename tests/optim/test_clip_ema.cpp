@@ -46,7 +46,7 @@ TEST(Clip, TakesMixedTypesAndNone) {
   EXPECT_EQ(clip_grad_norm({}, 1.0).item<double>(), 0.0);
 }
 
-Ema::Parameters make_parameters() {
+Ema::Parameters ema_parameters() {
   return {{"weight", at::full({2, 2}, 1.0).requires_grad_()},
           {"bias", at::full({3}, 2.0, at::TensorOptions().dtype(at::kDouble)).requires_grad_()}};
 }
@@ -56,7 +56,7 @@ void set(const Ema::Parameters& parameters, double value) {
 }
 
 TEST(Ema, StartsAtTheParametersAndFollowsThem) {
-  const auto parameters = make_parameters();
+  const auto parameters = ema_parameters();
   Ema ema(parameters, 0.75);
   EXPECT_EQ(ema.state().at("ema.weight")[1][1].item<double>(), 1.0);
   set(parameters, 5.0);
@@ -66,7 +66,7 @@ TEST(Ema, StartsAtTheParametersAndFollowsThem) {
 }
 
 TEST(Ema, ASkippedStepDoesNotCount) {
-  const auto parameters = make_parameters();
+  const auto parameters = ema_parameters();
   Ema ema(parameters, 0.75);
   set(parameters, 5.0);
   ema.update(at::ones({}));
@@ -77,7 +77,7 @@ TEST(Ema, ASkippedStepDoesNotCount) {
 }
 
 TEST(Ema, SwapLendsTheAveragesToTheModelAndGivesBackTheSameBits) {
-  const auto parameters = make_parameters();
+  const auto parameters = ema_parameters();
   Ema ema(parameters, 0.75);
   set(parameters, 1.0 / 3.0);
   ema.update();
@@ -97,7 +97,7 @@ TEST(Ema, SwapLendsTheAveragesToTheModelAndGivesBackTheSameBits) {
 }
 
 TEST(Ema, SwapsBackAfterAnException) {
-  const auto parameters = make_parameters();
+  const auto parameters = ema_parameters();
   Ema ema(parameters, 0.5);
   set(parameters, 9.0);
   try {
@@ -109,7 +109,7 @@ TEST(Ema, SwapsBackAfterAnException) {
 }
 
 TEST(Ema, ContinuesFromSavedState) {
-  const auto parameters = make_parameters();
+  const auto parameters = ema_parameters();
   Ema first(parameters, 0.9);
   set(parameters, 4.0);
   first.update();

@@ -55,7 +55,7 @@ class RecipeLayers : public ::testing::Test {
   fs::path before_;
 };
 
-constexpr const char* kGood = "[run]\nname = \"a\"\n[data]\nkind = \"synthetic\"\n";
+constexpr const char* kGoodLayers = "[run]\nname = \"a\"\n[data]\nkind = \"synthetic\"\n";
 
 TEST_F(RecipeLayers, LaterLayersWinKeyByKey) {
   write("base/base.toml",
@@ -84,7 +84,7 @@ TEST_F(RecipeLayers, LaterLayersWinKeyByKey) {
 }
 
 TEST_F(RecipeLayers, ExtendsIsAChainRelativeToEachFile) {
-  write("deep/a/a.toml", std::string(kGood) + "[batch]\nmicro = 1\n");
+  write("deep/a/a.toml", std::string(kGoodLayers) + "[batch]\nmicro = 1\n");
   write("deep/b.toml", "extends = \"a/a.toml\"\n[run]\nseed = 2\n");
   write("c.toml", "extends = \"deep/b.toml\"\n[run]\nname = \"c\"\n");
   sample::SampleConfig config;
@@ -95,7 +95,7 @@ TEST_F(RecipeLayers, ExtendsIsAChainRelativeToEachFile) {
 }
 
 TEST_F(RecipeLayers, ExtendsFindsWhatRecipeFinds) {
-  write("recipes/base.toml", kGood);
+  write("recipes/base.toml", kGoodLayers);
   sample::SampleConfig config;
   for (const char* name : {"base", "base.toml", "recipes/base", "recipes/base.toml"}) {
     write("elsewhere/mine.toml", fmt::format("extends = \"{}\"\n[run]\nseed = 7\n", name));
@@ -174,7 +174,7 @@ TEST_F(RecipeLayers, ProblemsOfAllLayersAreReportedTogether) {
 }
 
 TEST_F(RecipeLayers, SetTakesTypedValues) {
-  write("r.toml", kGood);
+  write("r.toml", kGoodLayers);
   sample::SampleConfig config;
   load_into(config, "r.toml",
             {.sets = {"verbose=true", "run.seed=0x10", "run.tags=[\"x\", 'y']", "batch.micro=auto",
@@ -196,7 +196,7 @@ TEST_F(RecipeLayers, SetTakesTypedValues) {
 }
 
 TEST_F(RecipeLayers, WrongSets) {
-  write("r.toml", kGood);
+  write("r.toml", kGoodLayers);
   const auto error = [](const std::string& set) { return errors("r.toml", {.sets = {set}}); };
   EXPECT_EQ(error("run.seed"), "--set run.seed: expected section.key=value");
   EXPECT_EQ(error("run.seed="),
@@ -241,8 +241,8 @@ TEST_F(RecipeLayers, RelativePathsBelongToTheFileThatWroteThem) {
 }
 
 TEST_F(RecipeLayers, AnotherPartDropsWhatTheOldOneLeftAndSaysSo) {
-  write("base.toml",
-        std::string(kGood) + "[optimizer]\nname = \"sgd\"\nmomentum = 0.5\nlearning_rate = 0.3\n");
+  write("base.toml", std::string(kGoodLayers) +
+                         "[optimizer]\nname = \"sgd\"\nmomentum = 0.5\nlearning_rate = 0.3\n");
   write("recipe.toml", "extends = \"base.toml\"\n[optimizer]\nname = \"adamw\"\n");
   sample::SampleConfig config;
   ::testing::internal::CaptureStderr();
@@ -255,7 +255,7 @@ TEST_F(RecipeLayers, AnotherPartDropsWhatTheOldOneLeftAndSaysSo) {
 }
 
 TEST_F(RecipeLayers, AnotherPartDropsSectionsOfTheOldOne) {
-  write("base.toml", std::string(kGood) +
+  write("base.toml", std::string(kGoodLayers) +
                          "[optimizer]\nname = \"adamw\"\n[optimizer.limits]\n"
                          "largest = 5\n");
   ::testing::internal::CaptureStderr();
@@ -266,7 +266,7 @@ TEST_F(RecipeLayers, AnotherPartDropsSectionsOfTheOldOne) {
 }
 
 TEST_F(RecipeLayers, KeysOfTheOldPartInTheSameOrALaterLayerAreErrors) {
-  write("base.toml", std::string(kGood) + "[optimizer]\nname = \"sgd\"\n");
+  write("base.toml", std::string(kGoodLayers) + "[optimizer]\nname = \"sgd\"\n");
   EXPECT_EQ(errors("base.toml", {.sets = {"optimizer.momentum=0.5", "optimizer.name=adamw"}}),
             "--set optimizer.momentum=0.5: unknown key 'momentum' in [optimizer]; it belongs to "
             "name = \"sgd\", here it is \"adamw\" (--set optimizer.name=adamw)");
@@ -282,19 +282,19 @@ TEST_F(RecipeLayers, KeysOfTheOldPartInTheSameOrALaterLayerAreErrors) {
 }
 
 TEST_F(RecipeLayers, NamesAreFoundUnderRecipes) {
-  write("recipes/digits.toml", kGood);
-  write("recipes/image/resnet.toml", kGood);
+  write("recipes/digits.toml", kGoodLayers);
+  write("recipes/image/resnet.toml", kGoodLayers);
   EXPECT_EQ(find_file("digits", "recipes"), "recipes/digits.toml");
   EXPECT_EQ(find_file("digits.toml", "recipes"), "recipes/digits.toml");
   EXPECT_EQ(find_file("image/resnet", "recipes"), "recipes/image/resnet.toml");
   EXPECT_EQ(find_file("recipes/digits", "recipes"), "recipes/digits.toml");
-  write("digits.toml", kGood);
+  write("digits.toml", kGoodLayers);
   EXPECT_EQ(find_file("digits", "recipes"), "digits.toml");
   EXPECT_EQ(errors("image/resnet"), "");
 }
 
 TEST_F(RecipeLayers, ConfigsAreFoundUnderConfigs) {
-  write("r.toml", kGood);
+  write("r.toml", kGoodLayers);
   write("configs/box.toml", "[run]\nseed = 9\n");
   sample::SampleConfig config;
   load_into(config, "r.toml", {.configs = {"box"}});
@@ -302,8 +302,8 @@ TEST_F(RecipeLayers, ConfigsAreFoundUnderConfigs) {
 }
 
 TEST_F(RecipeLayers, MissingNameListsWhatThereIs) {
-  write("recipes/digits.toml", kGood);
-  write("recipes/resnet.toml", kGood);
+  write("recipes/digits.toml", kGoodLayers);
+  write("recipes/resnet.toml", kGoodLayers);
   const std::string error = errors("digts.toml");
   EXPECT_THAT(error, HasSubstr("digts.toml: no such file, and none of that name in recipes/; did "
                                "you mean 'digits'? recipes/ holds: "));
@@ -319,7 +319,7 @@ TEST_F(RecipeLayers, AFolderIsNoRecipe) {
 }
 
 TEST_F(RecipeLayers, HugeAndUnreadableFilesAreRefused) {
-  write("huge.toml", kGood + std::string((1 << 20), '\n'));
+  write("huge.toml", kGoodLayers + std::string((1 << 20), '\n'));
   EXPECT_EQ(errors("huge.toml"), "huge.toml: expected at most 1048576 bytes, found 1048619");
   write("empty.toml", "");
   EXPECT_EQ(errors("empty.toml"), "empty.toml: the file is empty: expected at least one key");

@@ -16,8 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 
 const Device kCpu;
-const Device kGpu0{.word = "GPU-0aaa", .index = 0};
-const Device kGpu1{.word = "GPU-1aaa", .index = 1};
+const Device kFirstGpu{.word = "GPU-0aaa", .index = 0};
+const Device kSecondGpu{.word = "GPU-1aaa", .index = 1};
 
 Limits limits_for(const std::string& user, std::vector<std::string> groups,
                   const std::string& rules) {
@@ -56,13 +56,13 @@ TEST(Limits, DevicesAreNamedByIndexUuidAndCpu) {
   const Limits limits = limits_of(
       "[rules.a]\nat_most = 0\ndevices = [\"0\", \"GPU-3\"]\n"
       "[rules.b]\nat_most = 0\ndevices = [\"cpu\"]\nusers = [\"bob\"]");
-  EXPECT_EQ(limits.forbids(kGpu0), "rule 'a' (s:3): ann may not use GPU 0; ask ada");
-  EXPECT_EQ(limits.forbids(kGpu1), "");
+  EXPECT_EQ(limits.forbids(kFirstGpu), "rule 'a' (s:3): ann may not use GPU 0; ask ada");
+  EXPECT_EQ(limits.forbids(kSecondGpu), "");
   EXPECT_EQ(limits.forbids(kCpu), "");
   EXPECT_NE(limits.forbids({.word = "GPU-3fff", .index = 3}), "");
   const Limits others = limits_of("[rules.a]\nat_most = 0\ndevices = [\"!1\", \"!cpu\"]");
-  EXPECT_NE(others.forbids(kGpu0), "");
-  EXPECT_EQ(others.forbids(kGpu1), "");
+  EXPECT_NE(others.forbids(kFirstGpu), "");
+  EXPECT_EQ(others.forbids(kSecondGpu), "");
   EXPECT_EQ(others.forbids(kCpu), "");
 }
 
@@ -70,19 +70,19 @@ TEST(Limits, TheStrictestRuleCounts) {
   const Limits limits = limits_of(
       "[rules.a]\nhours = 8\nmemory_gib = 20\n[rules.b]\nhours = 2\ndevices = [\"0\"]\n"
       "[rules.c]\nhours = 1\nusers = [\"bob\"]");
-  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kGpu1})->value, 8);
-  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kGpu0, kGpu1})->value, 2);
-  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kGpu0})->rule, "rule 'b' (s:6)");
-  EXPECT_FALSE(limits.least(&Rule::idle_minutes, "idle_minutes", {kGpu0}));
+  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kSecondGpu})->value, 8);
+  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kFirstGpu, kSecondGpu})->value, 2);
+  EXPECT_EQ(limits.least(&Rule::hours, "hours", {kFirstGpu})->rule, "rule 'b' (s:6)");
+  EXPECT_FALSE(limits.least(&Rule::idle_minutes, "idle_minutes", {kFirstGpu}));
 }
 
 TEST(Limits, MemoryIsBoundedAndNoRecipeTakesMore) {
   const Limits limits = limits_of("[rules.a]\nmemory_gib = 20");
   device::DeviceConfig config;
-  limits.bound_memory(config, {kGpu0});
+  limits.bound_memory(config, {kFirstGpu});
   EXPECT_EQ(config.max_memory_gib, 20);
   config.memory_gib = 40;
-  EXPECT_EQ(error_of(Exit::kResource, [&] { limits.bound_memory(config, {kGpu0}); }),
+  EXPECT_EQ(error_of(Exit::kResource, [&] { limits.bound_memory(config, {kFirstGpu}); }),
             "device.memory_gib = 40 is more than rule 'a' (s:3) gives: 20. Lower it, or ask ada");
 }
 
@@ -90,7 +90,7 @@ TEST(Limits, WhatIsCalledIdleIsTightened) {
   const Limits limits = limits_of("[rules.a]\nidle_utilisation = 0.05\nidle_free_memory = 0.95");
   device::DeviceConfig config;
   config.idle_utilisation = 1;
-  limits.bound_idle(config, {kGpu0});
+  limits.bound_idle(config, {kFirstGpu});
   EXPECT_EQ(config.idle_utilisation, 0.05);
   EXPECT_EQ(config.idle_free_memory, 0.95);
 }
@@ -104,9 +104,9 @@ TEST(Limits, QuietHoursPassMidnight) {
       "rule 'night' (s:3): quiet hours 22:00-07:00; training may continue at 07:00, in 30.0 s");
   EXPECT_THAT(limits.quiet({kCpu}, at(22, 0)), HasSubstr("in 9 h 00 m"));
   const Limits noon = limits_of("[rules.noon]\nquiet_hours = \"12:00-13:00\"\ndevices = [\"0\"]");
-  EXPECT_NE(noon.quiet({kGpu0}, at(12, 30)), "");
-  EXPECT_EQ(noon.quiet({kGpu1}, at(12, 30)), "");
-  EXPECT_EQ(noon.quiet({kGpu0}, at(0, 30)), "");
+  EXPECT_NE(noon.quiet({kFirstGpu}, at(12, 30)), "");
+  EXPECT_EQ(noon.quiet({kSecondGpu}, at(12, 30)), "");
+  EXPECT_EQ(noon.quiet({kFirstGpu}, at(0, 30)), "");
 }
 
 device::GpuReading gpu_with(int index, const std::string& process) {
@@ -121,8 +121,8 @@ TEST(Limits, TrainingYieldsToProgramsOnItsGpuAlone) {
   const Limits limits = limits_of("[rules.serving]\nyields_to = [\"text-generation-server\"]");
   const Gpus gpus = {gpu_with(0, "python3"),
                      gpu_with(1, "text-generation")};  // as the kernel cuts it
-  EXPECT_EQ(limits.yields({kGpu0}, gpus), "");
-  EXPECT_EQ(limits.yields({kGpu1}, gpus),
+  EXPECT_EQ(limits.yields({kFirstGpu}, gpus), "");
+  EXPECT_EQ(limits.yields({kSecondGpu}, gpus),
             "rule 'serving' (s:3): text-generation-server (process 1) is on GPU 1");
   device::Census census{.gpus = gpus, .is_known = true};
   EXPECT_NE(limits.keep_off(census, /*is_training=*/true), "");

@@ -9,8 +9,8 @@ namespace brim::telemetry {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 MemoryAccount account() {
   return {.parameters_bytes = 1 << 20,

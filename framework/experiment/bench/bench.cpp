@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
+#include "framework/base/temporaries.h"
 #include "framework/base/units.h"
 #include "framework/experiment/bench/child.h"
 #include "framework/experiment/bench/statistics.h"
@@ -153,7 +154,7 @@ class Bench {
   int64_t runs() const { return plan_.repeats * static_cast<int64_t>(plan_.variants.size()); }
 
   const BenchPlan& plan_;
-  TemporaryFolder scratch_;
+  TemporaryFolder scratch_{"brim-bench-"};
   BenchResult result_;
   int64_t done_ = 0;
   int64_t spare_runs_ = runs();  // disturbed runs that may be repeated: at most as many as count

@@ -11,14 +11,12 @@
 #include <utility>
 
 #include "framework/base/stop.h"
-#include "framework/base/temporaries.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr int kLookEvery_ms = 500;
-constexpr std::string_view kBenchPrefix = "brim-bench-";
 
 /// Waits for the process's end, at most kLookEvery_ms; a signal wakes it too.
 void wait_a_while(int process_fd) {
@@ -27,32 +25,6 @@ void wait_a_while(int process_fd) {
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  remove_stale_folders(kBenchPrefix);
-  std::error_code problem;
-  fs::path place = fs::temp_directory_path(problem);
-  if (problem) place = "/tmp";
-  std::string name = (place / fmt::format("{}XXXXXX", kBenchPrefix)).string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    throw Error(Exit::kResource, "{}: cannot make a temporary folder: {}", place.string(),
-                errno_text(errno));
-  }
-  path_ = name;
-  try {
-    lock_.emplace(path_ / kFolderLock, "another bench has this folder");
-  } catch (...) {  // without a lock no later bench would take it for one of ours
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-    throw;
-  }
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  lock_.reset();  // over NFS an open file stays in its folder, which then stays too
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 ChildEnd run_child(const std::vector<std::string>& arguments, const fs::path& log,
                    const std::function<void()>& meanwhile) {

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr ImageShape kShape = {17, 19, 3};
+constexpr ImageShape kPolicyShape = {17, 19, 3};
 
 /// Noise in 20 … 219, so that every operation changes it.
 std::vector<uint8_t> noise(const ImageShape& shape) {
@@ -27,7 +27,7 @@ std::vector<uint8_t> noise(const ImageShape& shape) {
 }
 
 std::vector<uint8_t> varied(const PolicyConfig& config, uint64_t sample,
-                            const ImageShape& shape = kShape) {
+                            const ImageShape& shape = kPolicyShape) {
   auto image = noise(shape);
   RandomStream random(1, 0, sample);
   vary_image(config, random, image, shape);
@@ -35,10 +35,10 @@ std::vector<uint8_t> varied(const PolicyConfig& config, uint64_t sample,
 }
 
 TEST(PolicyTest, NothingIsChangedOrDrawnByDefault) {
-  auto image = noise(kShape);
+  auto image = noise(kPolicyShape);
   RandomStream random(1, 2, 3), untouched(1, 2, 3);
-  vary_image({}, random, image, kShape);
-  EXPECT_EQ(image, noise(kShape));
+  vary_image({}, random, image, kPolicyShape);
+  EXPECT_EQ(image, noise(kPolicyShape));
   EXPECT_EQ(random.next_u32(), untouched.next_u32());
 }
 
@@ -58,10 +58,10 @@ TEST(PolicyTest, RandAugmentDrawsEachOperationAndSignEquallyOften) {
   std::map<std::vector<uint8_t>, double> expected;  // outcome to its probability
   for (int64_t i = 0; i < kImageOps; ++i) {
     const auto op = static_cast<ImageOp>(i);
-    const double magnitude = magnitude_of(AutoAugment::kRandAugment, op, 20, kShape);
+    const double magnitude = magnitude_of(AutoAugment::kRandAugment, op, 20, kPolicyShape);
     for (const double sign : {1.0, -1.0}) {
-      auto image = noise(kShape);
-      apply(op, is_signed(op) ? sign * magnitude : magnitude, image, kShape);
+      auto image = noise(kPolicyShape);
+      apply(op, is_signed(op) ? sign * magnitude : magnitude, image, kPolicyShape);
       expected[image] += 1.0 / (2 * kImageOps);
     }
   }
@@ -81,8 +81,8 @@ TEST(PolicyTest, RandAugmentChainsItsOperations) {
   const PolicyConfig five = {.automatic = AutoAugment::kRandAugment, .rand_ops = 5};
   int unchanged_by_one = 0, unchanged_by_five = 0;
   for (uint64_t sample = 0; sample < 500; ++sample) {
-    unchanged_by_one += varied(one, sample) == noise(kShape) ? 1 : 0;
-    unchanged_by_five += varied(five, sample) == noise(kShape) ? 1 : 0;
+    unchanged_by_one += varied(one, sample) == noise(kPolicyShape) ? 1 : 0;
+    unchanged_by_five += varied(five, sample) == noise(kPolicyShape) ? 1 : 0;
   }
   EXPECT_GT(unchanged_by_one, 20);
   EXPECT_EQ(unchanged_by_five, 0);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string error_of(const Bytes& bytes) {
+std::string decoding_error(const Bytes& bytes) {
   try {
     decode_image(bytes, "x");
   } catch (const Error& error) {
@@ -73,21 +73,22 @@ TEST(ImageTest, PngKeepsEveryPixel) {
 }
 
 TEST(ImageTest, WhatIsNoImageIsRefused) {
-  EXPECT_EQ(error_of({}), "x: expected an image, found an empty file");
-  EXPECT_EQ(error_of({'G', 'I', 'F', '8', '9'}),
+  EXPECT_EQ(decoding_error({}), "x: expected an image, found an empty file");
+  EXPECT_EQ(decoding_error({'G', 'I', 'F', '8', '9'}),
             "x: expected a JPEG or PNG image, found a file that begins 47 49 46 38");
-  EXPECT_THAT(error_of({0xff, 0xd8, 0xff}), StartsWith("x: truncated: the JPEG"));
-  EXPECT_THAT(error_of({0x89, 'P', 'N', 'G'}), StartsWith("x: truncated: the PNG"));
+  EXPECT_THAT(decoding_error({0xff, 0xd8, 0xff}), StartsWith("x: truncated: the JPEG"));
+  EXPECT_THAT(decoding_error({0x89, 'P', 'N', 'G'}), StartsWith("x: truncated: the PNG"));
 }
 
 TEST(ImageTest, ATruncatedFileIsAnErrorWhereverItEnds) {
   for (const Bytes& whole : {jpeg(40, 50), jpeg(40, 50, true), png(40, 50)}) {
-    EXPECT_EQ(error_of(whole), "no error");
+    EXPECT_EQ(decoding_error(whole), "no error");
     for (size_t size = 4; size + 2 < whole.size(); ++size) {
       const Bytes bytes = {whole.begin(), whole.begin() + static_cast<long>(size)};
-      EXPECT_THAT(error_of(bytes), StartsWith("x: truncated")) << size << " of " << whole.size();
-      EXPECT_EQ(error_of_drawing(bytes, false), error_of(bytes));
-      EXPECT_EQ(error_of_drawing(bytes, true), error_of(bytes));
+      EXPECT_THAT(decoding_error(bytes), StartsWith("x: truncated"))
+          << size << " of " << whole.size();
+      EXPECT_EQ(error_of_drawing(bytes, false), decoding_error(bytes));
+      EXPECT_EQ(error_of_drawing(bytes, true), decoding_error(bytes));
     }
   }
 }
@@ -99,27 +100,27 @@ TEST(ImageTest, FlippedBitsNeverDoHarm) {
   };
   for (const Bytes& whole : {jpeg(20, 30), jpeg(20, 30, true)}) {  // no checksums: some decode
     for (size_t i = 0; i < whole.size(); ++i) {
-      error_of(flipped(whole, i));
+      decoding_error(flipped(whole, i));
       error_of_drawing(flipped(whole, i), i % 2 == 0);
     }
   }
   const Bytes whole = png(20, 30);
   for (size_t i = 0; i < whole.size(); ++i) {
     const Bytes bytes = flipped(whole, i);
-    if (error_of(bytes) != "no error") continue;  // else the flip was outside the picture
+    if (decoding_error(bytes) != "no error") continue;  // else the flip was outside the picture
     EXPECT_EQ(decode_image(bytes, "x").pixels, picture(20, 30)) << i;
   }
 }
 
 TEST(ImageTest, GiganticImagesAreRefusedBeforeAllocation) {
-  EXPECT_EQ(error_of(with_jpeg_size(jpeg(8, 8), 20'000, 20'000)),
+  EXPECT_EQ(decoding_error(with_jpeg_size(jpeg(8, 8), 20'000, 20'000)),
             "x: expected an image of at most 100 million pixels and 65500 a side, found 20000 x "
             "20000");
-  EXPECT_THAT(error_of(with_png_size(png(8, 8), 20'000, 20'000)),
+  EXPECT_THAT(decoding_error(with_png_size(png(8, 8), 20'000, 20'000)),
               HasSubstr("at most 100 million pixels"));
-  EXPECT_THAT(error_of(with_png_size(png(8, 8), 1, 70'000)), HasSubstr("found 70000 x 1"));
-  EXPECT_NE(error_of(with_jpeg_size(jpeg(8, 8), 1, 65'535)), "no error");
-  EXPECT_NE(error_of(with_jpeg_size(jpeg(8, 8), 0, 8)), "no error");
+  EXPECT_THAT(decoding_error(with_png_size(png(8, 8), 1, 70'000)), HasSubstr("found 70000 x 1"));
+  EXPECT_NE(decoding_error(with_jpeg_size(jpeg(8, 8), 1, 65'535)), "no error");
+  EXPECT_NE(decoding_error(with_jpeg_size(jpeg(8, 8), 0, 8)), "no error");
 }
 
 /// A progressive file with its first scan `more` times more often, which decodes to the same
@@ -139,24 +140,24 @@ Bytes with_more_scans(const Bytes& bytes, int more) {
 
 TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
   const Bytes bytes = jpeg(16, 16, true);
-  EXPECT_EQ(error_of(bytes), "no error");
-  EXPECT_EQ(error_of(with_more_scans(bytes, 600)),
+  EXPECT_EQ(decoding_error(bytes), "no error");
+  EXPECT_EQ(decoding_error(with_more_scans(bytes, 600)),
             "x: damaged or unsupported JPEG: more than 500 scans, of 16 x 16 pixels each");
 }
 
 TEST(ImageTest, ScansOfALargeImageAreBounded) {
-  EXPECT_EQ(error_of(with_more_scans(jpeg(2500, 2500, true), 330)),
+  EXPECT_EQ(decoding_error(with_more_scans(jpeg(2500, 2500, true), 330)),
             "x: damaged or unsupported JPEG: more than 320 scans, of 2500 x 2500 pixels each");
 }
 
 TEST(ImageTest, CoefficientsOfSeveralScansAreBounded) {
   const Bytes bytes = jpeg(8, 8, true, 4);
-  EXPECT_EQ(error_of(bytes), "no error");
+  EXPECT_EQ(decoding_error(bytes), "no error");
   // 4 components of 1188 x 1250 blocks of 64 coefficients of 2 bytes
   const std::string expected =
       "x: expected a JPEG whose scans take at most 640.0 MiB of memory, found 725.1 MiB for 4 "
       "components of 10000 x 9500. Save it as one of a single scan (baseline)";
-  EXPECT_EQ(error_of(with_jpeg_size(bytes, 9500, 10'000)), expected);
+  EXPECT_EQ(decoding_error(with_jpeg_size(bytes, 9500, 10'000)), expected);
   EXPECT_EQ(error_of_drawing(with_jpeg_size(bytes, 9500, 10'000), true), expected);
 }
 

@@ -128,21 +128,21 @@ class EveryOrder {
   WeightedConfig weighted_;
 };
 
-using Bytes = std::vector<uint8_t>;
+using PlanBytes = std::vector<uint8_t>;
 
 /// The samples of each step, as bytes in order of position; ranks one after the other.
-std::vector<Bytes> steps_of(const Dataset& dataset, LoaderOptions options, int64_t epoch = 0,
-                            int64_t step = 0) {
-  std::map<int64_t, Bytes> steps;
+std::vector<PlanBytes> steps_of(const Dataset& dataset, LoaderOptions options, int64_t epoch = 0,
+                                int64_t step = 0) {
+  std::map<int64_t, PlanBytes> steps;
   const int64_t per_epoch = steps_per_epoch(dataset.size(), options.global_batch, false);
   for (options.rank = 0; options.rank < options.world; ++options.rank) {
     Loader loader(dataset, options, epoch, step);
     while (const Batch* batch = loader.next()) {
-      Bytes& bytes = steps[batch->epoch * per_epoch + batch->step];
+      PlanBytes& bytes = steps[batch->epoch * per_epoch + batch->step];
       bytes.insert(bytes.end(), batch->pixels.begin(), batch->pixels.end());
     }
   }
-  std::vector<Bytes> result;
+  std::vector<PlanBytes> result;
   for (auto& [number, bytes] : steps) result.push_back(std::move(bytes));
   return result;
 }
@@ -171,7 +171,7 @@ TEST(OrderTest, EveryOrderIsTheSameForAnyWorkersAndRanksAndAfterAJump) {
     options.world = 1;
     options.epochs = 2;
     EXPECT_EQ(steps_of(dataset, options, 1, 4),
-              (std::vector<Bytes>{expected.begin() + 9 + 4, expected.end()}));
+              (std::vector<PlanBytes>{expected.begin() + 9 + 4, expected.end()}));
   }
   // Orders rebuilt say the same, whatever they are asked first.
   const auto orders = every.make(12);

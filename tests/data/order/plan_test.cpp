@@ -14,13 +14,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Case {
+struct PlanCase {
   int64_t size, global, micro, world;
   bool drop_last;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
+std::vector<PlanCase> cases() {
+  std::vector<PlanCase> result;
   for (const int64_t size : {1, 2, 7, 64, 101}) {
     for (const int64_t global : {1, 3, 8, 64, 200}) {
       for (const int64_t micro : {1, 2, 5, 64}) {
@@ -36,7 +36,7 @@ std::vector<Case> cases() {
   return result;
 }
 
-LoaderOptions options(const Case& c, int64_t rank) {
+LoaderOptions options(const PlanCase& c, int64_t rank) {
   return {.global_batch = c.global,
           .micro_batch = c.micro,
           .drop_last = c.drop_last,
@@ -45,7 +45,8 @@ LoaderOptions options(const Case& c, int64_t rank) {
           .epochs = 2};
 }
 
-std::vector<BatchPlan> all(const Case& c, int64_t rank, int64_t epoch = 0, int64_t step = 0) {
+std::vector<BatchPlan> all_batches(const PlanCase& c, int64_t rank, int64_t epoch = 0,
+                                   int64_t step = 0) {
   Plan plan(c.size, options(c, rank), epoch, step);
   std::vector<BatchPlan> result;
   while (const auto batch = plan.next()) result.push_back(*batch);
@@ -53,10 +54,10 @@ std::vector<BatchPlan> all(const Case& c, int64_t rank, int64_t epoch = 0, int64
 }
 
 TEST(PlanTest, EveryPositionComesExactlyOnceAnEpochOverAllRanks) {
-  for (const Case& c : cases()) {
+  for (const PlanCase& c : cases()) {
     std::map<int64_t, std::vector<int64_t>> positions;  // by epoch
     for (int64_t rank = 0; rank < c.world; ++rank) {
-      for (const BatchPlan& batch : all(c, rank)) {
+      for (const BatchPlan& batch : all_batches(c, rank)) {
         for (int64_t i = 0; i < batch.count; ++i) {
           const int64_t position = batch.first_position + i;
           EXPECT_EQ(position / c.global, batch.step);
@@ -75,11 +76,11 @@ TEST(PlanTest, EveryPositionComesExactlyOnceAnEpochOverAllRanks) {
 }
 
 TEST(PlanTest, MicroBatchesOfAStepDifferByAtMostOneAndRanksHaveTheSameNumber) {
-  for (const Case& c : cases()) {
+  for (const PlanCase& c : cases()) {
     std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> counts;  // by epoch and step
     for (int64_t rank = 0; rank < c.world; ++rank) {
       std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> own;
-      for (const BatchPlan& batch : all(c, rank)) {
+      for (const BatchPlan& batch : all_batches(c, rank)) {
         EXPECT_LE(batch.count, c.micro);
         own[{batch.epoch, batch.step}].push_back(batch.count);
       }
@@ -97,7 +98,7 @@ TEST(PlanTest, MicroBatchesOfAStepDifferByAtMostOneAndRanksHaveTheSameNumber) {
 
 TEST(PlanTest, PairsStayWhole) {
   int odd_ends = 0;
-  for (const Case& c : cases()) {
+  for (const PlanCase& c : cases()) {
     if (c.global % 2 != 0 || c.micro < 2) continue;
     std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> counts;  // by epoch and step
     std::map<int64_t, std::vector<int64_t>> positions;                   // by epoch
@@ -155,7 +156,7 @@ TEST(PlanTest, PartsOfPairsDifferByAtMostTwo) {
 
 TEST(PlanTest, EndsAreMarkedAndStepSamplesAddUp) {
   const auto batches =
-      all({.size = 10, .global = 4, .micro = 3, .world = 1, .drop_last = false}, 0);
+      all_batches({.size = 10, .global = 4, .micro = 3, .world = 1, .drop_last = false}, 0);
   ASSERT_EQ(batches.size(), 10);  // 2 + 2 + 1 micro-batches an epoch
   const auto is = [&](size_t i, int64_t first, int64_t count, int64_t samples, bool step,
                       bool epoch) {
@@ -175,8 +176,8 @@ TEST(PlanTest, EndsAreMarkedAndStepSamplesAddUp) {
 }
 
 TEST(PlanTest, StartingInTheMiddleIsSkippingToIt) {
-  for (const Case& c : cases()) {
-    const auto whole = all(c, c.world - 1);
+  for (const PlanCase& c : cases()) {
+    const auto whole = all_batches(c, c.world - 1);
     const int64_t steps = steps_per_epoch(c.size, c.global, c.drop_last);
     for (int64_t step = 0; step <= steps; ++step) {
       Plan plan(c.size, options(c, c.world - 1), 0, step);

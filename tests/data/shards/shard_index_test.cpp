@@ -34,7 +34,7 @@ std::vector<std::string> samples(const std::string& members) {
   return samples(build_index(archive.source), archive.bytes);
 }
 
-std::string error_of(const std::string& members) {
+std::string indexing_error(const std::string& members) {
   try {
     samples(members);
   } catch (const Error& error) {
@@ -62,20 +62,20 @@ TEST(ShardIndexTest, OtherFilesArePassedOver) {
 }
 
 TEST(ShardIndexTest, HalfSamplesAndDoubleOnesAreRefused) {
-  EXPECT_THAT(error_of(member("a.jpg", "A") + member("b.jpg", "B") + member("b.cls", "1")),
+  EXPECT_THAT(indexing_error(member("a.jpg", "A") + member("b.jpg", "B") + member("b.cls", "1")),
               AllOf(HasSubstr("x.tar: at byte 0: "), HasSubstr("'a' has no label")));
-  EXPECT_THAT(error_of(member("a.cls", "1")), HasSubstr("'a' has no image"));
-  EXPECT_THAT(error_of(member("a.jpg", "A") + member("b.cls", "1") + member("a.cls", "1")),
+  EXPECT_THAT(indexing_error(member("a.cls", "1")), HasSubstr("'a' has no image"));
+  EXPECT_THAT(indexing_error(member("a.jpg", "A") + member("b.cls", "1") + member("a.cls", "1")),
               HasSubstr("follow each other"));
-  EXPECT_THAT(error_of(member("a.jpg", "A") + member("a.png", "B")), HasSubstr("one image"));
-  EXPECT_THAT(error_of(member("a.cls", "1") + member("a.cls", "1")), HasSubstr("one label"));
+  EXPECT_THAT(indexing_error(member("a.jpg", "A") + member("a.png", "B")), HasSubstr("one image"));
+  EXPECT_THAT(indexing_error(member("a.cls", "1") + member("a.cls", "1")), HasSubstr("one label"));
 }
 
 TEST(ShardIndexTest, LabelsAreWholeNumbers) {
   for (const std::string label : {"", " ", "-1", "1.5", "x", "1 2", "16777216", "99999999999",
                                   "0000000000000000000000000000000000000000000000000000000000000000"
                                   "0"}) {
-    EXPECT_THAT(error_of(member("a.jpg", "A") + member("a.cls", label)),
+    EXPECT_THAT(indexing_error(member("a.jpg", "A") + member("a.cls", label)),
                 HasSubstr("expected a label from 0 to 16777215"))
         << label;
   }

@@ -26,7 +26,7 @@ std::vector<std::string> list(const std::string& bytes) {
   return result;
 }
 
-std::string error_of(const std::string& bytes) {
+std::string reading_error(const std::string& bytes) {
   try {
     list(bytes);
   } catch (const Error& error) {
@@ -98,48 +98,52 @@ TEST(TarTest, SizesInBase256) {
   EXPECT_THAT(list(block({.name = "a", .size = base256({0x02, 0x58})}) + padded(content) +
                    end_of_archive()),
               ElementsAre("a=" + content));
-  EXPECT_THAT(error_of(block({.size = base256({0xff, 0xff}, 0xff)}) + end_of_archive()),
+  EXPECT_THAT(reading_error(block({.size = base256({0xff, 0xff}, 0xff)}) + end_of_archive()),
               AllOf(StartsWith("x.tar: at byte 0: "), HasSubstr("a size that is negative")));
-  EXPECT_THAT(error_of(block({.size = base256({1, 0, 0, 0, 0, 0, 0, 0, 0})}) + end_of_archive()),
-              HasSubstr("over 2^63"));
-  EXPECT_THAT(error_of(block({.size = base256({0x7f, 255, 255, 255, 255, 255, 255, 255})}) +
-                       end_of_archive()),
+  EXPECT_THAT(
+      reading_error(block({.size = base256({1, 0, 0, 0, 0, 0, 0, 0, 0})}) + end_of_archive()),
+      HasSubstr("over 2^63"));
+  EXPECT_THAT(reading_error(block({.size = base256({0x7f, 255, 255, 255, 255, 255, 255, 255})}) +
+                            end_of_archive()),
               HasSubstr("truncated"));
 }
 
 TEST(TarTest, SizesThatAreNone) {
   const std::string end = end_of_archive();
-  EXPECT_THAT(error_of(block({.size = "-0000000001"}) + end), HasSubstr("negative"));
-  EXPECT_THAT(error_of(block({.size = "0000000000x"}) + end), HasSubstr("no octal number"));
-  EXPECT_THAT(error_of(pax("11 size=-1\n") + member("a", "") + end), HasSubstr("the size '-1'"));
-  EXPECT_THAT(error_of(pax("29 size=18446744073709551616\n") + member("a", "") + end),
+  EXPECT_THAT(reading_error(block({.size = "-0000000001"}) + end), HasSubstr("negative"));
+  EXPECT_THAT(reading_error(block({.size = "0000000000x"}) + end), HasSubstr("no octal number"));
+  EXPECT_THAT(reading_error(pax("11 size=-1\n") + member("a", "") + end),
+              HasSubstr("the size '-1'"));
+  EXPECT_THAT(reading_error(pax("29 size=18446744073709551616\n") + member("a", "") + end),
               HasSubstr("below 2^63"));
-  EXPECT_THAT(error_of(pax("28 size=9223372036854775807\n") + member("a", "") + end),
+  EXPECT_THAT(reading_error(pax("28 size=9223372036854775807\n") + member("a", "") + end),
               HasSubstr("truncated: 'a' has 9223372036854775807 bytes"));
 }
 
 TEST(TarTest, NamesThatLeadOutAreRefused) {
   const std::string end = end_of_archive();
   for (const std::string name : {"../a.jpg", "a/../b.jpg", "a/..", ".."}) {
-    EXPECT_THAT(error_of(member("ok", "1") + member(name, "x") + end),
+    EXPECT_THAT(reading_error(member("ok", "1") + member(name, "x") + end),
                 AllOf(StartsWith("x.tar: at byte 1024: "), HasSubstr(name), HasSubstr("'..'")));
   }
-  EXPECT_THAT(error_of(member("/etc/passwd", "x") + end), HasSubstr("is absolute"));
-  EXPECT_THAT(error_of(member("", "x") + end), HasSubstr("is empty"));
-  EXPECT_THAT(error_of(pax("18 path=../../etc\n") + member("a", "x") + end), HasSubstr("'..'"));
-  EXPECT_THAT(error_of(member("L", "/abs", 'L') + member("a", "x") + end), HasSubstr("absolute"));
-  EXPECT_THAT(error_of(pax(std::string("12 path=a\0b\n", 12)) + member("a", "x") + end),
+  EXPECT_THAT(reading_error(member("/etc/passwd", "x") + end), HasSubstr("is absolute"));
+  EXPECT_THAT(reading_error(member("", "x") + end), HasSubstr("is empty"));
+  EXPECT_THAT(reading_error(pax("18 path=../../etc\n") + member("a", "x") + end),
+              HasSubstr("'..'"));
+  EXPECT_THAT(reading_error(member("L", "/abs", 'L') + member("a", "x") + end),
+              HasSubstr("absolute"));
+  EXPECT_THAT(reading_error(pax(std::string("12 path=a\0b\n", 12)) + member("a", "x") + end),
               HasSubstr("NUL"));
   EXPECT_THAT(list(member("..a/b..c/...", "x") + end), ElementsAre("..a/b..c/...=x"));
 }
 
 TEST(TarTest, SparseAndUnknownMembersAreRefused) {
   const std::string end = end_of_archive();
-  EXPECT_THAT(error_of(member("a", "", 'S') + end), HasSubstr("sparse"));
-  EXPECT_THAT(error_of(pax("22 GNU.sparse.major=1\n") + member("a", "") + end),
+  EXPECT_THAT(reading_error(member("a", "", 'S') + end), HasSubstr("sparse"));
+  EXPECT_THAT(reading_error(pax("22 GNU.sparse.major=1\n") + member("a", "") + end),
               HasSubstr("sparse"));
-  EXPECT_THAT(error_of(member("a", "", 'M') + end), HasSubstr("unknown type 0x4d"));
-  EXPECT_THAT(error_of(member("a", "x", '1') + end), HasSubstr("hard link"));
+  EXPECT_THAT(reading_error(member("a", "", 'M') + end), HasSubstr("unknown type 0x4d"));
+  EXPECT_THAT(reading_error(member("a", "x", '1') + end), HasSubstr("hard link"));
 }
 
 TEST(TarTest, DamagedPaxHeaders) {
@@ -147,14 +151,17 @@ TEST(TarTest, DamagedPaxHeaders) {
        {"", "x", "5", "9999 path=a\n", "3 a\n", "0 path=a\n", "-9 path=a\n", "9 path=ab\n",
         "10 path=abc", "8 pathab\n", "18446744073709551624 path=a\n"}) {
     if (records.empty()) continue;
-    EXPECT_THAT(error_of(pax(records) + member("a", "") + end_of_archive()),
+    EXPECT_THAT(reading_error(pax(records) + member("a", "") + end_of_archive()),
                 HasSubstr("damaged PAX header"))
         << records;
   }
-  EXPECT_THAT(error_of(member("x", std::string(2 << 20, ' '), 'x')), HasSubstr("at most 1048576"));
-  EXPECT_THAT(error_of(member("x", std::string(1 << 17, 'n'), 'L')), HasSubstr("at most 65536"));
-  EXPECT_THAT(error_of(member("g", "10 path=a\n", 'g')), HasSubstr("global"));
-  EXPECT_THAT(error_of(pax("10 path=a\n") + end_of_archive()), HasSubstr("without its member"));
+  EXPECT_THAT(reading_error(member("x", std::string(2 << 20, ' '), 'x')),
+              HasSubstr("at most 1048576"));
+  EXPECT_THAT(reading_error(member("x", std::string(1 << 17, 'n'), 'L')),
+              HasSubstr("at most 65536"));
+  EXPECT_THAT(reading_error(member("g", "10 path=a\n", 'g')), HasSubstr("global"));
+  EXPECT_THAT(reading_error(pax("10 path=a\n") + end_of_archive()),
+              HasSubstr("without its member"));
 }
 
 TEST(TarTest, TruncationAnywhereIsAnError) {
@@ -162,16 +169,16 @@ TEST(TarTest, TruncationAnywhereIsAnError) {
                             member("b", "y") + std::string(512, '\0');
   EXPECT_THAT(list(whole), ElementsAre("a=" + std::string(700, 'x'), "b=y"));
   for (size_t size = 0; size < whole.size(); ++size) {
-    ASSERT_THAT(error_of(whole.substr(0, size)), HasSubstr("truncated")) << size;
+    ASSERT_THAT(reading_error(whole.substr(0, size)), HasSubstr("truncated")) << size;
   }
 }
 
 TEST(TarTest, WhatIsNoTarIsSaid) {
   std::string bytes = member("a", "1") + end_of_archive();
   bytes[0] = 'b';
-  EXPECT_THAT(error_of(bytes), HasSubstr("checksum"));
-  EXPECT_THAT(error_of(std::string(2000, 'x')), HasSubstr("no tar archive"));
-  EXPECT_THAT(error_of("\x1f\x8b" + std::string(2000, 'x')), HasSubstr("compressed"));
+  EXPECT_THAT(reading_error(bytes), HasSubstr("checksum"));
+  EXPECT_THAT(reading_error(std::string(2000, 'x')), HasSubstr("no tar archive"));
+  EXPECT_THAT(reading_error("\x1f\x8b" + std::string(2000, 'x')), HasSubstr("compressed"));
 }
 
 TEST(TarWriterTest, WhatIsWrittenIsReadBack) {

@@ -15,20 +15,20 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using Bytes = std::string;
+using IdxBytes = std::string;
 
-Bytes idx(std::initializer_list<int64_t> shape, const Bytes& values, char type = 8) {
-  Bytes bytes = {0, 0, type, static_cast<char>(shape.size())};
+IdxBytes idx(std::initializer_list<int64_t> shape, const IdxBytes& values, char type = 8) {
+  IdxBytes bytes = {0, 0, type, static_cast<char>(shape.size())};
   for (const int64_t size : shape) {
     for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift);
   }
   return bytes + values;
 }
 
-Bytes gzip(const Bytes& content) {
+IdxBytes gzip(const IdxBytes& content) {
   z_stream stream{};
   EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
-  Bytes out(deflateBound(&stream, content.size()) + 100, '\0');
+  IdxBytes out(deflateBound(&stream, content.size()) + 100, '\0');
   stream.next_in = reinterpret_cast<uint8_t*>(const_cast<char*>(content.data()));
   stream.avail_in = static_cast<uInt>(content.size());
   stream.next_out = reinterpret_cast<uint8_t*>(out.data());
@@ -47,12 +47,12 @@ class IdxTest : public ::testing::Test {
   }
   ~IdxTest() override { fs::remove_all(folder_); }
 
-  fs::path file(const std::string& name, const Bytes& bytes) const {
+  fs::path file(const std::string& name, const IdxBytes& bytes) const {
     write_file(folder_ / name, bytes);
     return folder_ / name;
   }
   /// What opening a file with these bytes says, without its path.
-  std::string error(const Bytes& bytes) const {
+  std::string error(const IdxBytes& bytes) const {
     const fs::path path = file("bad.idx", bytes);
     return message([&] { IdxFile opened(path); });
   }
@@ -75,7 +75,7 @@ class IdxTest : public ::testing::Test {
   IdxConfig config() const {
     IdxConfig result;
     result.train.images = file("images.idx", idx({3, 2, 2}, "abcdefghijkl"));
-    result.train.labels = file("labels.idx", idx({3}, Bytes{0, 2, 1}));
+    result.train.labels = file("labels.idx", idx({3}, IdxBytes{0, 2, 1}));
     return result;
   }
 
@@ -103,7 +103,7 @@ TEST_F(IdxTest, ReadsGzipAndRankFourTheSame) {
   EXPECT_EQ(dataset->read(2, nullptr, pixels), 1);
   EXPECT_THAT(pixels, ElementsAre('i', 'j', 'k', 'l'));
 
-  const Bytes whole = idx({3, 2, 1, 2}, "abcdefghijkl");  // a gzip file in two members
+  const IdxBytes whole = idx({3, 2, 1, 2}, "abcdefghijkl");  // a gzip file in two members
   gzipped.train.images = file("two.gz", gzip(whole.substr(0, 13)) + gzip(whole.substr(13)));
   const auto two = gzipped.open_train({});
   EXPECT_EQ(two->images()->shape(), (ImageShape{2, 1, 2}));
@@ -115,7 +115,7 @@ TEST_F(IdxTest, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(error(""), "bad.idx: expected an IDX file, found an empty one");
   EXPECT_EQ(error("PK\3\4"),
             "bad.idx: not an IDX file: it should begin with the bytes 00 00 08, found 50 4b 03 04");
-  EXPECT_THAT(error(Bytes(2, '\0')), HasSubstr("not an IDX file"));
+  EXPECT_THAT(error(IdxBytes(2, '\0')), HasSubstr("not an IDX file"));
   EXPECT_EQ(error(idx({1}, "a", 0x0d)),
             "bad.idx: expected values of type uint8 (08), found type 0d");
   EXPECT_EQ(error(idx({}, "")), "bad.idx: expected 1 to 4 dimensions, found 0");
@@ -132,18 +132,18 @@ TEST_F(IdxTest, SaysWhatIsWrongWithAFile) {
 }
 
 TEST_F(IdxTest, SaysWhatIsWrongWithAGzipFile) {
-  const Bytes good = idx({100, 10}, Bytes(1000, 'x'));
+  const IdxBytes good = idx({100, 10}, IdxBytes(1000, 'x'));
   EXPECT_EQ(error(gzip(good)), "no error");
   EXPECT_EQ(error(gzip(good).substr(0, 20)), "bad.idx: truncated: the gzip data ends too early");
-  const Bytes without_end = gzip(good).substr(0, gzip(good).size() - 4);
+  const IdxBytes without_end = gzip(good).substr(0, gzip(good).size() - 4);
   EXPECT_EQ(error(without_end), "bad.idx: truncated: the gzip data ends too early");
-  Bytes flipped = gzip(good);
+  IdxBytes flipped = gzip(good);
   flipped[flipped.size() - 6] ^= 1;  // in the checksum
   EXPECT_EQ(error(flipped), "bad.idx: damaged gzip data: incorrect data check");
   EXPECT_EQ(error(gzip(good) + "tail"), "bad.idx: 4 bytes follow the end of the gzip data");
-  EXPECT_EQ(error(gzip(idx({100, 10}, Bytes(999, 'x')))),
+  EXPECT_EQ(error(gzip(idx({100, 10}, IdxBytes(999, 'x')))),
             "bad.idx: truncated: its header says [100, 10], 1012 bytes in all, found 1011");
-  EXPECT_EQ(error(gzip(idx({100, 10}, Bytes(100'000, 'x')))),
+  EXPECT_EQ(error(gzip(idx({100, 10}, IdxBytes(100'000, 'x')))),
             "bad.idx: too long: its header says [100, 10], 1012 bytes in all, found more");
   EXPECT_EQ(error(gzip("not idx")),
             "bad.idx: not an IDX file: it should begin with the bytes 00 00 08, found 6e 6f 74 20");
@@ -158,7 +158,7 @@ TEST_F(IdxTest, RefusesABombBeforeAllocating) {
 
 TEST_F(IdxTest, SaysWhatDoesNotFitTogether) {
   IdxConfig c = config();
-  c.train.labels = file("labels.idx", idx({2}, Bytes{0, 1}));
+  c.train.labels = file("labels.idx", idx({2}, IdxBytes{0, 1}));
   EXPECT_EQ(message([&] { c.open_train({}); }),
             "images.idx holds 3 images, but labels.idx holds 2 labels");
   c = config();
@@ -180,16 +180,16 @@ TEST_F(IdxTest, SaysWhatDoesNotFitTogether) {
 TEST_F(IdxTest, EvaluationDataFitsTraining) {
   IdxConfig c = config();
   c.eval.images = file("eval.idx", idx({1, 2, 2}, "wxyz"));
-  c.eval.labels = file("eval_labels.idx", idx({1}, Bytes{1}));
+  c.eval.labels = file("eval_labels.idx", idx({1}, IdxBytes{1}));
   const auto dataset = c.open_eval();
   EXPECT_EQ(dataset->size(), 1);
   EXPECT_EQ(dataset->classes(), 3);  // as in training
 
-  c.eval.labels = file("eval_labels.idx", idx({1}, Bytes{3}));
+  c.eval.labels = file("eval_labels.idx", idx({1}, IdxBytes{3}));
   EXPECT_EQ(message([&] { c.open_eval(); }),
             "eval_labels.idx[0]: expected a label from 0 to 2, found 3");
 
-  c.eval.labels = file("eval_labels.idx", idx({1}, Bytes{0}));
+  c.eval.labels = file("eval_labels.idx", idx({1}, IdxBytes{0}));
   c.eval.images = file("eval.idx", gzip(idx({1, 4, 1}, "wxyz")));
   EXPECT_EQ(message([&] { c.open_eval(); }),
             "eval.idx: expected images of 2 x 2 x 1 as in images.idx, found 4 x 1 x 1 (height, "

@@ -17,12 +17,13 @@
 namespace brim::nn {
 namespace {
 
-enum class Form { kPlain, kRelu, kAddRelu };
-constexpr Form kForms[] = {Form::kPlain, Form::kRelu, Form::kAddRelu};
+enum class NormForm { kPlain, kRelu, kAddRelu };
+constexpr NormForm kNormForms[] = {NormForm::kPlain, NormForm::kRelu, NormForm::kAddRelu};
 
-at::Tensor apply(BatchNorm2d& norm, Form form, const at::Tensor& x, const at::Tensor& residual) {
-  if (form == Form::kPlain) return norm->forward(x);
-  if (form == Form::kRelu) return norm->forward_relu(x);
+at::Tensor apply(BatchNorm2d& norm, NormForm form, const at::Tensor& x,
+                 const at::Tensor& residual) {
+  if (form == NormForm::kPlain) return norm->forward(x);
+  if (form == NormForm::kRelu) return norm->forward_relu(x);
   return norm->forward_add_relu(x, residual);
 }
 
@@ -48,7 +49,7 @@ bool is_fused(const at::Tensor& y) {
 }
 
 /// What one training pass makes, everything as float64.
-struct Pass {
+struct NormPass {
   at::Tensor y, x_gradient, residual_gradient, weight_gradient, bias_gradient;
   at::Tensor running_mean, running_var;
   int64_t batches = 0;
@@ -64,8 +65,8 @@ struct Pass {
   }
 };
 
-Pass pass(bool fused, Form form, const at::Tensor& x, const at::Tensor& residual,
-          const at::Tensor& gradient, at::ScalarType parameters) {
+NormPass pass(bool fused, NormForm form, const at::Tensor& x, const at::Tensor& residual,
+              const at::Tensor& gradient, at::ScalarType parameters) {
   BatchNorm2d norm = make_norm(x.size(1), parameters, fused);
   const at::Tensor input = x.detach().clone(at::MemoryFormat::Preserve).requires_grad_();
   const at::Tensor added = residual.detach().clone(at::MemoryFormat::Preserve).requires_grad_();
@@ -78,7 +79,7 @@ Pass pass(bool fused, Form form, const at::Tensor& x, const at::Tensor& residual
   };
   return {.y = wide(y),
           .x_gradient = wide(input.grad()),
-          .residual_gradient = form == Form::kAddRelu ? wide(added.grad()) : at::Tensor(),
+          .residual_gradient = form == NormForm::kAddRelu ? wide(added.grad()) : at::Tensor(),
           .weight_gradient = wide(norm->weight.grad()),
           .bias_gradient = wide(norm->bias.grad()),
           .running_mean = wide(norm->running_mean),
@@ -86,7 +87,7 @@ Pass pass(bool fused, Form form, const at::Tensor& x, const at::Tensor& residual
           .batches = norm->num_batches_tracked.item<int64_t>()};
 }
 
-void expect_close(const Pass& found, const Pass& expected, double tolerance) {
+void expect_close(const NormPass& found, const NormPass& expected, double tolerance) {
   const auto theirs = expected.all();
   const auto ours = found.all();
   ASSERT_EQ(ours.size(), theirs.size());
@@ -103,9 +104,9 @@ const std::vector<std::vector<int64_t>> kSizes = {{2, 1, 1, 1},   {3, 3, 5, 7}, 
                                                   {2, 64, 9, 11}, {5, 33, 3, 3}, {2, 300, 7, 6},
                                                   {70, 16, 1, 1}, {4, 8, 40, 41}};
 
-void for_each_case(const std::function<void(Form, at::IntArrayRef)>& f) {
+void for_each_case(const std::function<void(NormForm, at::IntArrayRef)>& f) {
   for (const auto& sizes : kSizes) {
-    for (const Form form : kForms) {
+    for (const NormForm form : kNormForms) {
       SCOPED_TRACE(testing::Message()
                    << at::IntArrayRef(sizes) << " form " << static_cast<int>(form));
       at::manual_seed(11);
@@ -115,7 +116,7 @@ void for_each_case(const std::function<void(Form, at::IntArrayRef)>& f) {
 }
 
 TEST(FusedBatchNorm, IsLibTorchsInFloat64) {
-  for_each_case([](Form form, at::IntArrayRef sizes) {
+  for_each_case([](NormForm form, at::IntArrayRef sizes) {
     const at::Tensor x = images(sizes, at::kDouble), r = images(sizes, at::kDouble);
     const at::Tensor g = images(sizes, at::kDouble);
     expect_close(pass(true, form, x, r, g, at::kDouble), pass(false, form, x, r, g, at::kDouble),
@@ -124,7 +125,7 @@ TEST(FusedBatchNorm, IsLibTorchsInFloat64) {
 }
 
 TEST(FusedBatchNorm, IsLibTorchsInFloat32) {
-  for_each_case([](Form form, at::IntArrayRef sizes) {
+  for_each_case([](NormForm form, at::IntArrayRef sizes) {
     const at::Tensor x = images(sizes, at::kFloat), r = images(sizes, at::kFloat);
     const at::Tensor g = images(sizes, at::kFloat);
     expect_close(pass(true, form, x, r, g, at::kFloat), pass(false, form, x, r, g, at::kFloat),
@@ -135,19 +136,19 @@ TEST(FusedBatchNorm, IsLibTorchsInFloat32) {
 /// Half a unit in the last place of bf16 is 2^-9 of a value; ReLU'd values near 0 may differ in
 /// sign before they are rounded, which gradients see.
 TEST(FusedBatchNorm, IsExactToBf16sRounding) {
-  for_each_case([](Form form, at::IntArrayRef sizes) {
+  for_each_case([](NormForm form, at::IntArrayRef sizes) {
     const at::Tensor x = images(sizes, at::kBFloat16), r = images(sizes, at::kBFloat16);
     const at::Tensor g = images(sizes, at::kBFloat16);
     if (sizes[0] * sizes[2] * sizes[3] == 2) return;  // gradients cancel to nothing
-    const Pass found = pass(true, form, x, r, g, at::kFloat);
-    const Pass exact =
+    const NormPass found = pass(true, form, x, r, g, at::kFloat);
+    const NormPass exact =
         pass(false, form, x.to(at::kDouble), r.to(at::kDouble), g.to(at::kDouble), at::kDouble);
     expect_close(found, exact, 3e-3);
   });
 }
 
 TEST(FusedBatchNorm, GradientIsThatOfDifferences) {
-  for (const Form form : kForms) {
+  for (const NormForm form : kNormForms) {
     at::manual_seed(23);
     const at::Tensor x = images({2, 3, 2, 2}, at::kDouble).requires_grad_();
     const at::Tensor residual = images({2, 3, 2, 2}, at::kDouble).requires_grad_();
@@ -156,7 +157,7 @@ TEST(FusedBatchNorm, GradientIsThatOfDifferences) {
     const auto y = [&] { return apply(norm, form, x, residual); };
     y().backward(g);
     EXPECT_LE(relative_error(x.grad(), numerical_gradient(y, g, x.detach())), 1e-7);
-    if (form != Form::kAddRelu) continue;
+    if (form != NormForm::kAddRelu) continue;
     EXPECT_LE(relative_error(residual.grad(), numerical_gradient(y, g, residual.detach())), 1e-7);
   }
 }
@@ -166,9 +167,9 @@ TEST(FusedBatchNorm, KeepsDigitsWhereTheMeanIsLarge) {
   for (const double mean : {-3e3, 1e4}) {
     const at::Tensor x = (images({8, 5, 12, 12}, at::kDouble) * 0.5 + mean).to(at::kFloat);
     const at::Tensor g = images({8, 5, 12, 12}, at::kFloat);
-    const Pass found = pass(true, Form::kRelu, x, x, g, at::kFloat);
-    const Pass exact = pass(false, Form::kRelu, x.to(at::kDouble), x.to(at::kDouble),
-                            g.to(at::kDouble), at::kDouble);
+    const NormPass found = pass(true, NormForm::kRelu, x, x, g, at::kFloat);
+    const NormPass exact = pass(false, NormForm::kRelu, x.to(at::kDouble), x.to(at::kDouble),
+                                g.to(at::kDouble), at::kDouble);
     EXPECT_LE(relative_error(found.running_var, exact.running_var), 1e-6);
     EXPECT_LE(relative_error(found.running_mean, exact.running_mean), 1e-6);
     EXPECT_LE(relative_error(found.y, exact.y), 2e-3);  // the mean is rounded to float32
@@ -177,7 +178,8 @@ TEST(FusedBatchNorm, KeepsDigitsWhereTheMeanIsLarge) {
 
 TEST(FusedBatchNorm, AConstantChannelIsItsBias) {
   const at::Tensor x = at::full({3, 4, 5, 7}, 0.1F).contiguous(at::MemoryFormat::ChannelsLast);
-  const Pass found = pass(true, Form::kPlain, x, x, images({3, 4, 5, 7}, at::kFloat), at::kFloat);
+  const NormPass found =
+      pass(true, NormForm::kPlain, x, x, images({3, 4, 5, 7}, at::kFloat), at::kFloat);
   const BatchNorm2d norm = make_norm(4, at::kFloat, true);
   EXPECT_TRUE(at::equal(found.y,
                         norm->bias.detach().to(at::kDouble).view({1, 4, 1, 1}).expand_as(found.y)));
@@ -200,10 +202,10 @@ TEST(FusedBatchNorm, TakesGradientsOfAnyLayout) {
   const at::Tensor x = images({2, 5, 4, 6}, at::kFloat), r = images({2, 5, 4, 6}, at::kFloat);
   const at::Tensor g = images({2, 5, 4, 6}, at::kFloat);
   const at::Tensor one = at::ones({1, 1, 1, 1});
-  const Pass expected = pass(true, Form::kAddRelu, x, r, g, at::kFloat);
-  expect_close(pass(true, Form::kAddRelu, x, r, g.contiguous(), at::kFloat), expected, 0);
-  expect_close(pass(true, Form::kAddRelu, x, r, one.expand_as(g), at::kFloat),
-               pass(true, Form::kAddRelu, x, r, at::ones_like(g), at::kFloat), 0);
+  const NormPass expected = pass(true, NormForm::kAddRelu, x, r, g, at::kFloat);
+  expect_close(pass(true, NormForm::kAddRelu, x, r, g.contiguous(), at::kFloat), expected, 0);
+  expect_close(pass(true, NormForm::kAddRelu, x, r, one.expand_as(g), at::kFloat),
+               pass(true, NormForm::kAddRelu, x, r, at::ones_like(g), at::kFloat), 0);
 }
 
 TEST(FusedBatchNorm, AnyNumberOfThreadsGivesTheSameBits) {
@@ -211,16 +213,16 @@ TEST(FusedBatchNorm, AnyNumberOfThreadsGivesTheSameBits) {
   at::manual_seed(2);
   const at::Tensor x = images({8, 16, 30, 30}, at::kBFloat16);
   at::set_num_threads(1);
-  const Pass one = pass(true, Form::kAddRelu, x, x, x, at::kFloat);
+  const NormPass one = pass(true, NormForm::kAddRelu, x, x, x, at::kFloat);
   at::set_num_threads(3);
-  const Pass three = pass(true, Form::kAddRelu, x, x, x, at::kFloat);
+  const NormPass three = pass(true, NormForm::kAddRelu, x, x, x, at::kFloat);
   at::set_num_threads(before);
   expect_close(three, one, 0);
 }
 
 TEST(FusedBatchNorm, EvaluationUsesTheRunningStatistics) {
   at::manual_seed(2);
-  for (const Form form : kForms) {
+  for (const NormForm form : kNormForms) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const at::Tensor x = images({3, 19, 4, 5}, type), r = images({3, 19, 4, 5}, type);
       at::Tensor y[2];

@@ -26,10 +26,10 @@ namespace {
 
 // --- the loops -----------------------------------------------------------------------------------
 
-loops::BFloat16* bits(at::Tensor& tensor) {
+loops::BFloat16* bf16_bits(at::Tensor& tensor) {
   return static_cast<loops::BFloat16*>(tensor.mutable_data_ptr());
 }
-const loops::BFloat16* bits(const at::Tensor& tensor) {
+const loops::BFloat16* bf16_bits(const at::Tensor& tensor) {
   return static_cast<const loops::BFloat16*>(tensor.const_data_ptr());
 }
 
@@ -53,15 +53,15 @@ TEST_P(PairLoops, RoundAndPairRows) {
     const at::Tensor rows = at::randn({2, n});
     at::Tensor rounded = at::empty({2, n}, at::kBFloat16);
     const auto* even = rows.const_data_ptr<float>();
-    loops_.round(2 * n, even, bits(rounded));
+    loops_.round(2 * n, even, bf16_bits(rounded));
     EXPECT_TRUE(rounded.equal(rows.to(at::kBFloat16)));
     at::Tensor pairs = at::empty({1, n, 2}, at::kBFloat16);
-    loops_.pair_rounded(n, even, even + n, bits(pairs));
+    loops_.pair_rounded(n, even, even + n, bf16_bits(pairs));
     EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
     pairs.zero_();
-    loops_.pair(n, bits(rounded), bits(rounded) + n, bits(pairs));
+    loops_.pair(n, bf16_bits(rounded), bf16_bits(rounded) + n, bf16_bits(pairs));
     EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
-    loops_.pair(n, bits(rounded), nullptr, bits(pairs));
+    loops_.pair(n, bf16_bits(rounded), nullptr, bf16_bits(pairs));
     EXPECT_TRUE(pairs.select(2, 0).equal(rounded.narrow(0, 0, 1)));
     EXPECT_TRUE(pairs.select(2, 1).eq(0).all().item<bool>());
   }
@@ -74,20 +74,20 @@ TEST_P(PairLoops, Transpose) {
       const at::Tensor whole = at::randn({rows, columns + 4}).to(at::kBFloat16);
       const at::Tensor matrix = whole.narrow(1, 0, columns);
       at::Tensor turned = at::zeros({columns, rows + 3}, at::kBFloat16);
-      loops_.transpose(rows, columns, bits(whole), columns + 4, bits(turned), rows + 3);
+      loops_.transpose(rows, columns, bf16_bits(whole), columns + 4, bf16_bits(turned), rows + 3);
       EXPECT_TRUE(turned.narrow(1, 0, rows).equal(matrix.t()));
       EXPECT_TRUE(turned.narrow(1, rows, 3).eq(0).all().item<bool>());
       at::Tensor pairs = at::empty({columns / 2, rows, 2}, at::kBFloat16);
-      loops_.pair_transposed(rows, columns, bits(whole), columns + 4, bits(pairs));
+      loops_.pair_transposed(rows, columns, bf16_bits(whole), columns + 4, bf16_bits(pairs));
       EXPECT_TRUE(pairs.equal(in_pairs(matrix.t().contiguous())));
 
       const at::Tensor wide = at::randn({rows, columns}), bias = at::randn({rows});
       at::Tensor sums = at::zeros({columns, rows + 2}, at::kBFloat16);
       loops_.round_transposed(rows, columns, wide.const_data_ptr<float>(),
-                              bias.const_data_ptr<float>(), bits(sums), rows + 2);
+                              bias.const_data_ptr<float>(), bf16_bits(sums), rows + 2);
       EXPECT_TRUE(sums.narrow(1, 0, rows).equal((wide.t() + bias).to(at::kBFloat16)));
       EXPECT_TRUE(sums.narrow(1, rows, 2).eq(0).all().item<bool>());
-      loops_.round_transposed(rows, columns, wide.const_data_ptr<float>(), nullptr, bits(sums),
+      loops_.round_transposed(rows, columns, wide.const_data_ptr<float>(), nullptr, bf16_bits(sums),
                               rows + 2);
       EXPECT_TRUE(sums.narrow(1, 0, rows).equal(wide.t().to(at::kBFloat16)));
     }
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PairLoops, testing::ValuesIn(avail
 
 // --- the layer -----------------------------------------------------------------------------------
 
-struct Pass {
+struct Bf16Pass {
   at::Tensor y, x_gradient, weight_gradient, bias_gradient;
 };
 
@@ -106,8 +106,8 @@ at::Tensor leaf(const at::Tensor& t) {
   return t.defined() ? t.detach().clone().requires_grad_() : t;
 }
 
-Pass pass_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-             const at::Tensor& g, bool is_fused) {
+Bf16Pass pass_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                 const at::Tensor& g, bool is_fused) {
   const at::Tensor input = leaf(x), matrix = leaf(weight), added = leaf(bias);
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = is_fused});
   const at::Tensor y =
@@ -139,8 +139,8 @@ TEST(Bf16Linear, IsExactToBfloat16sRounding) {
         sizes.back() = outputs;
         const at::Tensor g = at::randn(sizes).to(at::kBFloat16);
         const auto exact = [](const at::Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; };
-        const Pass found = pass_of(x, weight, bias, g, /*is_fused=*/true);
-        const Pass expected =
+        const Bf16Pass found = pass_of(x, weight, bias, g, /*is_fused=*/true);
+        const Bf16Pass expected =
             pass_of(exact(x), exact(weight.to(at::kBFloat16)), exact(bias), exact(g), false);
         EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
         EXPECT_EQ(found.y.sizes(), g.sizes());
@@ -163,9 +163,9 @@ TEST(Bf16Linear, IsTheSameOnAnyNumberOfThreads) {
   const at::Tensor bias = at::randn({250}), g = at::randn({33, 250}).to(at::kBFloat16);
   const int before = at::get_num_threads();
   at::set_num_threads(1);
-  const Pass one = pass_of(x, weight, bias, g, true);
+  const Bf16Pass one = pass_of(x, weight, bias, g, true);
   at::set_num_threads(3);
-  const Pass three = pass_of(x, weight, bias, g, true);
+  const Bf16Pass three = pass_of(x, weight, bias, g, true);
   at::set_num_threads(before);
   EXPECT_TRUE(three.y.equal(one.y));
   EXPECT_TRUE(three.x_gradient.equal(one.x_gradient));
@@ -184,10 +184,10 @@ TEST(Bf16Linear, ALayerTakesItUnderAutocast) {
         .sum()
         .backward();
     EXPECT_EQ(in.grad().scalar_type(), at::kFloat);
-    return Pass{{}, in.grad(), layer->weight.grad().clone(), layer->bias.grad().clone()};
+    return Bf16Pass{{}, in.grad(), layer->weight.grad().clone(), layer->bias.grad().clone()};
   };
   for (const bool autocast : {true, false}) {
-    const Pass found = trained(true, autocast), expected = trained(false, autocast);
+    const Bf16Pass found = trained(true, autocast), expected = trained(false, autocast);
     const double tolerance = autocast ? 1e-2 : 1e-6;
     EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), tolerance);
     EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), tolerance);
@@ -199,7 +199,7 @@ TEST(Bf16Linear, FrozenParametersAreNoHindrance) {
   if (is_missing()) return;
   const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
   const at::Tensor bias = at::randn({4}), g = at::randn({3, 4}).to(at::kBFloat16);
-  const Pass all = pass_of(x, weight, bias, g, true);
+  const Bf16Pass all = pass_of(x, weight, bias, g, true);
   const at::Tensor learned = leaf(bias), input = leaf(x);
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
   fused_bf16_linear(x, weight, learned).backward(g);

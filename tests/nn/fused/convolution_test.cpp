@@ -18,12 +18,13 @@
 namespace brim::nn {
 namespace {
 
-struct Pass {
+struct ConvolutionPass {
   at::Tensor y, x_gradient, weight_gradient;
 };
 
-Pass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
-          const at::Tensor& gradient, int64_t groups = 1) {
+ConvolutionPass pass(bool fused, const at::Tensor& x, const at::Tensor& weight,
+                     const ConvolutionSteps& steps, const at::Tensor& gradient,
+                     int64_t groups = 1) {
   const bool is_product = has_convolution_product(x, weight.to(x.scalar_type()), steps, groups);
   const ConvolutionForm form = is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
   const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
@@ -35,7 +36,7 @@ Pass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const Convo
   return {y.detach(), input.grad(), kernel.grad()};
 }
 
-void expect_close(const Pass& found, const Pass& exact, double tolerance) {
+void expect_close(const ConvolutionPass& found, const ConvolutionPass& exact, double tolerance) {
   EXPECT_EQ(found.y.sizes(), exact.y.sizes());
   EXPECT_LE(relative_error(found.y, exact.y), tolerance);
   EXPECT_LE(relative_error(found.x_gradient, exact.x_gradient), tolerance);
@@ -86,7 +87,7 @@ TEST(FusedConvolution, IsExactToEachFormatsRounding) {
     for (const auto& [type, tolerance] : {std::pair(at::kFloat, 1e-6), {at::kBFloat16, 5e-3}}) {
       const auto rounded = [type = type](const at::Tensor& t) { return t.to(type); };
       const auto wide = [&](const at::Tensor& t) { return rounded(t).to(at::kDouble); };
-      const Pass found = pass(true, rounded(x), rounded(weight), steps, rounded(g));
+      const ConvolutionPass found = pass(true, rounded(x), rounded(weight), steps, rounded(g));
       EXPECT_EQ(found.y.scalar_type(), type);
       expect_close(found, pass(false, wide(x), wide(weight), steps, wide(g)), tolerance);
     }
@@ -113,7 +114,7 @@ TEST(FusedConvolution, GradientIsThatOfDifferences) {
 TEST(FusedConvolution, GradientsLieAsTheWeightsDo) {
   for_each_case([](const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps,
                    const at::Tensor& g) {
-    const Pass found = pass(true, x, weight, steps, g);
+    const ConvolutionPass found = pass(true, x, weight, steps, g);
     EXPECT_TRUE(found.weight_gradient.is_contiguous(at::MemoryFormat::ChannelsLast));
     EXPECT_TRUE(found.x_gradient.is_contiguous(at::MemoryFormat::ChannelsLast));
     EXPECT_TRUE(found.y.is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -130,7 +131,7 @@ TEST(FusedConvolution, AnyNumberOfThreadsDoes) {
   const ConvolutionSteps steps = {.padding = {1, 1}};
   const at::Tensor g = images({4, 256, 4, 4});
   at::set_num_threads(1);
-  const Pass one = pass(true, x, weight, steps, g);
+  const ConvolutionPass one = pass(true, x, weight, steps, g);
   at::set_num_threads(3);
   expect_close(pass(true, x, weight, steps, g), one, 1e-6);
   at::set_num_threads(before);
@@ -162,10 +163,11 @@ TEST(FusedConvolution, WidenedIsExactToBfloat16sRounding) {
       const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
       const at::Tensor g = values(
           at::conv2d(exact(x), exact(weight), {}, stride, padding, dilation, c.groups).sizes());
-      const Pass found = pass(true, x, weight, c.steps, g, c.groups);
+      const ConvolutionPass found = pass(true, x, weight, c.steps, g, c.groups);
       EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
       EXPECT_EQ(found.x_gradient.scalar_type(), at::kBFloat16);
-      const Pass expected = pass(false, exact(x), exact(weight), c.steps, exact(g), c.groups);
+      const ConvolutionPass expected =
+          pass(false, exact(x), exact(weight), c.steps, exact(g), c.groups);
       expect_close(found, expected, 3e-3);
       EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), 1e-6);
     }
@@ -205,8 +207,8 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
 // --- branches ------------------------------------------------------------------------------------
 
 /// Gradients of x and weight where y and, unless `scale` is 0, scale · x are read.
-Pass branch_pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& g,
-                 double scale) {
+ConvolutionPass branch_pass(bool fused, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& g, double scale) {
   const at::Tensor input = x.clone().requires_grad_(), kernel = weight.clone().requires_grad_();
   const at::Tensor outer = input * 1;
   const Branch branch =

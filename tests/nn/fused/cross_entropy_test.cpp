@@ -17,7 +17,7 @@ namespace brim::nn {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kNone = -100;
+constexpr int64_t kIgnored = -100;
 
 at::Tensor labels_for(int64_t rows, int64_t classes) {
   return at::randint(classes, {rows}, at::kLong);
@@ -27,7 +27,7 @@ ClassTargets targets_for(int64_t rows, int64_t classes, bool mixed, double smoot
   ClassTargets targets;
   targets.labels = labels_for(rows, classes);
   targets.smoothing = smoothing;
-  if (rows > 2) targets.labels[1] = kNone;
+  if (rows > 2) targets.labels[1] = kIgnored;
   if (!mixed) return targets;
   targets.partner_labels = labels_for(rows, classes);
   targets.partner_labels[0] = targets.labels[0];  // both the same
@@ -49,12 +49,12 @@ at::Tensor plain(const at::Tensor& logits, const ClassTargets& targets) {
   return (share * losses(targets.labels) + (1 - share) * losses(targets.partner_labels)).mean();
 }
 
-struct Pass {
+struct LossPass {
   at::Tensor loss, gradient;
 };
 
 template <class Loss>
-Pass pass(const Loss& loss_of, const at::Tensor& logits, const ClassTargets& targets) {
+LossPass pass(const Loss& loss_of, const at::Tensor& logits, const ClassTargets& targets) {
   const at::Tensor x = logits.detach().clone().requires_grad_();
   const at::Tensor loss = loss_of(x, targets);
   (loss * 3).backward();
@@ -80,7 +80,7 @@ void for_each_case(const std::function<void(const at::Tensor&, const ClassTarget
   }
 }
 
-void expect_close(const Pass& found, const Pass& exact, double loss, double gradient) {
+void expect_close(const LossPass& found, const LossPass& exact, double loss, double gradient) {
   EXPECT_EQ(found.loss.dim(), 0);
   EXPECT_NEAR(found.loss.to(at::kDouble).item<double>(), exact.loss.item<double>(),
               loss * std::max(1.0, exact.loss.item<double>()));
@@ -95,7 +95,7 @@ void expect_close(const Pass& found, const Pass& exact, double loss, double grad
 TEST(FusedCrossEntropy, IsLibTorchsInFloat64) {
   for_each_case([](const at::Tensor& logits, const ClassTargets& targets) {
     ASSERT_TRUE(has_fused_cross_entropy(logits, targets));
-    const Pass found = pass(fused_cross_entropy, logits, targets);
+    const LossPass found = pass(fused_cross_entropy, logits, targets);
     EXPECT_EQ(found.loss.scalar_type(), at::kDouble);
     expect_close(found, pass(plain, logits, targets), 1e-13, 1e-10);
   });
@@ -104,7 +104,7 @@ TEST(FusedCrossEntropy, IsLibTorchsInFloat64) {
 TEST(FusedCrossEntropy, IsExactInFloat32) {
   for_each_case([](const at::Tensor& logits, const ClassTargets& targets) {
     const at::Tensor x = logits.to(at::kFloat);
-    const Pass found = pass(fused_cross_entropy, x, targets);
+    const LossPass found = pass(fused_cross_entropy, x, targets);
     EXPECT_EQ(found.loss.scalar_type(), at::kFloat);
     EXPECT_EQ(found.gradient.scalar_type(), at::kFloat);
     expect_close(found, pass(plain, x.to(at::kDouble), targets), 2e-7, 1e-6);
@@ -115,7 +115,7 @@ TEST(FusedCrossEntropy, IsExactInFloat32) {
 TEST(FusedCrossEntropy, IsExactToBf16sRounding) {
   for_each_case([](const at::Tensor& logits, const ClassTargets& targets) {
     const at::Tensor x = logits.to(at::kBFloat16);
-    const Pass found = pass(fused_cross_entropy, x, targets);
+    const LossPass found = pass(fused_cross_entropy, x, targets);
     EXPECT_EQ(found.loss.scalar_type(), at::kFloat);
     EXPECT_EQ(found.gradient.scalar_type(), at::kBFloat16);
     expect_close(found, pass(plain, x.to(at::kDouble), targets), 2e-7, 4e-3);
@@ -155,10 +155,10 @@ TEST(FusedCrossEntropy, TakesLogitsOfAnyLayout) {
 
 TEST(FusedCrossEntropy, WithoutLabelsLossAndGradientAreZero) {
   ClassTargets targets;
-  targets.labels = at::full({3}, kNone, at::kLong);
+  targets.labels = at::full({3}, kIgnored, at::kLong);
   at::Tensor logits = at::randn({3, 5});
   logits[1][2] = NAN;
-  const Pass found = pass(fused_cross_entropy, logits, targets);
+  const LossPass found = pass(fused_cross_entropy, logits, targets);
   EXPECT_EQ(found.loss.item<float>(), 0);
   EXPECT_TRUE(found.gradient.equal(at::zeros({3, 5})));
 }
@@ -167,7 +167,7 @@ TEST(FusedCrossEntropy, AnIgnoredIndexMayBeAClass) {
   at::manual_seed(3);
   ClassTargets targets = targets_for(20, 4, false, 0.1);
   targets.ignore_index = 2;
-  targets.labels.masked_fill_(targets.labels == kNone, 2);
+  targets.labels.masked_fill_(targets.labels == kIgnored, 2);
   const at::Tensor logits = at::randn({20, 4}, at::kDouble);
   expect_close(pass(fused_cross_entropy, logits, targets), pass(plain, logits, targets), 1e-13,
                1e-10);
@@ -179,8 +179,8 @@ TEST(FusedCrossEntropy, ClassesRuledOutByInfinityHaveNoPart) {
     logits.narrow(1, 0, 2500).fill_(-kInfinity);  // more than the first block
     ClassTargets targets;
     targets.labels = at::tensor({2500L, 4999L}, at::kLong);
-    const Pass found = pass(fused_cross_entropy, logits, targets);
-    const Pass exact = pass(plain, logits.to(at::kDouble), targets);
+    const LossPass found = pass(fused_cross_entropy, logits, targets);
+    const LossPass exact = pass(plain, logits.to(at::kDouble), targets);
     expect_close(found, exact, 1e-6, type == at::kBFloat16 ? 4e-3 : 1e-6);
     EXPECT_EQ(found.gradient.narrow(1, 0, 2500).abs().max().item<double>(), 0);
   }
@@ -193,7 +193,7 @@ TEST(FusedCrossEntropy, HidesNoNotANumber) {
       logits[1][column] = bad;
       ClassTargets targets;
       targets.labels = at::tensor({3L, 4L}, at::kLong);
-      const Pass found = pass(fused_cross_entropy, logits, targets);
+      const LossPass found = pass(fused_cross_entropy, logits, targets);
       EXPECT_TRUE(found.loss.isnan().item<bool>());
       EXPECT_TRUE(found.gradient[0].isfinite().all().item<bool>());
       EXPECT_TRUE(found.gradient[1][column].isnan().item<bool>());
@@ -232,9 +232,9 @@ TEST(FusedCrossEntropy, AnyNumberOfThreadsGivesTheSameBits) {
   const at::Tensor logits = at::randn({300, 1000}).to(at::kBFloat16);
   const ClassTargets targets = targets_for(300, 1000, false, 0.1);
   at::set_num_threads(1);
-  const Pass one = pass(fused_cross_entropy, logits, targets);
+  const LossPass one = pass(fused_cross_entropy, logits, targets);
   at::set_num_threads(3);
-  const Pass three = pass(fused_cross_entropy, logits, targets);
+  const LossPass three = pass(fused_cross_entropy, logits, targets);
   at::set_num_threads(before);
   EXPECT_TRUE(three.loss.equal(one.loss));
   EXPECT_TRUE(three.gradient.equal(one.gradient));

@@ -16,19 +16,19 @@
 namespace brim::nn {
 namespace {
 
-constexpr Gelu kForms[] = {Gelu::kErf, Gelu::kTanh};
+constexpr Gelu kGelus[] = {Gelu::kErf, Gelu::kTanh};
 
-at::Tensor plain(const at::Tensor& x, const at::Tensor& bias, Gelu form) {
+at::Tensor plain_gelu(const at::Tensor& x, const at::Tensor& bias, Gelu form) {
   return at::gelu(x + bias, form == Gelu::kTanh ? "tanh" : "none");
 }
 
-struct Pass {
+struct GeluPass {
   at::Tensor y, x_gradient, bias_gradient;
 };
 
 template <class Function>
-Pass pass(const Function& function, const at::Tensor& x, const at::Tensor& bias, Gelu form,
-          const at::Tensor& gradient) {
+GeluPass pass(const Function& function, const at::Tensor& x, const at::Tensor& bias, Gelu form,
+              const at::Tensor& gradient) {
   const at::Tensor input = x.detach().clone().requires_grad_();
   const at::Tensor added = bias.detach().clone().requires_grad_();
   const at::Tensor y = function(input, added, form);
@@ -36,7 +36,7 @@ Pass pass(const Function& function, const at::Tensor& x, const at::Tensor& bias,
   return {y.detach(), input.grad(), added.grad()};
 }
 
-void expect_close(const Pass& found, const Pass& exact, double tolerance, double of_bias) {
+void expect_close(const GeluPass& found, const GeluPass& exact, double tolerance, double of_bias) {
   EXPECT_LE(relative_error(found.y, exact.y), tolerance);
   EXPECT_LE(relative_error(found.x_gradient, exact.x_gradient), tolerance);
   EXPECT_LE(relative_error(found.bias_gradient, exact.bias_gradient), of_bias);
@@ -50,7 +50,7 @@ void for_each_case(
   at::manual_seed(7);
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{1}, {3, 7}, {2, 3, 33}, {5, 1030}, {700, 17}}) {
-    for (const Gelu form : kForms) {
+    for (const Gelu form : kGelus) {
       SCOPED_TRACE(testing::Message()
                    << at::IntArrayRef(sizes) << " form " << static_cast<int>(form));
       const auto values = [&] { return at::randn(sizes, at::kDouble); };
@@ -62,7 +62,7 @@ void for_each_case(
 TEST(FusedBiasGelu, IsLibTorchsInFloat64) {
   for_each_case([](const at::Tensor& x, const at::Tensor& bias, Gelu form, const at::Tensor& g) {
     ASSERT_TRUE(has_fused_bias_gelu(x, bias));
-    expect_close(pass(fused_bias_gelu, x, bias, form, g), pass(plain, x, bias, form, g), 1e-12,
+    expect_close(pass(fused_bias_gelu, x, bias, form, g), pass(plain_gelu, x, bias, form, g), 1e-12,
                  1e-12);
   });
 }
@@ -72,7 +72,7 @@ TEST(FusedBiasGelu, IsExactInFloat32) {
     const at::Tensor in = x.to(at::kFloat), added = bias.to(at::kFloat), of = g.to(at::kFloat);
     const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
     expect_close(pass(fused_bias_gelu, in, added, form, of),
-                 pass(plain, wide(in), wide(added), form, wide(of)), 1e-6, 1e-5);
+                 pass(plain_gelu, wide(in), wide(added), form, wide(of)), 1e-6, 1e-5);
   });
 }
 
@@ -81,23 +81,23 @@ TEST(FusedBiasGelu, IsExactToBf16sRounding) {
     const at::Tensor in = x.to(at::kBFloat16), of = g.to(at::kBFloat16);
     const at::Tensor added = bias.to(at::kFloat);
     const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
-    const Pass found = pass(fused_bias_gelu, in, added, form, of);
+    const GeluPass found = pass(fused_bias_gelu, in, added, form, of);
     EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
     EXPECT_EQ(found.bias_gradient.scalar_type(), at::kFloat);
     // The bias's gradient is summed up before anything is rounded.
-    expect_close(found, pass(plain, wide(in), wide(added), form, wide(of)), 4e-3, 1e-5);
+    expect_close(found, pass(plain_gelu, wide(in), wide(added), form, wide(of)), 4e-3, 1e-5);
   });
 }
 
 TEST(FusedBiasGelu, IsExactFarFromZero) {
   const at::Tensor x = at::linspace(-14, 14, 2801, at::kDouble);
   const at::Tensor none = at::zeros({2801});
-  for (const Gelu form : kForms) {
+  for (const Gelu form : kGelus) {
     const at::Tensor y = fused_bias_gelu(x.to(at::kFloat), none, form).to(at::kDouble);
     const at::Tensor exact =
         form == Gelu::kErf ? x.to(at::kFloat).to(at::kDouble) * 0.5 *
                                  at::special_erfc(x.to(at::kFloat).to(at::kDouble) * -M_SQRT1_2)
-                           : plain(x.to(at::kFloat).to(at::kDouble), none, form);
+                           : plain_gelu(x.to(at::kFloat).to(at::kDouble), none, form);
     // Relative to each value, where float32 has any digits of it and the reference has.
     const at::Tensor off = (y - exact).abs() / (exact.abs() + (form == Gelu::kErf ? 1e-30 : 1e-7));
     EXPECT_LE(off.max().item<double>(), 3e-5);
@@ -110,7 +110,7 @@ TEST(FusedBiasGelu, IsExactFarFromZero) {
 }
 
 TEST(FusedBiasGelu, GradientIsThatOfDifferences) {
-  for (const Gelu form : kForms) {
+  for (const Gelu form : kGelus) {
     at::manual_seed(23);
     const at::Tensor x = at::randn({4, 5}, at::kDouble).requires_grad_();
     const at::Tensor bias = at::randn({5}, at::kDouble).requires_grad_();
@@ -125,10 +125,10 @@ TEST(FusedBiasGelu, GradientIsThatOfDifferences) {
 TEST(FusedBiasGelu, TakesTensorsOfAnyLayout) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({6, 4}), bias = at::randn({6}), g = at::randn({6, 4});
-  const Pass found = pass([](const at::Tensor& in, const at::Tensor& b,
-                             Gelu form) { return fused_bias_gelu(in.t(), b, form); },
-                          x, bias, Gelu::kErf, g.t());
-  const Pass expected =
+  const GeluPass found = pass([](const at::Tensor& in, const at::Tensor& b,
+                                 Gelu form) { return fused_bias_gelu(in.t(), b, form); },
+                              x, bias, Gelu::kErf, g.t());
+  const GeluPass expected =
       pass(fused_bias_gelu, x.t().contiguous(), bias, Gelu::kErf, g.t().contiguous());
   EXPECT_TRUE(found.y.equal(expected.y));
   EXPECT_TRUE(found.x_gradient.equal(expected.x_gradient.t()));
@@ -140,9 +140,9 @@ TEST(FusedBiasGelu, AnyNumberOfThreadsGivesTheSameBits) {
   at::manual_seed(2);
   const at::Tensor x = at::randn({1000, 100}), bias = at::randn({100});
   at::set_num_threads(1);
-  const Pass one = pass(fused_bias_gelu, x, bias, Gelu::kErf, x);
+  const GeluPass one = pass(fused_bias_gelu, x, bias, Gelu::kErf, x);
   at::set_num_threads(3);
-  const Pass three = pass(fused_bias_gelu, x, bias, Gelu::kErf, x);
+  const GeluPass three = pass(fused_bias_gelu, x, bias, Gelu::kErf, x);
   at::set_num_threads(before);
   EXPECT_TRUE(three.y.equal(one.y));
   EXPECT_TRUE(three.bias_gradient.equal(one.bias_gradient));

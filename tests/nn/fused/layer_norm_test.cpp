@@ -14,11 +14,11 @@ namespace brim::nn {
 namespace {
 
 /// What goes in, and the gradients of what comes out.
-struct Case {
+struct LayerNormCase {
   at::Tensor x, branch, weight, bias, of_norm, of_sum;
 };
 
-Case make_case(at::IntArrayRef sizes, at::ScalarType x, at::ScalarType norm) {
+LayerNormCase make_case(at::IntArrayRef sizes, at::ScalarType x, at::ScalarType norm) {
   const auto values = [&](at::ScalarType type) { return at::randn(sizes, at::kDouble).to(type); };
   const at::ScalarType wide = x == at::kDouble ? at::kDouble : at::kFloat;
   const auto vector = [&] { return at::randn({sizes.back()}, at::kDouble).to(wide); };
@@ -30,7 +30,7 @@ Case make_case(at::IntArrayRef sizes, at::ScalarType x, at::ScalarType norm) {
           values(x)};
 }
 
-struct Pass {
+struct LayerNormPass {
   at::Tensor sum, norm, x_gradient, branch_gradient, weight_gradient, bias_gradient;
   std::vector<at::Tensor> all() const {
     std::vector<at::Tensor> tensors = {norm, x_gradient, weight_gradient, bias_gradient};
@@ -40,7 +40,7 @@ struct Pass {
 };
 
 /// By the fused operator, or by LibTorch's in float64.
-Pass pass(bool fused, const Case& given, bool has_branch) {
+LayerNormPass pass(bool fused, const LayerNormCase& given, bool has_branch) {
   const auto leaf = [&](const at::Tensor& t) {
     return (fused ? t.detach().clone() : t.detach().to(at::kDouble, false, true)).requires_grad_();
   };
@@ -75,8 +75,9 @@ void for_each_case(at::ScalarType x, at::ScalarType norm, double tolerance) {
     for (const bool has_branch : {false, true}) {
       SCOPED_TRACE(testing::Message() << at::IntArrayRef(sizes) << " branch " << has_branch);
       at::manual_seed(7);
-      const Case given = make_case(sizes, x, norm);
-      const Pass found = pass(true, given, has_branch), exact = pass(false, given, has_branch);
+      const LayerNormCase given = make_case(sizes, x, norm);
+      const LayerNormPass found = pass(true, given, has_branch),
+                          exact = pass(false, given, has_branch);
       const auto ours = found.all(), theirs = exact.all();
       ASSERT_EQ(ours.size(), theirs.size());
       for (size_t i = 0; i < ours.size(); ++i) {
@@ -114,7 +115,7 @@ TEST(FusedLayerNorm, GradientIsThatOfDifferences) {
 
 TEST(FusedLayerNorm, EitherResultMayGoUnused) {
   at::manual_seed(3);
-  Case given = make_case({4, 9}, at::kFloat, at::kFloat);
+  LayerNormCase given = make_case({4, 9}, at::kFloat, at::kFloat);
   for (const bool uses_norm : {false, true}) {
     const at::Tensor x = given.x.clone().requires_grad_();
     const at::Tensor branch = given.branch.clone().requires_grad_();
@@ -132,16 +133,16 @@ TEST(FusedLayerNorm, EitherResultMayGoUnused) {
 
 TEST(FusedLayerNorm, KeepsDigitsWhereTheMeanIsLarge) {
   at::manual_seed(3);
-  Case given = make_case({4, 300}, at::kFloat, at::kFloat);
+  LayerNormCase given = make_case({4, 300}, at::kFloat, at::kFloat);
   given.x = given.x + 1000;
-  const Pass found = pass(true, given, true), exact = pass(false, given, true);
+  const LayerNormPass found = pass(true, given, true), exact = pass(false, given, true);
   EXPECT_LE(relative_error(found.norm, exact.norm), 1e-4);
 }
 
 TEST(FusedLayerNorm, TakesTensorsOfAnyLayout) {
   at::manual_seed(5);
-  const Case given = make_case({6, 4}, at::kFloat, at::kFloat);
-  Case turned = given;
+  const LayerNormCase given = make_case({6, 4}, at::kFloat, at::kFloat);
+  LayerNormCase turned = given;
   for (at::Tensor* t : {&turned.x, &turned.branch, &turned.of_norm, &turned.of_sum}) {
     *t = t->t().contiguous().t();
     EXPECT_FALSE(t->is_contiguous());
@@ -152,7 +153,7 @@ TEST(FusedLayerNorm, TakesTensorsOfAnyLayout) {
 
 TEST(FusedLayerNorm, AnyNumberOfThreadsGivesTheSameBits) {
   const int before = at::get_num_threads();
-  const Case given = make_case({1000, 100}, at::kFloat, at::kBFloat16);
+  const LayerNormCase given = make_case({1000, 100}, at::kFloat, at::kBFloat16);
   at::set_num_threads(1);
   const auto one = pass(true, given, true).all();
   at::set_num_threads(3);

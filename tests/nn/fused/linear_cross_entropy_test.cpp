@@ -26,7 +26,7 @@
 namespace brim::nn {
 namespace {
 
-constexpr int64_t kNone = -100;
+constexpr int64_t kNoLabel = -100;
 constexpr int64_t kTokens = loops::kBlockTokens;
 
 float* values(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
@@ -141,7 +141,7 @@ class LinearCrossEntropy : public testing::TestWithParam<Way> {
   Factors factors(int64_t rows, int64_t width, int64_t classes) const {
     Factors of = {at::randn({rows, width}).to(format()), at::randn({classes, width}) * 0.3,
                   at::randint(classes, {rows}, at::kLong)};
-    if (rows > 1) of.labels.slice(0, 1, std::nullopt, 5).fill_(kNone);
+    if (rows > 1) of.labels.slice(0, 1, std::nullopt, 5).fill_(kNoLabel);
     return of;
   }
   struct Outcome {
@@ -155,7 +155,7 @@ class LinearCrossEntropy : public testing::TestWithParam<Way> {
     {
       const bool is_exact = of.x.scalar_type() == at::kDouble;
       const amp::Autocast scope(at::kCPU, is_exact ? amp::Precision{} : precision());
-      loss = linear_cross_entropy(x, weight, of.labels, kNone, when, /*is_training=*/true);
+      loss = linear_cross_entropy(x, weight, of.labels, kNoLabel, when, /*is_training=*/true);
     }
     EXPECT_EQ(loss.grad_fn()->name().find("FusedLinearCrossEntropy") != std::string::npos,
               when == Fused::kAlways);
@@ -206,8 +206,8 @@ TEST_P(LinearCrossEntropy, IsMeasured) {
   const Factors of = factors(20, 16, 200);
   const at::Tensor weight = of.weight.clone().requires_grad_();
   const amp::Autocast scope(at::kCPU, precision());
-  const at::Tensor loss =
-      linear_cross_entropy(of.x, weight, of.labels, kNone, Fused::kMeasured, /*is_training=*/true);
+  const at::Tensor loss = linear_cross_entropy(of.x, weight, of.labels, kNoLabel, Fused::kMeasured,
+                                               /*is_training=*/true);
   EXPECT_NEAR(loss.item<double>(), outcome(of, Fused::kAlways).loss.item<double>(), 1e-2);
   const auto forms = measured_forms();
   EXPECT_TRUE(std::any_of(forms.begin(), forms.end(), [](const auto& form) {
@@ -241,7 +241,7 @@ TEST_P(LinearCrossEntropy, OnlyWhatIsWantedIsComputed) {
   const Outcome all = outcome(of, Fused::kAlways);
   const amp::Autocast scope(at::kCPU, precision());
   const auto loss = [&](const at::Tensor& x, const at::Tensor& weight) {
-    return fused_linear_cross_entropy(x, weight, of.labels, kNone);
+    return fused_linear_cross_entropy(x, weight, of.labels, kNoLabel);
   };
   EXPECT_TRUE(loss(of.x, of.weight).equal(all.loss));
   EXPECT_FALSE(loss(of.x, of.weight).requires_grad());
@@ -256,7 +256,7 @@ TEST_P(LinearCrossEntropy, OnlyWhatIsWantedIsComputed) {
 
 TEST_P(LinearCrossEntropy, WithoutLabelsLossAndGradientsAreZero) {
   Factors of = factors(20, 8, 30);
-  of.labels.fill_(kNone);
+  of.labels.fill_(kNoLabel);
   const Outcome found = outcome(of, Fused::kAlways);
   EXPECT_EQ(found.loss.item<double>(), 0);
   EXPECT_TRUE(found.of_x.eq(0).all().item<bool>());
@@ -311,7 +311,7 @@ TEST_P(LinearCrossEntropy, ItsGradientHasNone) {
   const amp::Autocast scope(at::kCPU, precision());
   const Factors of = factors(4, 6, 5);
   const at::Tensor weight = of.weight.clone().requires_grad_();
-  const at::Tensor loss = fused_linear_cross_entropy(of.x, weight, of.labels, kNone);
+  const at::Tensor loss = fused_linear_cross_entropy(of.x, weight, of.labels, kNoLabel);
   EXPECT_THROW(torch::autograd::grad({loss}, {weight}, {}, /*retain_graph=*/true,
                                      /*create_graph=*/true),
                c10::NotImplementedError);
@@ -324,15 +324,15 @@ TEST(LinearCrossEntropyOperator, ShapesAndProductsAreKnownWithoutComputing) {
   const auto [loss, of_x, of_weight] = find_operator<std::tuple<at::Tensor, at::Tensor, at::Tensor>(
       const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, bool, std::array<bool, 2>)>(
                                            "brim::linear_cross_entropy")
-                                           .call(x, weight, labels, kNone, false, {true, false});
+                                           .call(x, weight, labels, kNoLabel, false, {true, false});
   EXPECT_EQ(loss.dim(), 0);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_EQ(of_x.sizes(), x.sizes());
   EXPECT_EQ(of_x.scalar_type(), at::kBFloat16);
   EXPECT_FALSE(of_weight.defined());
   const auto flops = [&](bool with_x, bool with_weight) {
-    const std::vector<c10::IValue> inputs = {x,     weight, labels,
-                                             kNone, false,  c10::List<bool>({with_x, with_weight})};
+    const std::vector<c10::IValue> inputs = {
+        x, weight, labels, kNoLabel, false, c10::List<bool>({with_x, with_weight})};
     return product_flops("brim::linear_cross_entropy")(
         c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
   };

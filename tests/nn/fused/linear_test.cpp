@@ -14,12 +14,12 @@
 namespace brim::nn {
 namespace {
 
-struct Pass {
+struct LinearPass {
   at::Tensor y, x_gradient, weight_gradient, bias_gradient;
 };
 
-Pass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-          const at::Tensor& gradient) {
+LinearPass pass(bool fused, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                const at::Tensor& gradient) {
   const auto leaf = [](const at::Tensor& t) {
     return t.defined() ? t.detach().clone().requires_grad_() : t;
   };
@@ -47,8 +47,8 @@ TEST(FusedLinear, IsExactToBfloat16sRounding) {
         std::vector<int64_t> sizes = x.sizes().vec();
         sizes.back() = outputs;
         const at::Tensor g = at::randn(sizes).to(at::kBFloat16);
-        const Pass found = pass(true, x, weight, bias, g);
-        const Pass expected = pass(false, exact(x), exact(weight), exact(bias), exact(g));
+        const LinearPass found = pass(true, x, weight, bias, g);
+        const LinearPass expected = pass(false, exact(x), exact(weight), exact(bias), exact(g));
         EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
         EXPECT_EQ(found.y.sizes(), g.sizes());
         EXPECT_EQ(found.x_gradient.scalar_type(), at::kBFloat16);
@@ -89,7 +89,7 @@ TEST(FusedLinear, FrozenParametersAreNoHindrance) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
   const at::Tensor bias = at::randn({4}), g = at::randn({3, 4}).to(at::kBFloat16);
-  const Pass all = pass(true, x, weight, bias, g);
+  const LinearPass all = pass(true, x, weight, bias, g);
   const at::Tensor learned = bias.detach().clone().requires_grad_();
   fused_linear(x, weight, learned).backward(g);
   EXPECT_TRUE(learned.grad().equal(all.bias_gradient));
@@ -108,7 +108,7 @@ TEST(FusedLinear, ItsGradientHasNone) {
 }
 
 /// `takes`: whether it is the fused operator that is expected.
-Pass trained(Linear layer, const at::Tensor& images, bool fused, bool autocast, bool takes) {
+LinearPass trained(Linear layer, const at::Tensor& images, bool fused, bool autocast, bool takes) {
   layer->zero_grad();
   const at::Tensor x = images.detach().clone().requires_grad_();
   const at::Tensor y = forward_of(layer, x, fused, autocast, "FusedLinear", takes);
@@ -125,9 +125,9 @@ TEST(FusedLinear, ALayerIsThatOfLibTorch) {
   for (const bool are_there : {true, false}) {
     const Bf16Products assumed(are_there);
     for (const bool autocast : {true, false}) {
-      const Pass found = trained(layer, x, /*fused=*/true, autocast,
-                                 /*takes=*/autocast && !are_there);
-      const Pass expected = trained(layer, x, /*fused=*/false, autocast, /*takes=*/false);
+      const LinearPass found = trained(layer, x, /*fused=*/true, autocast,
+                                       /*takes=*/autocast && !are_there);
+      const LinearPass expected = trained(layer, x, /*fused=*/false, autocast, /*takes=*/false);
       const double tolerance = autocast ? 1e-2 : 1e-6;
       EXPECT_LE(relative_error(found.y, expected.y), tolerance);
       EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), tolerance);

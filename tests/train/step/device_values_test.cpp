@@ -6,7 +6,7 @@
 namespace brim::train {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(DeviceValues, ArriveInTheOrderInWhichTheyWerePushed) {
   DeviceValues values;
