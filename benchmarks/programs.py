@@ -39,11 +39,11 @@ def output_of(command, **more):
     return done.stdout
 
 
-def brim(*args):
+def brim(*args, environment=None):
     """The lines of metrics.jsonl of a run of the trainer."""
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        output_of([TRAINER, *map(str, args), "--output", run])
+        output_of([TRAINER, *map(str, args), "--output", run], env={**os.environ, **(environment or {})})
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 

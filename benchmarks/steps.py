@@ -79,6 +79,15 @@ def step_of_others(name, script):
     return step_peer(name, script, python=options.peers)
 
 
+def hundred_steps(name, forms_are_known):
+    """Seconds from the start of the process until its hundredth step has finished."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {"XDG_CACHE_HOME": cache}
+        if forms_are_known:
+            brim(*step_words(name, count=2), environment=environment)
+        return brim(*step_words(name, count=100), environment=environment)[-1]["process_age_s"]
+
+
 def growth_brim(name):
     """Bytes by which VmHWM grows, from before the model on. A dry run of a model without weights to
     speak of stands for what is there before it."""
@@ -143,6 +152,10 @@ CPU = {
                           functools.partial(growth_brim, name),
                           functools.partial(step_peer, name, "step.py", "--mode", "plain", value="growth_bytes"))
        for name, kind, target in (("resnet50", "bf16", "≥ 1.25×"), ("resnet50_fp32", "fp32", "none"))},
+    **{f"{name}_search": (f"first hundred steps, from the start of the process: {STEP_WORKS[name][0]}",
+                          "the same, the faster forms known from a run before", "≥ 0.98×",
+                          functools.partial(hundred_steps, name, False), functools.partial(hundred_steps, name, True))
+       for name in ("mlp", "resnet18", "gpt", "resnet50")},
     **{f"deterministic_{name}": (STEP_WORKS[name][0] + ", run.deterministic = true", "the same without", "none",
                                  functools.partial(step_brim, name, "run.deterministic=true"),
                                  functools.partial(step_brim, name)) for name in ("resnet18", "mlp")},
