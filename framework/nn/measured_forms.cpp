@@ -32,6 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMeasuredBytes = 16 << 20;
+constexpr double kLongPass_s =
+    0.05;                           // a part of the batch is measured where all of it takes longer
 constexpr double kLeast_s = 3e-4;   // a shorter operation is repeated until this has passed
 constexpr int kRounds = 5;          // at most, after two passes to warm up
 constexpr double kLongest_s = 0.1;  // after which no further round is begun
@@ -126,8 +128,9 @@ std::vector<at::Tensor> leaves(at::TensorList tensors, std::optional<int64_t> co
 
 class Measurement {
  public:
-  explicit Measurement(const TwoForms& operation)
-      : batch_(leaves(operation.batch, measured_count(operation.batch[0]))),
+  /// Of the first `count` of the batch.
+  Measurement(const TwoForms& operation, int64_t count)
+      : batch_(leaves(operation.batch, count)),
         parameters_(leaves(operation.parameters, std::nullopt)),
         device_(operation.batch[0].device()) {
     for (const auto& list : {batch_, parameters_}) {
@@ -148,15 +151,18 @@ class Measurement {
       best[i] = seconds(forms[i], 1);
       repeats[i] = static_cast<int>(std::clamp(kLeast_s / best[i], 1.0, 100.0));
     }
-    for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = 0; i < 2; ++i) best[i] = std::min(best[i], seconds(forms[i], repeats[i]));
+    const auto is_decided = [&] {
       const double ratio = best[0] / best[1];
-      if (std::max(ratio, 1 / ratio) > kClear || seconds_since(start) > kLongest_s) break;
+      return std::max(ratio, 1 / ratio) > kClear || seconds_since(start) > kLongest_s;
+    };
+    for (int round = 0; round < kRounds; ++round) {
+      const bool is_timed = round > 0 || (repeats[0] == 1 && repeats[1] == 1);
+      if (is_timed && is_decided()) break;
+      for (size_t i = 0; i < 2; ++i) best[i] = std::min(best[i], seconds(forms[i], repeats[i]));
     }
     return {best[0], best[1]};
   }
 
- private:
   /// Of one pass forward and backward, the mean of some.
   double seconds(Form form, int repeats) {
     wait();
@@ -173,6 +179,7 @@ class Measurement {
     return seconds_since(start) / repeats;
   }
 
+ private:
   void wait() const {
     if (!device_.is_cpu()) {
       c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
@@ -183,10 +190,24 @@ class Measurement {
   at::Device device_;
 };
 
+/// How much of the batch is measured: on a CPU, quarters of what measured_count() says, but some rows
+/// for each thread, as one pass in the plain form takes kLongPass_s.
+int64_t count_in_time(const TwoForms& operation, Form plain) {
+  const at::Tensor& x = operation.batch[0];
+  const int64_t all = measured_count(x);
+  const int64_t parts = std::clamp<int64_t>(all / (4 * at::get_num_threads()), 1, 4);
+  if (!x.is_cpu() || parts == 1) return all;
+  const at::AutoGradMode with_gradients(true);
+  const double part_s = Measurement(operation, all / parts).seconds(plain, 1);
+  const auto fitting = static_cast<int64_t>(kLongPass_s / part_s);
+  return fitting >= parts ? all : all / parts * std::max<int64_t>(1, fitting);
+}
+
 /// nullopt where memory runs out.
 std::optional<FormTimes> measure(const TwoForms& operation, Form fused, Form plain) {
   std::optional<FormTimes> times;
-  const bool fits = device::fits([&] { times = Measurement(operation).times(fused, plain); });
+  const bool fits = device::fits(
+      [&] { times = Measurement(operation, count_in_time(operation, plain)).times(fused, plain); });
   return fits ? times : std::nullopt;
 }
 

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "framework/base/files.h"
@@ -102,6 +104,24 @@ TEST(MeasuredForms, EvaluationTakesWhatTrainingDoes) {
   work.is_fused_otherwise = true;
   EXPECT_FALSE(work.takes_fused(x));
   EXPECT_FALSE(work.takes_fused(x, /*is_training=*/false));
+}
+
+TEST(MeasuredForms, OfABatchThatTakesLongAPartIsMeasuredInFewPasses) {
+  const int64_t rows = 16 * at::get_num_threads();
+  std::vector<int64_t> measured;
+  const auto sleeping = [&](std::chrono::milliseconds a_row) {
+    return [&measured, a_row](const Tensors& batch, const Tensors&) -> Tensors {
+      measured.push_back(batch[0].size(0));
+      std::this_thread::sleep_for(a_row * batch[0].size(0));
+      return {batch[0] * 2};
+    };
+  };
+  EXPECT_TRUE(takes_fused(
+      Fused::kMeasured,
+      {.name = "long", .batch = {at::rand({rows, 8})}, .parameters = {}, .is_training = true},
+      sleeping(std::chrono::milliseconds(10)), sleeping(std::chrono::milliseconds(12))));
+  EXPECT_THAT(measured, ::testing::Each(rows / 4));
+  EXPECT_EQ(measured.size(), 5);  // one to learn how long it takes, and two of each
 }
 
 TEST(MeasuredForms, OnlyMeasuredMeasures) {
