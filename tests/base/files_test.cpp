@@ -2,14 +2,15 @@
 #include "framework/base/files.h"
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim {
 namespace {
@@ -20,22 +21,7 @@ using ::testing::StartsWith;
 
 class Files : public ::testing::Test {
  protected:
-  Files() {
-    std::string name = (fs::temp_directory_path() / "brim_files_XXXXXX").string();
-    folder = ::mkdtemp(name.data());
-  }
-  ~Files() override { fs::remove_all(folder); }
-
-  /// Names in the test's folder.
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      result.push_back(entry.path().filename());
-    }
-    return result;
-  }
-
-  fs::path folder;
+  const testing::TemporaryFolder folder;
 };
 
 std::string content(const fs::path& path) { return read_file(path, Exit::kData, 1000); }
@@ -48,7 +34,7 @@ TEST_F(Files, AtomicFileAppearsOnCommitOnly) {
   EXPECT_FALSE(fs::exists(path));
   file.commit();
   EXPECT_EQ(content(path), "one two");
-  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("a"));
 }
 
 TEST_F(Files, AbandonedAtomicFileLeavesTheOldOneAndNothingElse) {
@@ -59,7 +45,7 @@ TEST_F(Files, AbandonedAtomicFileLeavesTheOldOneAndNothingElse) {
     file.write("new");
   }
   EXPECT_EQ(content(path), "old");
-  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("a"));
 }
 
 TEST_F(Files, WriteFileReplaces) {
@@ -78,7 +64,7 @@ TEST_F(Files, CommitOverAFolderFailsAndLeavesNoTemporary) {
   fs::create_directories(folder / "a" / "full");
   EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(folder / "a", "x"); }),
               StartsWith((folder / "a").string() + ": cannot write: "));
-  EXPECT_THAT(names(), ::testing::ElementsAre("a"));
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("a"));
 }
 
 /// Writes under a limit on file size, which stands in for a full disk; exits with the error's kind.
@@ -100,7 +86,7 @@ TEST_F(Files, FailedWriteIsAResourceErrorAndLeavesTheOldFile) {
   // The child runs the whole test again, in a folder of its own.
   EXPECT_EXIT(write_beyond_limit(folder / "a"), ::testing::ExitedWithCode(5),
               "error.resource.: .*/a.tmp.[0-9]+: cannot write: File too large");
-  EXPECT_THAT(names(), ::testing::IsEmpty());
+  EXPECT_THAT(folder.names(), ::testing::IsEmpty());
 }
 
 TEST_F(Files, ReadFileRefusesWhatIsNoFileOrTooLarge) {
@@ -110,8 +96,8 @@ TEST_F(Files, ReadFileRefusesWhatIsNoFileOrTooLarge) {
             (folder / "a").string() + ": expected at most 4 bytes, found 5");
   EXPECT_EQ(error_of(Exit::kRecipe, [&] { read_file(folder / "b", Exit::kRecipe, 4); }),
             (folder / "b").string() + ": cannot open: No such file or directory");
-  EXPECT_EQ(error_of(Exit::kData, [&] { read_file(folder, Exit::kData, 4); }),
-            folder.string() + ": expected a regular file, found a folder");
+  EXPECT_EQ(error_of(Exit::kData, [&] { read_file(folder.path(), Exit::kData, 4); }),
+            folder.path().string() + ": expected a regular file, found a folder");
   EXPECT_THAT(error_of(Exit::kData, [&] { read_file("/dev/zero", Exit::kData, 4); }),
               HasSubstr("expected a regular file, found a device"));
 }

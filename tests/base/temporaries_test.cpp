@@ -11,6 +11,7 @@
 #include "framework/base/files.h"
 #include "tests/support/error_of.h"
 #include "tests/support/killed_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim {
 namespace {
@@ -23,21 +24,7 @@ using ::testing::UnorderedElementsAre;
 
 class Temporaries : public ::testing::Test {
  protected:
-  Temporaries() {
-    std::string name = (fs::temp_directory_path() / "brim_temporaries_XXXXXX").string();
-    folder = ::mkdtemp(name.data());
-  }
-  ~Temporaries() override { fs::remove_all(folder); }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      result.push_back(entry.path().filename());
-    }
-    return result;
-  }
-
-  fs::path folder;
+  const testing::TemporaryFolder folder;
 };
 
 void make_old(const fs::path& path) {
@@ -63,12 +50,12 @@ TEST_F(Temporaries, AFileGoesOnceItsProcessIsGone) {
   const std::string left = fmt::format("a.tmp.{}", writer.pid());
   make_old(folder / left);
   remove_temporaries(path);
-  remove_stale_files(folder, [](std::string_view) { return true; });
-  EXPECT_THAT(names(), ElementsAre(left));
+  remove_stale_files(folder.path(), [](std::string_view) { return true; });
+  EXPECT_THAT(folder.names(), ElementsAre(left));
   writer.kill();
-  EXPECT_THAT(names(), ElementsAre(left));
+  EXPECT_THAT(folder.names(), ElementsAre(left));
   remove_temporaries(path);
-  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_THAT(folder.names(), IsEmpty());
 }
 
 TEST_F(Temporaries, AProcessNumberThatIsInUseAgainProtectsNothing) {
@@ -76,12 +63,12 @@ TEST_F(Temporaries, AProcessNumberThatIsInUseAgainProtectsNothing) {
   write_file(folder / "a.tmp.1", "");
   AtomicFile file(folder / "a");
   file.write("whole");
-  EXPECT_THAT(names(), UnorderedElementsAre(fmt::format("a.tmp.{}", ::getpid()), "a.tmp.1"));
+  EXPECT_THAT(folder.names(), UnorderedElementsAre(fmt::format("a.tmp.{}", ::getpid()), "a.tmp.1"));
   remove_temporaries(folder / "a");
-  EXPECT_THAT(names(), ElementsAre(fmt::format("a.tmp.{}", ::getpid())));
+  EXPECT_THAT(folder.names(), ElementsAre(fmt::format("a.tmp.{}", ::getpid())));
   file.commit();
   EXPECT_EQ(read_file(folder / "a", Exit::kData, 100), "whole");
-  EXPECT_THAT(names(), ElementsAre("a"));
+  EXPECT_THAT(folder.names(), ElementsAre("a"));
 }
 
 TEST_F(Temporaries, TwoWritersOfOneNameDoNotShareAFile) {
@@ -93,7 +80,7 @@ TEST_F(Temporaries, TwoWritersOfOneNameDoNotShareAFile) {
   EXPECT_EQ(read_file(folder / "a", Exit::kData, 100), "one");
   other.commit();
   EXPECT_EQ(read_file(folder / "a", Exit::kData, 100), "other");
-  EXPECT_THAT(names(), ElementsAre("a"));
+  EXPECT_THAT(folder.names(), ElementsAre("a"));
 }
 
 TEST_F(Temporaries, OtherNamesStay) {
@@ -102,7 +89,7 @@ TEST_F(Temporaries, OtherNamesStay) {
   fs::create_symlink(folder / "b.tmp.17", folder / "a.tmp.18");
   fs::create_directory(folder / "a.tmp.19");  // not ours: without a lock
   remove_temporaries(folder / "a");
-  EXPECT_EQ(names().size(), others.size() + 2);
+  EXPECT_EQ(folder.names().size(), others.size() + 2);
 }
 
 TEST_F(Temporaries, AFolderIsLeftToTheProcessThatHoldsItsLock) {
@@ -116,11 +103,11 @@ TEST_F(Temporaries, AFolderIsLeftToTheProcessThatHoldsItsLock) {
   EXPECT_TRUE(fs::exists(left / "deep"));
   owner.kill();
   remove_temporaries(folder / "a");
-  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_THAT(folder.names(), IsEmpty());
 }
 
 TEST_F(Temporaries, SweepsLeaveWhatIsNewAndWhatIsOfAnotherKind) {
-  ::setenv("TMPDIR", folder.c_str(), 1);
+  ::setenv("TMPDIR", folder.path().c_str(), 1);
   const auto is_meant = [](std::string_view name) { return name.starts_with("x-"); };
   for (const char* name : {"x-1", "y-1"}) write_file(folder / name, "");
   for (const char* name : {"x-2", "y-2"}) {
@@ -129,14 +116,14 @@ TEST_F(Temporaries, SweepsLeaveWhatIsNewAndWhatIsOfAnotherKind) {
   }
   fs::create_directory(folder / "x-3");
   const auto sweep = [&] {
-    remove_stale_files(folder, is_meant);
+    remove_stale_files(folder.path(), is_meant);
     EXPECT_TRUE(fs::exists(TemporaryFolder("x-").path() / kFolderLock));
   };
   sweep();
-  EXPECT_EQ(names().size(), 5);
-  for (const std::string& name : names()) make_old(folder / name);
+  EXPECT_EQ(folder.names().size(), 5);
+  for (const std::string& name : folder.names()) make_old(folder / name);
   sweep();
-  EXPECT_THAT(names(), UnorderedElementsAre("y-1", "y-2", "x-3"));
+  EXPECT_THAT(folder.names(), UnorderedElementsAre("y-1", "y-2", "x-3"));
   ::unsetenv("TMPDIR");
 }
 
@@ -154,7 +141,7 @@ TEST_F(Temporaries, WhatBelongsToAnotherUserStays) {
   write_file(folder / "a.tmp.17", "");
   ASSERT_EQ(::chown((folder / "a.tmp.17").c_str(), 65534, 65534), 0);
   remove_temporaries(folder / "a");
-  EXPECT_THAT(names(), ElementsAre("a.tmp.17"));
+  EXPECT_THAT(folder.names(), ElementsAre("a.tmp.17"));
 }
 
 }  // namespace
