@@ -59,6 +59,15 @@ std::string printable(std::string_view text) { return escape(text, ""); }
 
 std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = utf8_size(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
 std::string shell_word(std::string_view text) {
   constexpr std::string_view kPlain = "+,-./:=@_%";
   const bool is_plain = !text.empty() && std::ranges::all_of(text, [&](unsigned char c) {

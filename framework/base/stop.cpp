@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <string_view>
 #include <thread>
 
@@ -17,8 +18,9 @@ constexpr unsigned kUnsavedLimit_s = 3;
 
 // Lock-free, as a signal handler needs them.
 std::atomic<bool> is_requested = false;
-std::atomic<int> signals = 0;  // that ask for a stop, SIGHUP apart
-std::atomic<int> unsaved = 0;  // objects of NothingToSave
+std::atomic<int> signals = 0;     // that ask for a stop, SIGHUP apart
+std::atomic<int> unsaved = 0;     // objects of NothingToSave
+std::atomic<bool> speaks = true;  // of several ranks, the first
 
 void write_note(std::string_view note) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, note.data(), note.size());
@@ -29,7 +31,7 @@ void write_note(std::string_view note) {
 void on_signal(int signal) {
   if (signal != SIGHUP && ++signals > 1) ::_exit(128 + signal);
   if (is_requested) return;
-  write_note("\nbrim: stopping; a second signal stops at once\n");
+  if (speaks) write_note("\nbrim: stopping; a second signal stops at once\n");
   request_stop();
 }
 
@@ -50,6 +52,8 @@ void handle(int signal, void (*handler)(int)) {
 }  // namespace
 
 void install_stop_handlers() {
+  const char* rank = std::getenv("RANK");
+  speaks = rank == nullptr || rank == std::string_view("0");
   handle(SIGINT, on_signal);
   handle(SIGTERM, on_signal);
   struct sigaction hangup {};

@@ -142,10 +142,11 @@ void check_fit(const TensorMap& from, const TensorMap& into, const std::string& 
   if (!differences.empty()) {
     const size_t count = differences.size();
     differences.resize(std::min(count, kMaxListed));
-    differences.push_back(
-        fmt::format("{}: does not fit this run ({} {}{}); use the recipe that it was saved with",
-                    what, count, count == 1 ? "difference" : "differences",
-                    count > kMaxListed ? fmt::format(", the first {} above", kMaxListed) : ""));
+    differences.push_back(fmt::format(
+        "{}: does not fit this run ({} {}{}); use the recipe that it was saved with, or, "
+        "for model.pretrained of another model, model.strict = false",
+        what, count, count == 1 ? "difference" : "differences",
+        count > kMaxListed ? fmt::format(", the first {} above", kMaxListed) : ""));
     throw Error(Exit::kCheckpoint, "{}", fmt::join(differences, "\n"));
   }
 }

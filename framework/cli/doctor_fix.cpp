@@ -68,6 +68,10 @@ doctor::Fix fix_run(const experiment::RunData& run, const cxxopts::ParseResult& 
   doctor::FixPlan plan{.arguments = {"--recipe", recipe.string()},
                        .repeats = repeats_option(options),
                        .steps = steps_option(options)};
+  if (plan.steps && *plan.steps < kUsualEverySteps) {
+    throw UsageError("--steps: expected {} or more, as many as a line of metrics has, found {}",
+                     kUsualEverySteps, *plan.steps);
+  }
   if (layers.trusts_library) plan.arguments.emplace_back("--trust-library");
   if (job.telemetry.every_steps > kUsualEverySteps) {
     plan.arguments.insert(plan.arguments.end(),

@@ -64,12 +64,14 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   const auto hold = hold_device(job.device, "eval");
   const auto loaded = load(std::move(job), saved);
   train::TrainingComponents& components = loaded->components;
-  const int64_t samples = components.eval_data->size();
   const at::Tensor sums = train::evaluation_sums(components, train::Inputs(loaded->job, components),
                                                  loaded->job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
   const at::Tensor on_host = sums.cpu();
   const auto by_class = components.task->by_class(on_host);
+  // Without those that could not be read, where the task tells them apart.
+  int64_t samples = by_class.empty() ? components.eval_data->size() : 0;
+  for (const train::ClassResult& result : by_class) samples += result.samples;
   nlohmann::json json = {{"samples", samples}, {"step", loaded->state.step}};
   if (!by_class.empty()) json["classes"] = train::classes_record(by_class, loaded->classes);
   std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";

@@ -91,7 +91,8 @@ train::GenerateOptions read_options(const cxxopts::ParseResult& options,
       .temperature = options["temperature"].as<double>(),
       .top_k = integer_option(options, "top-k", 0, 1 << 30),
       .seed = static_cast<uint64_t>(integer_option(options, "seed", 0, int64_t{1} << 62)),
-      .end = tokenizer.end_of_text()};
+      .end = tokenizer.end_of_text(),
+      .ids = tokenizer.vocabulary()};
   if (!(how.temperature >= 0 && how.temperature <= 100)) {
     throw UsageError("--temperature: expected a number from 0 to 100, found {}", how.temperature);
   }

@@ -62,6 +62,10 @@ int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   const int64_t steps = integer_option(parsed, "steps", 1, kMaxSteps);
   const auto rows = static_cast<size_t>(integer_option(parsed, "top", 1, kMaxRows));
   train::JobConfig job = train::read_job(load_document(parsed));
+  if (job.device.select.find(',') != std::string::npos) {
+    throw UsageError("trainer profile measures one process; give one device by --devices, found {}",
+                     job.device.select);
+  }
   const auto hold = hold_device(job.device, "profile");
   const c10::Device device = device::choose_device(job.device);
   const NothingToSave while_profiling;

@@ -62,9 +62,16 @@ std::string text_of(const Ratio& ratio) {
                      ratio.interval.high);
 }
 
+bool is_undecided(const Attempt& attempt) {
+  return attempt.ratio && attempt.ratio->interval.confidence < experiment::kConfidence;
+}
+
 std::string outcome_of(const Attempt& attempt) {
   if (!attempt.ratio) return "not measured: " + attempt.failure;
-  return fmt::format("{}, {}", text_of(*attempt.ratio), attempt.is_kept ? "kept" : "no gain");
+  return fmt::format("{}, {}", text_of(*attempt.ratio),
+                     attempt.is_kept         ? "kept"
+                     : is_undecided(attempt) ? "too few runs to say: --repeats 4 or more"
+                                             : "no gain");
 }
 
 nlohmann::json to_json(const std::optional<Ratio>& ratio) {
@@ -153,7 +160,10 @@ std::string Fix::describe() const {
                         outcome_of(attempt));
   }
   if (attempts.empty()) return "fix      no line of the recipe to try\n";
-  if (!gain) return text + "fix      no gain\n";
+  if (!gain) {
+    const bool is_open = std::ranges::any_of(attempts, is_undecided);
+    return text + (is_open ? "fix      nothing kept: too few runs\n" : "fix      no gain\n");
+  }
   return text + fmt::format("fix      {} as fast as the recipe, with\n{}", text_of(*gain),
                             sections_of(kept));
 }

@@ -55,7 +55,7 @@ void require_stages(const JobConfig& job, int64_t world) {
   throw Error(
       Exit::kRecipe,
       "[distributed] stages = {} needs as many micro-batches of a step at least, so that all "
-      "of them have work, found {} of {} samples. Set batch.micro to {} or less{}",
+      "of them have work, found {} of {}. Set batch.micro to {} or less{}",
       stages, count, format_plural(share, "sample"), std::max<int64_t>(1, share / stages),
       share < stages ? ", and batch.global to more" : "");
 }

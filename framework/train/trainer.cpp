@@ -113,11 +113,14 @@ void Trainer::take_arrived_values(bool wait) {
     const float loss = arrived->values[kLoss];
     if (job_.train.on_nan == OnNan::kFail && !std::isfinite(loss)) {
       if (recorder_) recorder_->flush();
-      throw Error(Exit::kNumeric,
-                  "the loss of step {} is {}; {}. Lower optimizer.learning_rate, clip gradients "
-                  "(train.clip_norm), or leave such steps out (train.on_nan = \"skip\")",
-                  arrived->step, std::isnan(loss) ? std::abs(loss) : loss,
-                  describe_last_good(folder_));
+      const char* advice =
+          arrived->step == 1
+              ? "No update has been made yet: look for such numbers in the data and in the weights "
+                "of model.pretrained"
+              : "Lower optimizer.learning_rate, clip gradients (train.clip_norm), or leave such "
+                "steps out (train.on_nan = \"skip\")";
+      throw Error(Exit::kNumeric, "the loss of step {} is {}; {}. {}", arrived->step,
+                  std::isnan(loss) ? std::abs(loss) : loss, describe_last_good(folder_), advice);
     }
     for (const auto& each : callbacks()) each->on_step(arrived->step, loss);
   }

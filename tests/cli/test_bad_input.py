@@ -8,7 +8,9 @@ import shutil
 import struct
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from trainer import DIGITS, SOURCE, TRAINER, environment, latest_checkpoint, server, sets, trainer
 
@@ -78,6 +80,12 @@ def test_a_dry_run_refuses_a_bad_name(name, tmp_path):
     refused(trainer("--recipe", "recipe.toml", "--dry-run", cwd=tmp_path), 2, words)
 
 
+def test_a_folder_for_the_run_that_no_recipe_can_name_is_refused(tmp_path):
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/run\xff")
+    refused(trainer("--recipe", DIGITS, "--output", place), 2, r"run\xff: expected a path in UTF-8")
+    assert not os.path.exists(place)
+
+
 def test_tokens_are_no_images(tmp_path):
     (tmp_path / "train.bin").write_bytes(bytes(4096))
     recipe = tmp_path / "recipe.toml"
@@ -111,6 +119,7 @@ def test_extends_loop(tmp_path):
     (["--recipe", DIGITS, "--set", "=3"], ""),
     (["--recipe", DIGITS, "--frobnicate"], "frobnicate"),
     (["--recipe", DIGITS, "stray"], "stray"),
+    (["profile", "--recipe", DIGITS, "--devices", "cpu,cpu"], "give one device by --devices, found cpu,cpu"),
     (["recipes"], "did you mean 'recipe'?"),
     (["recipe", "chekc", "--recipe", DIGITS], "chekc"),
     (["--recipe", DIGITS, "--config", "nowhere.toml"], "nowhere.toml"),
@@ -228,6 +237,23 @@ def test_resume_falls_back_to_the_newest_whole_checkpoint(short_run, tmp_path):
     result = trainer("--recipe", DIGITS, "--output", run, "--resume", "auto", *sets(train__steps=4))
     assert result.returncode == 0, result.stderr
     assert "warning" in result.stderr and "step-00000004" in result.stderr
+
+
+def test_a_fix_by_fewer_steps_than_a_line_of_metrics_has_is_refused(short_run):
+    refused(trainer("doctor", short_run, "--fix", "--steps", 5), 2, "--steps: expected 10 or more")
+
+
+def test_a_cache_that_cannot_be_read_is_done_without(tmp_path):
+    done = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(batch__micro="auto", train__steps=1),
+                   XDG_CACHE_HOME=str(tmp_path / ("long" * 100)))
+    assert done.returncode == 0, done.stderr
+
+
+def test_weights_that_are_no_numbers_are_not_blamed_on_the_learning_rate(short_run, tmp_path):
+    weights = load_file(latest_checkpoint(short_run) / "model.safetensors")
+    save_file({name: tensor * np.float32("nan") for name, tensor in weights.items()}, tmp_path / "nan.safetensors")
+    refused(trainer("--recipe", DIGITS, "--output", tmp_path / "run", "--set",
+                    f"model.pretrained={tmp_path}/nan.safetensors"), 7, "No update has been made yet")
 
 
 def test_resume_from_nowhere(tmp_path):

@@ -2,6 +2,7 @@
 import http.server
 import io
 import json
+import shutil
 import signal
 import threading
 import time
@@ -52,6 +53,45 @@ def test_the_package_reads_what_was_packed(tmp_path):
     assert len({label for _, label in found[:10]}) == 3  # classes are mixed
     again = packed_by("--from", folder, "--to", tmp_path / "shards", "--samples", 10)
     assert again["kept_shards"] == 3
+
+
+def test_a_changed_image_is_packed_again(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    words = ["--from", folder, "--to", tmp_path / "shards", "--samples", 8]
+    packed_by(*words)
+    (folder / "class 0" / "0.jpg").write_bytes((folder / "class 1" / "0.jpg").read_bytes())
+    assert packed_by(*words)["kept_shards"] == 2
+    assert sorted(samples(tmp_path / "shards")) == sorted(
+        (path.read_bytes(), int(path.parent.name[-1])) for path in folder.glob("*/*"))
+
+
+def test_evaluation_shards_of_other_classes_are_refused(tmp_path):
+    image_folder(tmp_path / "images")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[model]\nname = "mlp"\n[data]\nkind = "webdataset"\nimage_size = 16\nresize = 16\n'
+                      '[data.train]\npath = "train"\n[data.eval]\npath = "eval"\n[batch]\nglobal = 8\n'
+                      '[optimizer]\nname = "sgd"\nlearning_rate = 0.01\n[train]\nepochs = 1\n')
+    packed_by("--from", tmp_path / "images", "--to", tmp_path / "train")
+    packed_by("--from", tmp_path / "images", "--to", tmp_path / "eval")
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path / "images" / "class 0")
+    packed_by("--from", tmp_path / "images", "--to", tmp_path / "fewer")
+    (tmp_path / "images" / "class 1").rename(tmp_path / "images" / "another")
+    packed_by("--from", tmp_path / "images", "--to", tmp_path / "renamed")
+    for name, found in (("fewer", "class 1"), ("renamed", "another")):
+        other = sets(data__eval__path=str(tmp_path / name))
+        for words in (["--recipe", recipe, "--output", tmp_path / name / "run"], ["eval", tmp_path / "run"]):
+            done = trainer(*words, *other)
+            assert done.returncode == 3 and f'class 0 is "class 0" there and "{found}" in these' in done.stderr, done.stderr
+
+
+def test_evaluation_counts_the_samples_that_it_could_read(tmp_path):
+    recipe = folder_recipe(tmp_path, data='on_error = "skip"')
+    trained(recipe, tmp_path / "run", *sets(train__epochs=1))
+    (tmp_path / "images" / "class 1" / "0.jpg").write_bytes(b"none")
+    done = trainer("eval", tmp_path / "run", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["samples"] == 23, done.stderr
 
 
 def test_output_that_is_no_terminal_has_no_live_line(tmp_path):

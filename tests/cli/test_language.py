@@ -178,6 +178,50 @@ def test_a_token_beyond_the_vocabulary_is_named_with_its_place(tmp_path):
     assert "found 50 at token 700" in done.stderr
 
 
+def tokenized(folder, text, *words):
+    (folder.parent / f"{folder.name}.txt").write_text(text)
+    done = trainer("data", "tokenize", folder.parent / f"{folder.name}.txt", *words, "--eval-fraction", 0.2, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def of(folder, **values):
+    return sets(data__train__path=str(folder / "train.bin"), data__eval__path=str(folder / "eval.bin"), **values)
+
+
+def test_ids_that_the_tokenizer_lacks_are_never_drawn(tmp_path):
+    folder = tokenized(tmp_path / "chars", "to be or not to be\n" * 200, "--tokenizer", "chars")
+    run = train(tmp_path / "run", *of(folder, data__vocabulary=4000, train__steps=2, train__prompt="to be"))
+    assert predict(run, "--prompt", "to be", "--tokens", 40, "--temperature", 100)
+
+
+def test_token_files_that_contradict_the_recipe_are_refused(tmp_path):
+    def refused(*args):
+        done = trainer("--recipe", RECIPE, *SMALL, *args, "--dry-run")
+        assert done.returncode == 3, done.stderr
+        return done.stderr
+    text = "to be or not to be\n" * 200
+    chars, other = (tokenized(tmp_path / name, text, "--tokenizer", name) for name in ("chars", "bytes"))
+    assert "holds uint16 ids, as tokens.json beside it says, and data.type is uint32" in refused(
+        *of(chars, data__type="uint32"))
+    mixed = [*of(chars), *sets(data__eval__path=str(other / "eval.bin"))]
+    assert f'expected the tokenizer of {chars}/train.bin, "chars" with 9 ids, found "bytes" with 257' in refused(*mixed)
+
+
+def test_documents_end_where_the_tokenizer_ended_them(tmp_path):
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": "to be"}) + "\n" for _ in range(100)))
+    done = trainer("data", "tokenize", tmp_path / "lines.jsonl", "--tokenizer", "bytes", "--eval-fraction", 0.2,
+                   "--output", tmp_path / "tokens")
+    assert done.returncode == 0, done.stderr
+    documents = []
+    for vocabulary in (257, 300):
+        done = trainer("--recipe", RECIPE, *SMALL, *of(tmp_path / "tokens", data__vocabulary=vocabulary,
+                                                       data__packing="padded"), "--dry-run")
+        assert done.returncode == 0, done.stderr
+        documents.append(re.search(r"([\d,]+) training", done.stderr)[1])
+    assert documents[0] == documents[1]
+
+
 def test_the_gpt2_recipe(tmp_path):
     ids = (np.arange(3000) % 50257).astype(np.uint16)
     ids.tofile(tmp_path / "ids.bin")

@@ -209,10 +209,11 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
   for (int i = 0; i < kMaxReplacements && failure; ++i) {
     if (failure->status != Exit::kData) return failure;
     if (options_.on_error == OnError::kFail) {
-      failure->message +=
-          ". Set data.on_error = \"skip\" to leave such samples out; trainer data inspect DIR "
-          "lists "
-          "them";
+      if (dataset_.tokens() == nullptr) {
+        failure->message +=
+            ". Set data.on_error = \"skip\" to leave such samples out; trainer data inspect DIR "
+            "lists them";
+      }
       return failure;
     }
     if (auto too_many = skip(ref.sample, *failure)) return too_many;

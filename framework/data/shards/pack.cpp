@@ -1,5 +1,7 @@
 #include "framework/data/shards/pack.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -78,11 +80,12 @@ class Packer {
     make_folder(folder_);
     check_description();
     while (progress_.done < images_.size()) {
-      const fs::path path = folder_ / fmt::format("shard-{:06}.tar", progress_.shards);
+      const fs::path path = shard_path(progress_.shards);
       if (!keep(path)) write(path);
       ++progress_.shards;
       report();
     }
+    remove_further();
     return progress_;
   }
 
@@ -121,13 +124,32 @@ class Packer {
     write_file(path, expected);
   }
 
+  fs::path shard_path(int64_t shard) const {
+    return folder_ / fmt::format("shard-{:06}.tar", shard);
+  }
+
+  /// Shards of the same images when they were larger.
+  void remove_further() const {
+    for (int64_t shard = progress_.shards; fs::remove(shard_path(shard)); ++shard) {
+      fs::remove(index_path(shard_path(shard)));
+    }
+  }
+
   void report() const {
     if (report_) report_(progress_);
   }
 
   std::string key(int64_t position) const { return fmt::format("{:08}", position); }
 
-  /// True where the shard is there, whole, with the samples that belong there.
+  /// When an image's file was last written, renamed or replaced; 0 where its name is none of a file.
+  int64_t changed_ns(int64_t image) const {
+    struct stat info {};
+    if (::stat(images_.name(image).c_str(), &info) != 0) return 0;
+    return info.st_ctim.tv_sec * 1'000'000'000 + info.st_ctim.tv_nsec;
+  }
+
+  /// True where the shard is there, whole, with the samples that belong there, and none of their
+  /// images has changed since.
   bool keep(const fs::path& path) {
     std::error_code code;
     if (!fs::exists(path, code)) return false;
@@ -141,7 +163,8 @@ class Packer {
     for (int64_t i = 0; i < index.size(); ++i) {
       const int64_t position = progress_.done + i;
       if (!index.name(i).starts_with(key(position) + ".") ||
-          index.samples[static_cast<size_t>(i)].label != images_.label(order_(position))) {
+          index.samples[static_cast<size_t>(i)].label != images_.label(order_(position)) ||
+          changed_ns(order_(position)) > index.shard_modified_ns) {
         return false;
       }
     }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -61,8 +62,8 @@ void collect(const std::string& folder, std::vector<FolderId>& above, ClassConte
   above.pop_back();
 }
 
-ClassContent list_class(const std::string& folder) {
-  std::vector<FolderId> above;
+/// `above`: folders that a link in it may lead to, where other classes and splits are.
+ClassContent list_class(const std::string& folder, std::vector<FolderId> above) {
   ClassContent found;
   collect(folder, above, found);
   std::ranges::sort(found.listings, {}, &Listing::folder);
@@ -113,10 +114,16 @@ std::vector<std::string> class_folders(const fs::path& root) {
 }
 
 FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
+  std::vector<FolderId> above = {folder_id("/")};
+  std::error_code ignored;
+  for (fs::path folder = fs::canonical(root, ignored); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    above.push_back(folder_id(folder.string()));
+  }
   std::vector<ClassContent> classes(class_names_.size());
   parallel_for(static_cast<int64_t>(classes.size()), usable_cores(), [&](int64_t label) {
     const auto i = static_cast<size_t>(label);
-    classes[i] = list_class((root / class_names_[i]).string());
+    classes[i] = list_class((root / class_names_[i]).string(), above);
   });
   std::vector<std::string> empty;
   int64_t others = 0;

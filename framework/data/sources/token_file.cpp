@@ -90,10 +90,12 @@ void TokenFile::throw_outside(int64_t first, std::span<const int32_t> tokens) co
   const auto found = std::ranges::find_if(
       tokens, [this](int32_t id) { return static_cast<uint32_t>(id) >= vocabulary_; });
   const int64_t token = first + (found - tokens.begin());
-  throw Error(Exit::kData,
-              "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
-              "byte {}; expected the type of the file's tokens in data.type",
-              name(), vocabulary_ - 1, static_cast<uint32_t>(*found), token, token * token_bytes_);
+  throw Error(
+      Exit::kData,
+      "{}: expected token ids from 0 to {} (data.vocabulary - 1), found {} at token {}, "
+      "byte {}; expected the tokenizer's ids in data.vocabulary, and the type of the file's "
+      "tokens in data.type",
+      name(), vocabulary_ - 1, static_cast<uint32_t>(*found), token, token * token_bytes_);
 }
 
 }  // namespace brim::data

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/data/sources/packing.h"
 
@@ -121,6 +124,33 @@ struct EvalFile {
   }
 };
 
+/// What `trainer data tokenize` says of its train.bin and eval.bin.
+struct Description {
+  std::string tokenizer, type;
+  int64_t vocabulary = 0, end_of_document = 0;
+
+  bool is_of(const Description& other) const {
+    return tokenizer == other.tokenizer && vocabulary == other.vocabulary;
+  }
+};
+
+/// nullopt where nothing is known of the file: another program's have no description.
+std::optional<Description> describe(const fs::path& file) {
+  constexpr int64_t kLongest = 1 << 20;
+  const fs::path path = file.parent_path() / "tokens.json";
+  std::error_code ignored;
+  if (file.filename() != "train.bin" && file.filename() != "eval.bin") return std::nullopt;
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  try {
+    const auto json = parse_json(read_file(path, Exit::kData, kLongest), path.string());
+    return Description{json.at("tokenizer").get<std::string>(), json.at("type").get<std::string>(),
+                       json.at("vocabulary").get<int64_t>(),
+                       json.at("end_of_document").get<int64_t>()};
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void TokensConfig::fields(recipe::Fields& f) {
@@ -136,12 +166,14 @@ void TokensConfig::fields(recipe::Fields& f) {
            "stream: windows of the whole file; documents: whole documents, several in a row where "
            "they fit, attention within each; padded: one document in a row");
   f.auto_or("end_of_document", end_of_document,
-            "id that ends a document; auto: the last of the vocabulary",
+            "id that ends a document; auto: that of tokens.json beside train.bin, else the last of "
+            "the vocabulary",
             recipe::between(0, 2147483647.0));
 }
 
-std::unique_ptr<Dataset> TokensConfig::open(std::unique_ptr<ByteSource> bytes) const {
-  const int64_t end = end_of_document.value_or(vocabulary - 1);
+std::unique_ptr<Dataset> TokensConfig::open(std::unique_ptr<ByteSource> bytes,
+                                            std::optional<int64_t> usual_end) const {
+  const int64_t end = end_of_document.value_or(usual_end.value_or(vocabulary - 1));
   if (end >= vocabulary) {
     throw Error(Exit::kRecipe,
                 "[data]: expected 'end_of_document' to be below 'vocabulary' ({}), found {}",
@@ -159,11 +191,31 @@ std::unique_ptr<Dataset> TokensConfig::open_train(const AugmentConfig& /*augment
   if (packing == Packing::kStream && end_of_document) {
     log::warning("data.end_of_document has no effect: packing is \"stream\"");
   }
-  return open(std::make_unique<FileBytes>(train));
+  return open_file(train);
 }
 
 std::unique_ptr<Dataset> TokensConfig::open_eval() const {
-  return eval.empty() ? nullptr : open(std::make_unique<FileBytes>(eval));
+  if (eval.empty()) return nullptr;
+  const auto learned = describe(train), found = describe(eval);
+  if (learned && found && !found->is_of(*learned)) {
+    throw Error(Exit::kData,
+                "{}: expected the tokenizer of {}, \"{}\" with {} ids, found \"{}\" with {}",
+                eval.string(), train.string(), learned->tokenizer, learned->vocabulary,
+                found->tokenizer, found->vocabulary);
+  }
+  return open_file(eval);
+}
+
+std::unique_ptr<Dataset> TokensConfig::open_file(const fs::path& path) const {
+  auto bytes = std::make_unique<FileBytes>(path);
+  const auto found = describe(path);
+  if (!found) return open(std::move(bytes));
+  const std::string_view word = kTypeWords.at(static_cast<size_t>(type));
+  if (found->type != word) {
+    throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
+                path.string(), found->type, word);
+  }
+  return open(std::move(bytes), found->end_of_document);
 }
 
 }  // namespace brim::data

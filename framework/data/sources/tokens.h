@@ -32,7 +32,7 @@ struct TokensConfig : SourceConfig {
   int64_t vocabulary = 50'257;  // GPT-2's
   int64_t length = 1024;
   Packing packing = Packing::kStream;
-  std::optional<int64_t> end_of_document;  // nullopt: the last of the vocabulary, as in GPT-2's
+  std::optional<int64_t> end_of_document;  // nullopt: the file's, or the last of the vocabulary
 
   void fields(recipe::Fields& f) override;
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
@@ -43,9 +43,15 @@ struct TokensConfig : SourceConfig {
   std::filesystem::path tokenizer_folder() const override {
     return train.has_parent_path() ? train.parent_path() : ".";
   }
-  /// A file, or what stands for one, with these options. Reads all of it unless packing is kStream.
-  /// The bytes given to the dataset's read() are aligned for int32.
-  std::unique_ptr<Dataset> open(std::unique_ptr<ByteSource> bytes) const;
+  /// A file, or what stands for one, with these options; `usual_end` is the end of a document where
+  /// they give none. Reads all of it unless packing is kStream. The bytes given to the dataset's
+  /// read() are aligned for int32.
+  std::unique_ptr<Dataset> open(std::unique_ptr<ByteSource> bytes,
+                                std::optional<int64_t> usual_end = {}) const;
+
+ private:
+  /// Throws Error(kData) where tokens.json beside the file contradicts the options.
+  std::unique_ptr<Dataset> open_file(const std::filesystem::path& path) const;
 };
 
 }  // namespace brim::data

@@ -35,11 +35,15 @@ class ShardedImages final : public EncodedImages {
     classes_ = classes.value_or(greatest_label() + 1);
     if (greatest_label() >= classes_) refuse_label();
     class_names_ = files_.class_names();
+    for (const std::string& name : class_names_) printable_names_.push_back(printable(name));
     if (std::ssize(class_names_) != classes_) class_names_ = numbered_classes(classes_);
   }
 
   int64_t size() const override { return ends_.back(); }
   std::vector<std::string> class_names() const override { return class_names_; }
+  int64_t classes() const { return classes_; }
+  /// As `trainer data pack` left them beside the shards; empty where they are not known.
+  const std::vector<std::string>& printable_names() const { return printable_names_; }
   std::string name(int64_t index) const override {
     const auto [shard, sample] = locate(index);
     return fmt::format("{}: {}", files_.name(shard), printable(files_.index(shard).name(sample)));
@@ -102,8 +106,25 @@ class ShardedImages final : public EncodedImages {
   std::vector<int64_t> shards_;  // those with samples
   std::vector<int64_t> ends_;    // of each of them, in samples
   int64_t classes_ = 0;
-  std::vector<std::string> class_names_;
+  std::vector<std::string> class_names_, printable_names_;
 };
+
+/// Throws Error(kData) where evaluation shards have other classes than `expected`, those `of`, if
+/// both are known: their labels would mean something else.
+void require_classes(const ShardedImages& images, const std::vector<std::string>& expected,
+                     const std::filesystem::path& path, const std::string& of) {
+  const std::vector<std::string>& names = images.printable_names();
+  if (names.empty() || expected.empty() || names == expected) return;
+  const auto label = std::ranges::mismatch(names, expected).in1 - names.begin();
+  const auto name_in = [&](const std::vector<std::string>& all) {
+    return label < std::ssize(all) ? fmt::format("\"{}\"", all[static_cast<size_t>(label)])
+                                   : "missing";
+  };
+  throw Error(Exit::kData,
+              "{}: expected the classes {}: class {} is {} there and {} in these shards. Pack them "
+              "of a folder that has the same class folders",
+              shown_address(path.string()), of, label, name_in(expected), name_in(names));
+}
 
 struct TrainShards {
   std::filesystem::path& path;
@@ -154,39 +175,35 @@ void WebDatasetConfig::fields(recipe::Fields& f) {
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_train(const AugmentConfig& augment) const {
   options.check();
-  auto images = open_shards(train.string(), classes, cache_options(*this));
-  found_ = {train, static_cast<int64_t>(images->class_names().size())};
+  auto images = std::make_unique<ShardedImages>(train.string(), classes, cache_options(*this));
+  found_ = {train, images->classes(), images->printable_names()};
   return make_image_dataset(std::move(images), options, augment);
 }
 
-int64_t WebDatasetConfig::train_classes() const {
-  if (classes) return *classes;
-  if (found_ && found_->train == train) return found_->classes;
-  const auto images = open_shards(train.string(), {}, cache_options(*this));
-  return static_cast<int64_t>(images->class_names().size());
+WebDatasetConfig::Found WebDatasetConfig::train_classes() const {
+  if (found_ && found_->train == train) return *found_;
+  if (classes) return {train, *classes, {}};
+  const ShardedImages images(train.string(), {}, cache_options(*this));
+  return {train, images.classes(), images.printable_names()};
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_eval() const {
   if (eval.empty()) return nullptr;
-  return make_image_dataset(open_shards(eval.string(), train_classes(), cache_options(*this)),
-                            options.for_evaluation(), {});
+  const Found found = train_classes();
+  auto images = std::make_unique<ShardedImages>(eval.string(), found.classes, cache_options(*this));
+  require_classes(*images, found.names, eval, "of " + shown_address(train.string()));
+  return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }
 
 std::unique_ptr<Dataset> WebDatasetConfig::open_eval_for(
     const std::vector<std::string>& learned) const {
   if (eval.empty()) return nullptr;
   options.check();
-  auto images = open_shards(eval.string(), std::ssize(learned), cache_options(*this));
-  std::vector<std::string> names = images->class_names();
-  for (std::string& name : names) name = brim::printable(name);
-  if (names != learned && names != numbered_classes(std::ssize(learned))) {
-    const auto label = std::ranges::mismatch(names, learned).in1 - names.begin();
-    throw Error(Exit::kData,
-                "{}: expected the classes that the model has learned: class {} is \"{}\" there and "
-                "\"{}\" in these shards",
-                shown_address(eval.string()), label, learned[static_cast<size_t>(label)],
-                names[static_cast<size_t>(label)]);
-  }
+  auto images =
+      std::make_unique<ShardedImages>(eval.string(), std::ssize(learned), cache_options(*this));
+  const bool is_numbered = learned == numbered_classes(std::ssize(learned));
+  require_classes(*images, is_numbered ? std::vector<std::string>() : learned, eval,
+                  "that the model has learned");
   return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/data/shards/shard_cache.h"
 #include "framework/data/source.h"
@@ -30,13 +31,14 @@ struct WebDatasetConfig : SourceConfig {
   const ImageOptions* image_options() const override { return &options; }
 
  private:
-  int64_t train_classes() const;
-
   /// The classes that open_train() found, and where: open_eval() needn't list all shards again.
   struct Found {
     std::filesystem::path train;
     int64_t classes;
+    std::vector<std::string> names;  // empty: not known
   };
+  Found train_classes() const;
+
   mutable std::optional<Found> found_;
 };
 

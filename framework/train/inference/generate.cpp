@@ -30,7 +30,8 @@ void check_prompt(std::span<const int32_t> prompt, int64_t number, int64_t vocab
 /// The next token from its logits, float [V] on the CPU.
 int32_t draw(const at::Tensor& logits, const GenerateOptions& options, RandomStream& random) {
   const float* values = logits.const_data_ptr<float>();
-  std::vector<int32_t> order(static_cast<size_t>(logits.size(0)));
+  const int64_t count = options.ids > 0 ? std::min(options.ids, logits.size(0)) : logits.size(0);
+  std::vector<int32_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&](int32_t a, int32_t b) {
     return values[a] != values[b] ? values[a] > values[b] : a < b;

@@ -14,6 +14,7 @@ struct GenerateOptions {
   int64_t top_k = 0;         // only so many of the likeliest; 0: all
   uint64_t seed = 0;
   int32_t end = -1;  // the token that ends a text and is not part of it; -1: none
+  int64_t ids = 0;   // of the tokenizer: a larger vocabulary's others are never drawn; 0: all
 };
 
 /// A continuation for each prompt, which are computed together. A prompt's depends on the seed and

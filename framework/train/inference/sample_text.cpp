@@ -32,7 +32,10 @@ std::string SampleText::write(TrainingComponents& components) const {
   try {
     const auto found = generate(
         components, {ids_},
-        {.max_tokens = prompt_.max_tokens, .seed = seed_, .end = tokenizer_->end_of_text()});
+        {.max_tokens = prompt_.max_tokens,
+         .seed = seed_,
+         .end = tokenizer_->end_of_text(),
+         .ids = tokenizer_->vocabulary()});
     text = text::well_formed(prompt_.text + tokenizer_->decode(found.front()));
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped) throw;

@@ -15,6 +15,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/temporaries.h"
 #include "framework/checkpoint/folder.h"
 #include "framework/telemetry/run_record.h"
@@ -185,6 +186,13 @@ RunFolder resume_from(const RunFolderOptions& options) {
 
 RunFolder choose_run_folder(const RunFolderOptions& options) {
   check_output(options);
+  const fs::path place = fs::absolute(options.output.empty() ? options.runs : options.output);
+  if (!is_utf8(place.native())) {
+    throw Error(Exit::kRecipe,
+                "{}: expected a path in UTF-8, since recipes and run.json can name no other; "
+                "choose another --output",
+                printable(place.native()));
+  }
   if (options.is_restarted) {
     if (const auto folder = folder_of_launch(options)) return resume_in(*folder, options);
   }
@@ -337,7 +345,8 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
   add_earlier(read_record(folder), record);
   if (folder.checkpoint) report_changes(folder.recipe(), resolved_recipe);
   write_file(folder.recipe(), resolved_recipe);
-  write_file(folder.record(), record.dump(2) + "\n");
+  write_file(folder.record(),
+             record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   return folder;
 }
 

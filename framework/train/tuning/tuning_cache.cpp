@@ -46,7 +46,8 @@ std::filesystem::path TuningCache::file(const std::string& key) const {
 }
 
 std::optional<int64_t> TuningCache::find(const std::string& key) const {
-  if (folder_.empty() || !std::filesystem::exists(file(key))) return std::nullopt;
+  std::error_code ignored;
+  if (folder_.empty() || !std::filesystem::exists(file(key), ignored)) return std::nullopt;
   try {
     const auto saved = nlohmann::json::parse(read_file(file(key), Exit::kResource, kLargestFile));
     const auto micro = saved.at("micro").get<int64_t>();

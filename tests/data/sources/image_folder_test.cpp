@@ -127,15 +127,18 @@ TEST_F(ImageFolderTest, SplitsAreNoClasses) {
 
 TEST_F(ImageFolderTest, LoopsOfLinksAreHarmlessAndOtherLinksAreFollowed) {
   put("train/cat/a.jpg", jpeg(20, 20));
+  put("train/dog/c.jpg", jpeg(20, 20));
   put("elsewhere/b.jpg", jpeg(20, 20));
   fs::create_directory_symlink(root_ / "train", root_ / "train/cat/up");
+  fs::create_directory_symlink("../..", root_ / "train/dog/further_up");
   fs::create_directory_symlink(root_ / "train/cat", root_ / "train/cat/self");
   fs::create_directory_symlink(root_ / "elsewhere", root_ / "train/cat/there");
   fs::create_directory_symlink(root_ / "nowhere", root_ / "train/dangling");
   const auto dataset = config().open_train({});
-  EXPECT_THAT(dataset->images()->class_names(), ElementsAre("cat"));
-  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_THAT(dataset->images()->class_names(), ElementsAre("cat", "dog"));
+  ASSERT_EQ(dataset->size(), 3);
   EXPECT_THAT(dataset->name(1), EndsWith("train/cat/there/b.jpg"));
+  EXPECT_THAT(dataset->name(2), EndsWith("train/dog/c.jpg"));
 }
 
 std::string check_error(const Dataset& dataset) {

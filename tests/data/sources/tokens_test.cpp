@@ -228,8 +228,8 @@ TEST_F(TokensTest, IdsOutsideTheVocabularyAreNamedWithTheirPlace) {
       const auto dataset = c.open_train({});
       EXPECT_EQ(message([&] { sample(*dataset, 0); }),
                 fmt::format("train.bin: expected token ids from 0 to 99 (data.vocabulary - 1), "
-                            "found 100 at token {}, byte {}; expected the type of the file's "
-                            "tokens in data.type",
+                            "found 100 at token {}, byte {}; expected the tokenizer's ids "
+                            "in data.vocabulary, and the type of the file's tokens in data.type",
                             at, type == TokenType::kUint16 ? 2 * at : 4 * at));
       c.packing = Packing::kDocuments;
       EXPECT_THAT(message([&] { c.open_train({}); }), HasSubstr("found 100 at token"));
