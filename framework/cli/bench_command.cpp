@@ -63,6 +63,16 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
                   folder.string());
     }
     if (fs::is_directory(paths.back(), ignored)) paths.back() = new_file(paths.back(), options);
+    if (fs::is_regular_file(paths.back(), ignored)) {
+      try {
+        experiment::read_bench(paths.back());
+      } catch (const Error&) {
+        throw Error(Exit::kRecipe,
+                    "--out {}: there is a file already that is no result of a bench; choose "
+                    "another name",
+                    paths.back().string());
+      }
+    }
   }
   if (options.count("save-baseline") != 0) {
     paths.push_back(experiment::baseline_path(options["save-baseline"].as<std::string>()));

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,24 @@ namespace brim::cli {
 
 namespace {
 
+/// Throws Error(kRecipe) where the report would take the place of a file that is no page.
+void refuse_other_file(const std::filesystem::path& output) {
+  constexpr std::string_view kPage = "<!doctype html>";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(output, ignored)) return;
+  std::string start(kPage.size(), '\0');
+  std::ifstream(output, std::ios::binary).read(start.data(), std::ssize(start));
+  if (start == kPage) return;
+  throw Error(Exit::kRecipe,
+              "--output {}: there is a file already that is no report; choose another name",
+              output.string());
+}
+
 int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("runs") == 0) {
     throw UsageError("no run given; try: trainer report runs/digits");
   }
+  if (parsed.count("output") != 0) refuse_other_file(parsed["output"].as<std::string>());
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
     experiment::RunData data = experiment::read_run(folder);

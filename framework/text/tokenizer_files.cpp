@@ -22,10 +22,11 @@ std::string read_vocabulary(const fs::path& path) {
   return read_file(path, Exit::kData, kMaxVocabularyBytes);
 }
 
-void expect_file(const fs::path& path, std::string_view what, bool is_expected) {
+void expect_file(const fs::path& path, std::string_view what, std::string_view option,
+                 bool is_expected) {
   if (path.empty() != is_expected) return;
-  throw Error(Exit::kRecipe, "this tokenizer {} {} file", is_expected ? "needs a" : "takes no",
-              what);
+  throw Error(Exit::kRecipe, "this tokenizer {} {} file ({})", is_expected ? "needs a" : "takes no",
+              what, option);
 }
 
 }  // namespace
@@ -35,8 +36,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     throw Error(Exit::kRecipe, "expected the tokenizer bytes, chars or gpt2, found '{}'",
                 files.name);
   }
-  expect_file(files.vocabulary, "vocabulary", files.name != "bytes");
-  expect_file(files.merges, "merges", files.name == "gpt2");
+  expect_file(files.vocabulary, "vocabulary", "--vocab", files.name != "bytes");
+  expect_file(files.merges, "merges", "--merges", files.name == "gpt2");
   if (files.name == "bytes") return std::make_unique<ByteTokenizer>();
   const std::string where = files.vocabulary.string();
   const std::string vocabulary = read_vocabulary(files.vocabulary);

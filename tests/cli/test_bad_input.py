@@ -243,6 +243,15 @@ def test_a_fix_by_fewer_steps_than_a_line_of_metrics_has_is_refused(short_run):
     refused(trainer("doctor", short_run, "--fix", "--steps", 5), 2, "--steps: expected 10 or more")
 
 
+@pytest.mark.parametrize("words", [["report", "RUN", "--output"],
+                                   ["bench", "--recipe", DIGITS, "--steps", 2, "--repeats", 1, "--out"]])
+def test_no_file_of_another_kind_is_overwritten(short_run, tmp_path, words):
+    (tmp_path / "kept").write_text("precious")
+    done = trainer(*[short_run if word == "RUN" else word for word in words], tmp_path / "kept")
+    refused(done, 2, "there is a file already that is no re")
+    assert (tmp_path / "kept").read_text() == "precious"
+
+
 def test_a_cache_that_cannot_be_read_is_done_without(tmp_path):
     done = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(batch__micro="auto", train__steps=1),
                    XDG_CACHE_HOME=str(tmp_path / ("long" * 100)))

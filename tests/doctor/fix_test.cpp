@@ -57,8 +57,8 @@ TEST(Fix, IsToldAsLinesToWriteIntoTheRecipe) {
   fix.kept.clear();
   fix.gain.reset();
   EXPECT_THAT(fix.describe(), HasSubstr("fix      no gain\n"));
-  fix.attempts = {
-      {.proposal = {"loader", {"data.workers=2"}}, .ratio = {{5.0, {4.0, 6.0, 0.5}}}}};  // of 2 runs
+  fix.attempts = {{.proposal = {"loader", {"data.workers=2"}},
+                   .ratio = {{5.0, {4.0, 6.0, 0.5}}}}};  // of 2 runs
   EXPECT_EQ(fix.describe(),
             "tried    data.workers=2: 5.00× (4.00 to 6.00), too few runs to say: --repeats 4 or "
             "more\nfix      nothing kept: too few runs\n");

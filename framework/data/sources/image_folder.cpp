@@ -105,11 +105,15 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
   auto images = std::make_unique<ImageFolder>(eval);
   const auto expected = class_folders(train);
   const auto found = images->class_names();
-  std::vector<std::string> differing;
-  std::ranges::set_symmetric_difference(expected, found, std::back_inserter(differing));
-  if (!differing.empty()) {
-    throw Error(Exit::kData, "{}: expected the class folders of {}; only one of the two has {}",
-                eval.string(), train.string(), fmt::join(differing, ", "));
+  std::vector<std::string> missing, others;
+  std::ranges::set_difference(expected, found, std::back_inserter(missing));
+  std::ranges::set_difference(found, expected, std::back_inserter(others));
+  if (!missing.empty() || !others.empty()) {
+    const auto list = [](const std::vector<std::string>& names) {
+      return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
+    };
+    throw Error(Exit::kData, "{}: expected the class folders of {}; missing: {}; unknown: {}",
+                eval.string(), train.string(), list(missing), list(others));
   }
   return make_image_dataset(std::move(images), options.for_evaluation(), {});
 }

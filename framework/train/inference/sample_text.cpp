@@ -30,12 +30,11 @@ std::string SampleText::write(TrainingComponents& components) const {
   std::optional<distributed::FullySharded::Evaluation> sharded;
   if (components.sharded) sharded.emplace(*components.sharded);
   try {
-    const auto found = generate(
-        components, {ids_},
-        {.max_tokens = prompt_.max_tokens,
-         .seed = seed_,
-         .end = tokenizer_->end_of_text(),
-         .ids = tokenizer_->vocabulary()});
+    const auto found = generate(components, {ids_},
+                                {.max_tokens = prompt_.max_tokens,
+                                 .seed = seed_,
+                                 .end = tokenizer_->end_of_text(),
+                                 .ids = tokenizer_->vocabulary()});
     text = text::well_formed(prompt_.text + tokenizer_->decode(found.front()));
   } catch (const Error& error) {
     if (error.status() != Exit::kStopped) throw;

@@ -293,7 +293,7 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
     both.open_eval();
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), EndsWith("only one of the two has dog, owl"));
+    EXPECT_THAT(error.what(), EndsWith("missing: dog; unknown: owl"));
   }
   fs::rename(root_ / "eval/owl", root_ / "eval/dog");
   EXPECT_EQ(both.open_eval()->size(), 2);
