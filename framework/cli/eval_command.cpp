@@ -74,7 +74,8 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   for (const train::ClassResult& result : by_class) samples += result.samples;
   nlohmann::json json = {{"samples", samples}, {"step", loaded->state.step}};
   if (!by_class.empty()) json["classes"] = train::classes_record(by_class, loaded->classes);
-  std::string line = saved ? printable(saved->checkpoint.string()) + ":" : "";
+  const auto& weights = saved ? saved->checkpoint : loaded->job.model.pretrained;
+  std::string line = printable(weights.string()) + ":";
   for (const auto& [name, value] : components.task->metrics(on_host)) {
     json[name] = value;
     line += fmt::format("  {} {}", name, format_number(value));

@@ -147,8 +147,7 @@ void Attempt::start_rank(int local_rank, int port, int store_fd) {
   place.cores = shared_.cores[static_cast<size_t>(local_rank)];
   const StartedWorker started =
       start_worker({options.command, worker_environment(options, place), place.cores, store_fd},
-                   shared_.signals);
-  shared_.guard.add(started.pid);
+                   shared_.signals, shared_.guard);
   workers_.push_back({global_rank(options, local_rank), started.pid, place.error_file,
                       make_stream(started.stdout_fd, local_rank, true),
                       make_stream(started.stderr_fd, local_rank, false), std::nullopt});

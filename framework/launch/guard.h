@@ -16,7 +16,8 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  /// From now on the process group of `pid` is killed when this process dies.
+  /// From now on the process group of `pid` is killed when this process dies. To be called between
+  /// fork and exec too.
   void add(pid_t pid);
   /// No longer: the number may come to mean another process.
   void remove(pid_t pid);

@@ -53,6 +53,7 @@ struct ChildPlan {
   const cpu_set_t* cores;
   const sigset_t* signal_mask;
   const SignalPipe* signals;
+  Guard* guard;
   char* const* command;
   char* const* environment;
 };
@@ -67,6 +68,7 @@ struct ChildPlan {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(plan);
   if (::getppid() != plan.launcher) ::_exit(127);  // it died before the line above
   ::setsid();
+  plan.guard->add(::getpid());  // before it can start others
   if (::dup2(plan.null_fd, 0) < 0 || ::dup2(plan.stdout_fd, 1) < 0 ||
       ::dup2(plan.stderr_fd, 2) < 0) {
     give_up(plan);
@@ -108,7 +110,7 @@ int reported_problem(int fd) {
 
 }  // namespace
 
-StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals) {
+StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals, Guard& guard) {
   Pipe out;
   Pipe err;
   Pipe problem;
@@ -127,6 +129,7 @@ StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals) 
                           start.cores.empty() ? nullptr : &cores,
                           &blocked.former(),
                           &signals,
+                          &guard,
                           command.data(),
                           environment.data()};
   const pid_t pid = ::fork();
@@ -139,6 +142,7 @@ StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals) 
   problem.close_write_end();
   if (const int refused = reported_problem(problem.read_end()); refused != 0) {
     ::waitpid(pid, nullptr, 0);
+    guard.remove(pid);
     throw Error(Exit::kRecipe, "{}: cannot be started: {}{}", start.command[0], errno_text(refused),
                 refused == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "");
   }

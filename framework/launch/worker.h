@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/launch/binding.h"
+#include "framework/launch/guard.h"
 #include "framework/launch/signals.h"
 
 namespace brim::launch {
@@ -26,8 +27,9 @@ struct StartedWorker {
 };
 
 /// Starts the program in a session of its own, stdin from /dev/null. It is killed when the calling
-/// thread ends, so call from the main thread. Throws Error(kRecipe) where the kernel refuses the
-/// program, Error(kResource) for want of processes or descriptors.
-StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals);
+/// thread ends, so call from the main thread, and the guard kills what it starts. Throws
+/// Error(kRecipe) where the kernel refuses the program, Error(kResource) for want of processes or
+/// descriptors.
+StartedWorker start_worker(const WorkerStart& start, const SignalPipe& signals, Guard& guard);
 
 }  // namespace brim::launch

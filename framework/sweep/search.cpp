@@ -5,6 +5,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/random.h"
+#include "framework/base/units.h"
 
 namespace brim::sweep {
 namespace {
@@ -26,10 +27,10 @@ std::vector<Settings> draw(std::span<const Parameter> space, const Points& point
                            const std::set<Settings>& taken) {
   const auto wanted = count + static_cast<int64_t>(taken.size());
   const auto refuse = [&](const std::string& found) {
-    throw Error(Exit::kRecipe,
-                "--trials {}: the search space has {} combinations; give fewer trials, or "
-                "--search grid for each combination once",
-                wanted, found);
+    throw Error(Exit::kRecipe, "--trials {}: the search space has {} combinations{}", count, found,
+                taken.empty() ? "; give fewer trials, or --search grid for each combination once"
+                              : fmt::format(", and the sweep has {} already; give fewer trials",
+                                            format_plural(std::ssize(taken), "trial")));
   };
   const int64_t combinations = count_combinations(space, wanted);
   if (combinations < wanted) refuse(std::to_string(combinations));

@@ -140,6 +140,7 @@ bool Trainer::evaluate() {
   const std::optional<Metrics> metrics = evaluate_all();
   if (!metrics) return false;
   step_.timeline().enter(Phase::kOther);
+  take_arrived_values(/*wait=*/true);  // steps are told of before what follows them
 
   const int64_t epoch = (progress_.step - 1) / components_.steps_per_epoch;
   if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);

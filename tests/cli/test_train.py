@@ -100,6 +100,12 @@ def test_the_console_shows_the_loss_of_the_step_that_it_names(digits):
         assert shown[step] == pytest.approx(recorded[step], abs=6e-5), step
 
 
+def test_several_ranks_tell_of_a_step_before_the_evaluation_after_it(tmp_path):
+    done = trainer("--recipe", DIGITS, "--devices", "cpu,cpu", "--output", tmp_path / "run", *sets(train__steps=3))
+    assert done.returncode == 0, done.stderr
+    assert 0 < done.stderr.index("step 3/3") < done.stderr.index("evaluation  loss"), done.stderr
+
+
 def test_plain_lines_without_a_terminal(digits):
     _, result = digits
     assert "\x1b" not in result.stderr

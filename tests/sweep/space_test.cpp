@@ -76,11 +76,13 @@ TEST(Space, AFiniteSpaceIsDrawnWithoutRepeating) {
   EXPECT_EQ(std::set<Settings>(all.begin(), all.end()).size(), 4U);
   const auto rest = draw(space, random_points(0, 2), 2, {all[0], all[1]});
   EXPECT_EQ(rest, std::vector<Settings>(all.begin() + 2, all.end()));
-  EXPECT_THAT(error_of(Exit::kRecipe,
-                       [&] {
-                         draw(space, random_points(0, 2), 1, {all.begin(), all.end()});
-                       }),
-              HasSubstr("has 4 combinations"));
+  EXPECT_THAT(
+      error_of(Exit::kRecipe,
+               [&] {
+                 draw(space, random_points(0, 2), 1, {all.begin(), all.end()});
+               }),
+      HasSubstr("--trials 1: the search space has 4 combinations, and the sweep has 4 trials "
+                "already"));
 }
 
 }  // namespace
