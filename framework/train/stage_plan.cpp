@@ -10,6 +10,7 @@
 
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
+#include "framework/base/units.h"
 #include "framework/distributed/stage_cut.h"
 #include "framework/nn/flops.h"
 #include "framework/nn/stage.h"
