@@ -62,7 +62,7 @@ void collect(const std::string& folder, std::vector<FolderId>& above, ClassConte
   above.pop_back();
 }
 
-/// `above`: folders that a link in it may lead to, where other classes and splits are.
+/// `above`: where other classes and splits are; links that lead there are not followed.
 ClassContent list_class(const std::string& folder, std::vector<FolderId> above) {
   ClassContent found;
   collect(folder, above, found);
