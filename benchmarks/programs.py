@@ -30,9 +30,9 @@ def commit():
                           text=True).stdout.strip()
 
 
-def output_of(command, **more):
+def output_of(command, environment=None):
     """What a program prints; where it fails, what it said of that is shown."""
-    done = subprocess.run(command, capture_output=True, text=True, **more)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         print(done.stderr, file=sys.stderr)
         done.check_returncode()
@@ -43,12 +43,12 @@ def brim(*args, environment=None):
     """The lines of metrics.jsonl of a run of the trainer."""
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        output_of([TRAINER, *map(str, args), "--output", run], env={**os.environ, **(environment or {})})
+        output_of([TRAINER, *map(str, args), "--output", run], environment)
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def peer(script, *args, environment=None, python=sys.executable):
-    printed = output_of([python, PEERS / script, *map(str, args)], env={**os.environ, **(environment or {})})
+    printed = output_of([python, PEERS / script, *map(str, args)], environment)
     return json.loads(printed.splitlines()[-1])
 
 

@@ -62,8 +62,9 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
       throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
                   folder.string());
     }
-    if (fs::is_directory(paths.back(), ignored)) paths.back() = new_file(paths.back(), options);
-    if (fs::is_regular_file(paths.back(), ignored)) {
+    if (fs::is_directory(paths.back(), ignored)) {
+      paths.back() = new_file(paths.back(), options);
+    } else if (fs::is_regular_file(paths.back(), ignored)) {
       try {
         experiment::read_bench(paths.back());
       } catch (const Error&) {

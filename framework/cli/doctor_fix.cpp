@@ -15,13 +15,14 @@
 #include "framework/device/gpus/device_list.h"
 #include "framework/doctor/diagnosis.h"
 #include "framework/doctor/facts.h"
+#include "framework/doctor/thresholds.h"
 #include "framework/recipe/read.h"
 #include "framework/train/job.h"
 
 namespace brim::cli {
 namespace {
 
-constexpr int64_t kUsualEverySteps = 10;  // a line of metrics, so that short runs have some
+using doctor::kUsualEverySteps;  // a line of metrics, so that short runs have some
 
 /// Short runs start their ranks themselves: they need the run's list of devices.
 void require_same_ranks(const experiment::RunData& run, const train::JobConfig& job,

@@ -5,11 +5,7 @@
 #include "framework/base/log.h"
 
 namespace brim::launch {
-namespace {
-
 namespace fs = std::filesystem;
-
-}  // namespace
 
 RunFiles::RunFiles(const LaunchOptions& options, const std::string& run_id) {
   const bool wants_logs = !options.redirects.is_empty() || !options.tee.is_empty();

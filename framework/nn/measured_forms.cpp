@@ -32,13 +32,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMeasuredBytes = 16 << 20;
-constexpr double kLongPass_s =
-    0.05;                           // a part of the batch is measured where all of it takes longer
-constexpr double kLeast_s = 3e-4;   // a shorter operation is repeated until this has passed
-constexpr int kRounds = 5;          // at most, after two passes to warm up
-constexpr double kLongest_s = 0.1;  // after which no further round is begun
-constexpr double kClear = 1.3;      // a ratio after which none is
-constexpr double kLockWait_s = 10;  // another process measures for a fraction of a second
+constexpr double kLongPass_s = 0.05;  // where a pass takes longer, a part of the batch is measured
+constexpr double kLeast_s = 3e-4;     // a shorter operation is repeated until this has passed
+constexpr int kRounds = 5;            // at most, after two passes to warm up
+constexpr double kLongest_s = 0.1;    // after which no further round is begun
+constexpr double kClear = 1.3;        // a ratio after which none is
+constexpr double kLockWait_s = 10;    // another process measures for a fraction of a second
 constexpr off_t kLargestFile = 4 << 20;
 
 double seconds_since(Clock::time_point start) {
@@ -286,29 +285,22 @@ class SharedFile {
 
 // --- choosing ------------------------------------------------------------------------------------
 
-/// With the mutex held.
-std::optional<FormTimes> find(const Known& all, const std::string& name) {
-  for (const MeasuredForms* forms : {&all.used, &all.shared}) {
-    const auto form = forms->find(name);
-    if (form != forms->end()) return form->second;
-  }
-  return std::nullopt;
+std::optional<FormTimes> find(const MeasuredForms& forms, const std::string& name) {
+  const auto form = forms.find(name);
+  return form == forms.end() ? std::nullopt : std::optional(form->second);
 }
 
 /// With the mutex held. nullopt where nothing was measured.
 std::optional<FormTimes> find_or_measure(Known& all, const std::string& name,
                                          const TwoForms& operation, Form fused, Form plain) {
-  const auto used = all.used.find(name);
-  if (used != all.used.end()) return used->second;
+  if (const auto used = find(all.used, name)) return used;
   if (!operation.is_training) return std::nullopt;
-  const auto read = all.shared.find(name);
-  if (read != all.shared.end()) return read->second;
+  if (const auto read = find(all.shared, name)) return read;
   std::optional<SharedFile> file;
   if (!all.file.empty()) file.emplace(all.file);
   if (file && file->is_open()) {
     all.shared = file->read();
-    const auto shared = all.shared.find(name);
-    if (shared != all.shared.end()) return shared->second;
+    if (const auto shared = find(all.shared, name)) return shared;
   } else {
     all.file.clear();  // no second wait for it
   }
@@ -325,7 +317,9 @@ bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) 
   Known& all = known();
   const std::lock_guard lock(all.mutex);
   if (WithoutStorage::is_on()) {  // nothing is computed that could be timed
-    const auto times = find(all, name_of(operation));
+    const std::string name = name_of(operation);
+    auto times = find(all.used, name);
+    if (!times) times = find(all.shared, name);
     return times ? times->prefers_fused() : operation.is_fused_otherwise;
   }
   const uint64_t key = quick_key(operation);

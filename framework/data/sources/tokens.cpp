@@ -151,6 +151,19 @@ std::optional<Description> describe(const fs::path& file) {
   }
 }
 
+/// Throws Error(kData) where what `found` says of the file contradicts the options.
+std::unique_ptr<Dataset> open_file(const TokensConfig& config, const fs::path& path,
+                                   const std::optional<Description>& found) {
+  auto bytes = std::make_unique<FileBytes>(path);
+  if (!found) return config.open(std::move(bytes));
+  const std::string_view word = kTypeWords.at(static_cast<size_t>(config.type));
+  if (found->type != word) {
+    throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
+                path.string(), found->type, word);
+  }
+  return config.open(std::move(bytes), found->end_of_document);
+}
+
 }  // namespace
 
 void TokensConfig::fields(recipe::Fields& f) {
@@ -191,7 +204,7 @@ std::unique_ptr<Dataset> TokensConfig::open_train(const AugmentConfig& /*augment
   if (packing == Packing::kStream && end_of_document) {
     log::warning("data.end_of_document has no effect: packing is \"stream\"");
   }
-  return open_file(train);
+  return open_file(*this, train, describe(train));
 }
 
 std::unique_ptr<Dataset> TokensConfig::open_eval() const {
@@ -203,19 +216,7 @@ std::unique_ptr<Dataset> TokensConfig::open_eval() const {
                 eval.string(), train.string(), learned->tokenizer, learned->vocabulary,
                 found->tokenizer, found->vocabulary);
   }
-  return open_file(eval);
-}
-
-std::unique_ptr<Dataset> TokensConfig::open_file(const fs::path& path) const {
-  auto bytes = std::make_unique<FileBytes>(path);
-  const auto found = describe(path);
-  if (!found) return open(std::move(bytes));
-  const std::string_view word = kTypeWords.at(static_cast<size_t>(type));
-  if (found->type != word) {
-    throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
-                path.string(), found->type, word);
-  }
-  return open(std::move(bytes), found->end_of_document);
+  return open_file(*this, eval, found);
 }
 
 }  // namespace brim::data

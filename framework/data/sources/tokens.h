@@ -48,10 +48,6 @@ struct TokensConfig : SourceConfig {
   /// read() are aligned for int32.
   std::unique_ptr<Dataset> open(std::unique_ptr<ByteSource> bytes,
                                 std::optional<int64_t> usual_end = {}) const;
-
- private:
-  /// Throws Error(kData) where tokens.json beside the file contradicts the options.
-  std::unique_ptr<Dataset> open_file(const std::filesystem::path& path) const;
 };
 
 }  // namespace brim::data
