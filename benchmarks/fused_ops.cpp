@@ -249,14 +249,15 @@ void linear_cross_entropy(int64_t tokens, int64_t width, int64_t classes) {
 constexpr int64_t kWeights = 1 << 25;  // 128 MiB
 
 /// As in a training step, a weight is met again only after others that the caches can't hold
-/// beside, under autocast.
-void few_rows(int64_t rows, int64_t inputs, int64_t outputs) {
+/// beside.
+void few_rows(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
   const std::string operation = "linear of few rows";
   if (!is_wanted(operation) || place.is_cuda()) return;
   const int64_t layers = kWeights / (outputs * inputs) + 1;
+  const at::ScalarType format = bf16 ? at::kBFloat16 : at::kFloat;
   std::vector<nn::Linear> all;
-  const at::Tensor x = random({rows, inputs}).to(at::kBFloat16).requires_grad_();
-  const at::Tensor gradient = random({rows, outputs}).to(at::kBFloat16);
+  const at::Tensor x = random({rows, inputs}).to(format).requires_grad_();
+  const at::Tensor gradient = random({rows, outputs}).to(format);
   std::vector<at::Tensor> leaves = {x};
   for (int64_t i = 0; i < layers; ++i) {
     all.emplace_back(inputs, outputs);
@@ -264,7 +265,7 @@ void few_rows(int64_t rows, int64_t inputs, int64_t outputs) {
     leaves.push_back(all.back()->bias);
   }
   measure({fmt::format("{}, {} layers", operation, layers),
-           "bf16 autocast",
+           bf16 ? "bf16 autocast" : "fp32",
            {rows, inputs, outputs},
            leaves,
            [&](bool fused) {
@@ -272,8 +273,7 @@ void few_rows(int64_t rows, int64_t inputs, int64_t outputs) {
                nn::use_fused(*layer, when(fused));
                at::Tensor y;
                {
-                 const amp::Autocast autocast(c10::kCPU,
-                                              {.compute = at::kBFloat16, .autocast = true});
+                 const amp::Autocast autocast(c10::kCPU, {.compute = format, .autocast = bf16});
                  y = layer->forward(x);
                }
                y.backward(gradient);
@@ -421,9 +421,9 @@ void measure_all() {
       linear_cross_entropy(2048, 256, 50257);
       linear_cross_entropy(2048, 768, 50257);
       linear_cross_entropy(2048, 256, 256);
-      for (const int64_t rows : {8, 64, 256, 512, 1024, 2048}) few_rows(rows, 1024, 1024);
-      few_rows(64, 768, 3072);
     }
+    for (const int64_t rows : {8, 64, 256}) few_rows(rows, 1024, 1024, type == at::kBFloat16);
+    few_rows(64, 768, 3072, type == at::kBFloat16);
     depthwise({16, 96, 56, 56}, 7, 1, type);  // of ConvNeXt-T
     depthwise({16, 192, 28, 28}, 7, 1, type);
     depthwise({16, 384, 14, 14}, 7, 1, type);

@@ -4,8 +4,9 @@
 
 #include <vector>
 
-#include "framework/nn/fused/bf16_linear.h"
+#include "framework/nn/fused/few_row_linear.h"
 #include "framework/nn/fused/linear.h"
+#include "framework/nn/fused/operator.h"
 #include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
@@ -24,24 +25,23 @@ at::Tensor of_any_rows(const at::Tensor& x, const at::Tensor& weight, const at::
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
                   bool is_training) {
   const bool is_upcast = when != Fused::kNever && has_fused_linear(x, weight);
-  // Upcast, few rows are a question of measurements alone.
-  const bool may_be_few = is_upcast ? when == Fused::kMeasured : when != Fused::kNever;
   const bool is_of_few_rows =
-      may_be_few && has_fused_bf16_linear(x, weight, bias) &&
+      when != Fused::kNever && !(is_upcast && when == Fused::kAlways) &&
+      has_fused_few_row_linear(x, weight, bias) &&
       takes_fused(
           when,
           {.name = is_upcast ? "linear of few rows, else upcast" : "linear of few rows",
            .batch = {x},
            .parameters = {weight, bias},
            .is_training = is_training,
-           .is_fused_otherwise = !is_upcast},
+           .is_fused_otherwise = !is_upcast && type_of_product(x) == at::kBFloat16},
           [](const auto& in, const auto& of) -> std::vector<at::Tensor> {
-            return {fused_bf16_linear(in[0], of[0], of[1])};
+            return {fused_few_row_linear(in[0], of[0], of[1])};
           },
           [&](const auto& in, const auto& of) -> std::vector<at::Tensor> {
             return {of_any_rows(in[0], of[0], of[1], is_upcast)};
           });
-  return is_of_few_rows ? fused_bf16_linear(x, weight, bias)
+  return is_of_few_rows ? fused_few_row_linear(x, weight, bias)
                         : of_any_rows(x, weight, bias, is_upcast);
 }
 

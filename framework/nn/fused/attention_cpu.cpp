@@ -75,7 +75,7 @@ std::tuple<at::Tensor, at::Tensor> self_attention(const at::Tensor& qkv, int64_t
     float* const sums = products + kScoreRows * size;
     for (int64_t head = begin; head < end; ++head) {
       pair_loops().pair_transposed(length, size, head_rows(in, shape, head, 3, 1), row, keys);
-      pair_rows(length, size, {head_rows(in, shape, head, 3, 2), row}, values);
+      lay_out(length, size, {head_rows(in, shape, head, 3, 2), row}, values);
       const BFloat16* const queries = head_rows(in, shape, head, 3, 0);
       for (int64_t q = 0; q < length; q += kScoreRows) {
         const int64_t rows = std::min(kScoreRows, length - q);
@@ -147,8 +147,8 @@ at::Tensor self_attention_backward(const at::Tensor& gradient, const at::Tensor&
       const Block<const BFloat16> g = {head_rows(of_outputs, shape, head, 1, 0), width};
       pair_loops().pair_transposed(length, size, q.values, row, turned_queries);
       pair_loops().pair_transposed(length, size, g.values, width, turned_gradients);
-      pair_rows(length, size, q, queries);
-      pair_rows(length, size, g, gradients);
+      lay_out(length, size, q, queries);
+      lay_out(length, size, g, gradients);
       attention_loops().dots(length, size, g.values, width, head_rows(outputs, shape, head, 1, 0),
                              width, row_dots);
       std::copy_n(logs + head * length, length, row_logs);
@@ -173,7 +173,7 @@ at::Tensor self_attention_backward(const at::Tensor& gradient, const at::Tensor&
                  {products, size});
         round_rows(rows, size, products, {head_rows(of_in, shape, head, 3, 1) + first * row, row});
         pair_loops().transpose(even_rows, even_columns, of_scores, stride, turned, even_rows);
-        pair_rows(rows, size, {k + first * row, row}, keys);
+        lay_out(rows, size, {k + first * row, row}, keys);
         multiply(columns, size, even_rows, {turned, even_rows}, {keys, size},
                  {of_queries + unseen * size, size}, /*adds=*/first > 0);
       }

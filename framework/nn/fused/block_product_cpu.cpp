@@ -77,11 +77,39 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> l
                               left.values, right.values, sum.values);
 }
 
-void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
+void lay_out(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
   for (int64_t row = 0; row < rows; row += 2, to += 2 * columns) {
     const BFloat16* const even = from.values + row * from.stride;
     pair_loops().pair(columns, even, row + 1 < rows ? even + from.stride : nullptr, to);
   }
+}
+
+void lay_out(int64_t rows, int64_t columns, Block<const float> from, float* to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(from.values + row * from.stride, columns, to + row * columns);
+  }
+}
+
+void lay_out_transposed(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
+  pair_loops().pair_transposed(rows, columns, from.values, from.stride, to);
+}
+
+/// A value of float32 is moved as a pair of bfloat16.
+void lay_out_transposed(int64_t rows, int64_t columns, Block<const float> from, float* to) {
+  pair_loops().pair_transposed(rows, 2 * columns,
+                               static_cast<const BFloat16*>(static_cast<const void*>(from.values)),
+                               2 * from.stride, static_cast<BFloat16*>(static_cast<void*>(to)));
+}
+
+void transpose(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to,
+               int64_t stride) {
+  pair_loops().transpose(rows, columns, from.values, from.stride, to, stride);
+  for (int64_t i = 0; rows < stride && i < columns; ++i) to[i * stride + rows] = {};
+}
+
+void transpose(int64_t rows, int64_t columns, Block<const float> from, float* to,
+               int64_t /*stride*/) {
+  lay_out_transposed(rows, columns, from, to);
 }
 
 void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to) {

@@ -46,8 +46,19 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const BFloat16
 void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> left,
               Block<const float> right, Block<float> sum, bool adds = false);
 
-/// Rows to [rows/2, columns, 2], a row of zeros behind an odd number.
-void pair_rows(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
+// Factors as the kernel takes them, of a matrix [rows, columns]; `columns` of bfloat16 are even.
+
+/// The right factor: [rows/2, columns, 2], with zeros behind an odd number of rows; or as it is.
+void lay_out(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
+void lay_out(int64_t rows, int64_t columns, Block<const float> from, float* to);
+/// Its transpose as a right factor: [columns/2, rows, 2] or [columns, rows].
+void lay_out_transposed(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
+void lay_out_transposed(int64_t rows, int64_t columns, Block<const float> from, float* to);
+/// Its transpose as a left factor, whose rows are `stride` apart: `rows` rounded up to kSideBySide,
+/// with zeros behind.
+void transpose(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to,
+               int64_t stride);
+void transpose(int64_t rows, int64_t columns, Block<const float> from, float* to, int64_t stride);
 /// A matrix [rows, columns] without gaps, rounded.
 void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to);
 

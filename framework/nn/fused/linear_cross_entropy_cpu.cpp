@@ -23,39 +23,12 @@ constexpr int64_t kPanelTokens = 1024;   // at most, a multiple of kBlockTokens
 constexpr int64_t kProductColumns = 64;  // of the weight's gradient
 constexpr int64_t kMaxChunks = 32;       // of classes, each with a sum for the gradient of x
 
-// Factors of products are bfloat16 in pairs or float32, laid out as the kernel wants the right one:
-
-/// Of a matrix [rows, columns] without gaps, for a sum over its rows.
-void lay_out(int64_t rows, int64_t columns, const BFloat16* from, BFloat16* to) {
-  pair_rows(rows, columns, {from, columns}, to);
-}
-void lay_out(int64_t rows, int64_t columns, const float* from, float* to) {
-  std::copy_n(from, rows * columns, to);
-}
-/// Of its transpose.
-void lay_out_transposed(int64_t rows, int64_t columns, const BFloat16* from, BFloat16* to) {
-  pair_loops().pair_transposed(rows, columns, from, columns, to);
-}
-/// A value of float32 is moved as a pair of bfloat16.
-void lay_out_transposed(int64_t rows, int64_t columns, const float* from, float* to) {
-  pair_loops().pair_transposed(rows, 2 * columns,
-                               static_cast<const BFloat16*>(static_cast<const void*>(from)),
-                               2 * columns, static_cast<BFloat16*>(static_cast<void*>(to)));
-}
-/// To its transpose as a left factor, whose rows are `stride` apart, with zeros behind.
-void transpose(int64_t rows, int64_t columns, const BFloat16* from, BFloat16* to, int64_t stride) {
-  pair_loops().transpose(rows, columns, from, columns, to, stride);
-  for (int64_t i = 0; rows < stride && i < columns; ++i) to[i * stride + rows] = {};
-}
-void transpose(int64_t rows, int64_t columns, const float* from, float* to, int64_t /*stride*/) {
-  lay_out_transposed(rows, columns, from, to);
-}
-/// To its transpose, rounded.
+/// To the transpose, rounded.
 void round_transposed(int64_t rows, int64_t columns, const float* from, BFloat16* to) {
   pair_loops().round_transposed(rows, columns, from, /*bias=*/nullptr, to, rows);
 }
 void round_transposed(int64_t rows, int64_t columns, const float* from, float* to) {
-  lay_out_transposed(rows, columns, from, to);
+  lay_out_transposed(rows, columns, {from, columns}, to);
 }
 
 /// f(i, task) for each of 0 … count.
@@ -172,8 +145,8 @@ class LossOfTokens {
                     Factor{});
         from = filled;
       }
-      lay_out_transposed(kBlockTokens, width_, from, columns(group));
-      lay_out(kBlockTokens, width_, from, rows(group));
+      lay_out_transposed(kBlockTokens, width_, Operand{from, width_}, columns(group));
+      lay_out(kBlockTokens, width_, Operand{from, width_}, rows(group));
       for (int64_t token = begin; token < begin + kBlockTokens; ++token) {
         const bool counts = token < tokens_ && labels_[first_ + token] != ignore_index_;
         shares()[token] = counts ? static_cast<float>(share_) : 0.F;
@@ -229,7 +202,7 @@ class LossOfTokens {
           X* const in_place = exponentials(of);
           scale(of, depth, highest(index), in_place, stride_);
           left = in_place, left_stride = stride_;
-          if (of_x_.defined()) pair_rows(of.count, depth, {in_place, stride_}, gradients);
+          if (of_x_.defined()) lay_out(of.count, depth, {in_place, stride_}, gradients);
           right = gradients;
         } else {
           scale(of, depth, highest(index), gradients, depth);
@@ -269,7 +242,7 @@ class LossOfTokens {
   void add_to_x(Classes of, int64_t depth, const Factor* gradients, Factor* turned, int64_t chunk,
                 bool adds) const {
     const int64_t classes = rounded_up(of.count, kSideBySide<Factor>);
-    transpose(of.count, width_, weight(of), turned, classes);
+    transpose(of.count, width_, Operand{weight(of), width_}, turned, classes);
     for (int64_t t = 0; t < depth; t += kBlockTokens) {
       multiply(width_, kBlockTokens, classes, Operand{turned, classes},
                Operand{gradients + t * kSideBySide<Factor>, depth},

@@ -1,6 +1,6 @@
-// Fully connected layers of few rows whose weight is rounded on its way, against float64: values,
-// gradients, and the loops that lay factors out, for every instruction set.
-#include "framework/nn/fused/bf16_linear.h"
+// Fully connected layers of few rows in both formats, against float64: values, gradients, and the loops
+// that lay factors out, for every instruction set.
+#include "framework/nn/fused/few_row_linear.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -14,8 +14,8 @@
 
 #include "framework/amp/autocast.h"
 #include "framework/nn/flops.h"
-#include "framework/nn/fused/bf16_linear_cpu.h"
 #include "framework/nn/fused/block_product_cpu.h"
+#include "framework/nn/fused/few_row_linear_cpu.h"
 #include "framework/nn/fused/loops/pairs.h"
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/linear.h"
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, PairLoops, testing::ValuesIn(avail
 
 // --- the layer -----------------------------------------------------------------------------------
 
-struct Bf16Pass {
+struct FewRowPass {
   at::Tensor y, x_gradient, weight_gradient, bias_gradient;
 };
 
@@ -106,88 +106,105 @@ at::Tensor leaf(const at::Tensor& t) {
   return t.defined() ? t.detach().clone().requires_grad_() : t;
 }
 
-Bf16Pass pass_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                 const at::Tensor& g, bool is_fused) {
+FewRowPass pass_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                   const at::Tensor& g, bool is_fused) {
   const at::Tensor input = leaf(x), matrix = leaf(weight), added = leaf(bias);
-  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = is_fused});
+  const bool is_lowered = is_fused && x.scalar_type() == at::kBFloat16;
+  const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = is_lowered});
   const at::Tensor y =
-      is_fused ? fused_bf16_linear(input, matrix, added) : at::linear(input, matrix, added);
+      is_fused ? fused_few_row_linear(input, matrix, added) : at::linear(input, matrix, added);
   y.backward(g);
   return {y.detach(), input.grad(), matrix.grad(), bias.defined() ? added.grad() : at::Tensor()};
 }
 
-// Each of these passes where the CPU has no such instructions: there is nothing to be tested.
-bool is_missing() {
+/// With instructions that multiply it; float32 has the kernel on more CPUs.
+std::vector<at::ScalarType> formats() {
   at::manual_seed(2);
-  return !cpu::multiplies_bf16_pairs();
+  std::vector<at::ScalarType> result;
+  if (cpu::multiplies_float_blocks()) result.push_back(at::kFloat);
+  if (cpu::multiplies_bf16_pairs()) result.push_back(at::kBFloat16);
+  return result;
+}
+// Those that are of bfloat16 pass where the CPU has no such instructions: there is nothing to test.
+bool is_missing() { return formats().empty() || formats().back() != at::kBFloat16; }
+
+/// Against float64, of a weight in that format.
+void expect_exact(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& g) {
+  const at::ScalarType format = x.scalar_type();
+  const auto exact = [](const at::Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; };
+  const FewRowPass found = pass_of(x, weight, bias, g, /*is_fused=*/true);
+  const FewRowPass expected =
+      pass_of(exact(x), exact(weight.to(format)), exact(bias), exact(g), false);
+  const double tolerance = format == at::kFloat ? 1e-6 : 3e-3;
+  EXPECT_EQ(found.y.scalar_type(), format);
+  EXPECT_EQ(found.y.sizes(), g.sizes());
+  EXPECT_EQ(found.x_gradient.scalar_type(), format);
+  EXPECT_EQ(found.x_gradient.sizes(), x.sizes());
+  EXPECT_LE(relative_error(found.y, expected.y), tolerance);
+  EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), tolerance);
+  EXPECT_EQ(found.weight_gradient.scalar_type(), at::kFloat);
+  EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), 1e-6);
+  if (!bias.defined()) return;
+  EXPECT_LE(relative_error(found.bias_gradient, expected.bias_gradient), 1e-6);
 }
 
 // One row, an odd number, more than a vector has; a vector, rows of rows, rows that don't follow each
 // other; two outputs, more than a block has, and than one product adds up.
-TEST(Bf16Linear, IsExactToBfloat16sRounding) {
-  if (is_missing()) return;
+TEST(FewRowLinear, IsExactToItsFormatsRounding) {
   const at::Tensor apart = at::randn({5, 3, 24}).transpose(0, 1);
-  for (const at::Tensor& values : {at::randn({24}), at::randn({1, 24}), at::randn({7, 24}),
-                                   at::randn({65, 130}), at::randn({2, 3, 24}), apart}) {
-    for (const int64_t outputs : {2, 40, 1090}) {
-      for (const bool has_bias : {true, false}) {
-        SCOPED_TRACE(testing::Message() << values.sizes() << outputs << has_bias);
-        const at::Tensor x = values.to(at::kBFloat16);
-        const at::Tensor weight = at::randn({outputs, x.size(-1)});
-        const at::Tensor bias = has_bias ? at::randn({outputs}) : at::Tensor();
-        std::vector<int64_t> sizes = x.sizes().vec();
-        sizes.back() = outputs;
-        const at::Tensor g = at::randn(sizes).to(at::kBFloat16);
-        const auto exact = [](const at::Tensor& t) { return t.defined() ? t.to(at::kDouble) : t; };
-        const Bf16Pass found = pass_of(x, weight, bias, g, /*is_fused=*/true);
-        const Bf16Pass expected =
-            pass_of(exact(x), exact(weight.to(at::kBFloat16)), exact(bias), exact(g), false);
-        EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
-        EXPECT_EQ(found.y.sizes(), g.sizes());
-        EXPECT_EQ(found.x_gradient.scalar_type(), at::kBFloat16);
-        EXPECT_EQ(found.x_gradient.sizes(), x.sizes());
-        EXPECT_LE(relative_error(found.y, expected.y), 3e-3);
-        EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), 3e-3);
-        EXPECT_EQ(found.weight_gradient.scalar_type(), at::kFloat);
-        EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), 1e-6);
-        if (!has_bias) continue;
-        EXPECT_LE(relative_error(found.bias_gradient, expected.bias_gradient), 1e-6);
+  for (const at::ScalarType format : formats()) {
+    for (const at::Tensor& values : {at::randn({24}), at::randn({1, 24}), at::randn({7, 24}),
+                                     at::randn({65, 130}), at::randn({2, 3, 24}), apart}) {
+      for (const int64_t outputs : {2, 40, 1090}) {
+        for (const bool has_bias : {true, false}) {
+          SCOPED_TRACE(testing::Message() << format << values.sizes() << outputs << has_bias);
+          std::vector<int64_t> sizes = values.sizes().vec();
+          sizes.back() = outputs;
+          expect_exact(values.to(format), at::randn({outputs, values.size(-1)}),
+                       has_bias ? at::randn({outputs}) : at::Tensor(), at::randn(sizes).to(format));
+        }
       }
     }
   }
 }
 
-TEST(Bf16Linear, IsTheSameOnAnyNumberOfThreads) {
-  if (is_missing()) return;
-  const at::Tensor x = at::randn({33, 300}).to(at::kBFloat16), weight = at::randn({250, 300});
-  const at::Tensor bias = at::randn({250}), g = at::randn({33, 250}).to(at::kBFloat16);
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const Bf16Pass one = pass_of(x, weight, bias, g, true);
-  at::set_num_threads(3);
-  const Bf16Pass three = pass_of(x, weight, bias, g, true);
-  at::set_num_threads(before);
-  EXPECT_TRUE(three.y.equal(one.y));
-  EXPECT_TRUE(three.x_gradient.equal(one.x_gradient));
-  EXPECT_TRUE(three.weight_gradient.equal(one.weight_gradient));
+TEST(FewRowLinear, Float32TakesOddSizes) {
+  if (formats().empty()) return;
+  for (const int64_t rows : {1, 3, 256}) {
+    expect_exact(at::randn({rows, 33}), at::randn({7, 33}), at::randn({7}), at::randn({rows, 7}));
+  }
 }
 
-TEST(Bf16Linear, ALayerTakesItUnderAutocast) {
+TEST(FewRowLinear, IsTheSameOnAnyNumberOfThreads) {
+  for (const at::ScalarType format : formats()) {
+    const at::Tensor x = at::randn({33, 300}).to(format), weight = at::randn({250, 300});
+    const at::Tensor bias = at::randn({250}), g = at::randn({33, 250}).to(format);
+    const int before = at::get_num_threads();
+    at::set_num_threads(1);
+    const FewRowPass one = pass_of(x, weight, bias, g, true);
+    at::set_num_threads(3);
+    const FewRowPass three = pass_of(x, weight, bias, g, true);
+    at::set_num_threads(before);
+    EXPECT_TRUE(three.y.equal(one.y));
+    EXPECT_TRUE(three.x_gradient.equal(one.x_gradient));
+    EXPECT_TRUE(three.weight_gradient.equal(one.weight_gradient));
+  }
+}
+
+TEST(FewRowLinear, ALayerTakesItInBothFormats) {
   if (is_missing()) return;
   Linear layer(24, 40);
   const at::Tensor x = at::randn({2, 5, 24});
   const auto trained = [&](bool fused, bool autocast) {
     layer->zero_grad();
     const at::Tensor in = leaf(x);
-    forward_of(layer, in, fused, autocast, "FusedBf16Linear", fused && autocast)
-        .square()
-        .sum()
-        .backward();
+    forward_of(layer, in, fused, autocast, "FusedFewRowLinear", fused).square().sum().backward();
     EXPECT_EQ(in.grad().scalar_type(), at::kFloat);
-    return Bf16Pass{{}, in.grad(), layer->weight.grad().clone(), layer->bias.grad().clone()};
+    return FewRowPass{{}, in.grad(), layer->weight.grad().clone(), layer->bias.grad().clone()};
   };
   for (const bool autocast : {true, false}) {
-    const Bf16Pass found = trained(true, autocast), expected = trained(false, autocast);
+    const FewRowPass found = trained(true, autocast), expected = trained(false, autocast);
     const double tolerance = autocast ? 1e-2 : 1e-6;
     EXPECT_LE(relative_error(found.x_gradient, expected.x_gradient), tolerance);
     EXPECT_LE(relative_error(found.weight_gradient, expected.weight_gradient), tolerance);
@@ -195,71 +212,73 @@ TEST(Bf16Linear, ALayerTakesItUnderAutocast) {
   }
 }
 
-TEST(Bf16Linear, FrozenParametersAreNoHindrance) {
+TEST(FewRowLinear, FrozenParametersAreNoHindrance) {
   if (is_missing()) return;
   const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
   const at::Tensor bias = at::randn({4}), g = at::randn({3, 4}).to(at::kBFloat16);
-  const Bf16Pass all = pass_of(x, weight, bias, g, true);
+  const FewRowPass all = pass_of(x, weight, bias, g, true);
   const at::Tensor learned = leaf(bias), input = leaf(x);
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
-  fused_bf16_linear(x, weight, learned).backward(g);
+  fused_few_row_linear(x, weight, learned).backward(g);
   EXPECT_TRUE(learned.grad().equal(all.bias_gradient));
-  fused_bf16_linear(input, weight, bias).backward(g);
+  fused_few_row_linear(input, weight, bias).backward(g);
   EXPECT_TRUE(input.grad().equal(all.x_gradient));
 }
 
-TEST(Bf16Linear, ItsGradientHasNone) {
+TEST(FewRowLinear, ItsGradientHasNone) {
   if (is_missing()) return;
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
   const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16).requires_grad_();
-  const at::Tensor y = fused_bf16_linear(x, at::randn({4, 6}), {});
+  const at::Tensor y = fused_few_row_linear(x, at::randn({4, 6}), {});
   EXPECT_THROW(torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true,
                                      /*create_graph=*/true),
                c10::NotImplementedError);
 }
 
-TEST(Bf16Linear, OthersAreLeftToLibTorch) {
+TEST(FewRowLinear, OthersAreLeftToLibTorch) {
   if (is_missing()) return;
   const at::Tensor x = at::randn({3, 6}), weight = at::randn({4, 6}), none;
-  EXPECT_FALSE(has_fused_bf16_linear(x.to(at::kBFloat16), weight, none));  // without autocast
+  EXPECT_FALSE(has_fused_few_row_linear(x.to(at::kBFloat16), weight, none));  // without autocast
+  EXPECT_FALSE(has_fused_few_row_linear(x.to(at::kDouble), weight.to(at::kDouble), none));
+  EXPECT_TRUE(has_fused_few_row_linear(x, at::randn({5, 6}), none));
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
-  EXPECT_TRUE(has_fused_bf16_linear(x, weight, none));
-  EXPECT_TRUE(has_fused_bf16_linear(x, weight, at::randn({4})));
-  EXPECT_FALSE(has_fused_bf16_linear(x, weight.to(at::kBFloat16), none));
-  EXPECT_FALSE(has_fused_bf16_linear(x, at::randn({6, 4}).t(), none));
-  EXPECT_FALSE(has_fused_bf16_linear(x, at::randn({5, 6}), none));
-  EXPECT_FALSE(has_fused_bf16_linear(at::randn({3, 7}), at::randn({4, 7}), none));
-  EXPECT_FALSE(has_fused_bf16_linear(at::randn({257, 6}), weight, none));
-  EXPECT_FALSE(has_fused_bf16_linear(x.narrow(0, 0, 0), weight, none));
+  EXPECT_TRUE(has_fused_few_row_linear(x, weight, none));
+  EXPECT_TRUE(has_fused_few_row_linear(x, weight, at::randn({4})));
+  EXPECT_FALSE(has_fused_few_row_linear(x, weight.to(at::kBFloat16), none));
+  EXPECT_FALSE(has_fused_few_row_linear(x, at::randn({6, 4}).t(), none));
+  EXPECT_FALSE(has_fused_few_row_linear(x, at::randn({5, 6}), none));
+  EXPECT_FALSE(has_fused_few_row_linear(at::randn({3, 7}), at::randn({4, 7}), none));
+  EXPECT_FALSE(has_fused_few_row_linear(at::randn({257, 6}), weight, none));
+  EXPECT_FALSE(has_fused_few_row_linear(x.narrow(0, 0, 0), weight, none));
 }
 
-TEST(Bf16Linear, ShapesAreKnownWithoutComputing) {
+TEST(FewRowLinear, ShapesAreKnownWithoutComputing) {
   const auto meta = [](const at::Tensor& t) { return t.to(at::kMeta); };
   const at::Tensor x = meta(at::randn({3, 6}).to(at::kBFloat16)), weight = meta(at::randn({4, 6}));
   const at::Tensor y =
       find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, const MaybeTensor&)>(
-          "brim::bf16_linear")
+          "brim::few_row_linear")
           .call(x, weight, std::nullopt);
   EXPECT_EQ(y.sizes(), at::IntArrayRef({3, 4}));
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
       const at::Tensor&, const at::Tensor&, const at::Tensor&, std::array<bool, 3>);
-  const auto [of_x, of_weight, of_bias] =
-      find_operator<Backward>("brim::bf16_linear_backward").call(y, x, weight, {true, true, false});
+  const auto [of_x, of_weight, of_bias] = find_operator<Backward>("brim::few_row_linear_backward")
+                                              .call(y, x, weight, {true, true, false});
   EXPECT_EQ(of_x.sizes(), x.sizes());
   EXPECT_EQ(of_weight.sizes(), weight.sizes());
   EXPECT_EQ(of_weight.scalar_type(), at::kFloat);
   EXPECT_FALSE(of_bias.defined());
 }
 
-TEST(Bf16Linear, ItsProductsAreCounted) {
+TEST(FewRowLinear, ItsProductsAreCounted) {
   const at::Tensor x = at::randn({3, 6}).to(at::kBFloat16), weight = at::randn({4, 6});
   const auto flops = [](const char* name, const std::vector<c10::IValue>& inputs) {
     return product_flops(name)(c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
   };
-  EXPECT_EQ(flops("brim::bf16_linear", {x, weight, c10::IValue()}), 2 * 3 * 4 * 6);
+  EXPECT_EQ(flops("brim::few_row_linear", {x, weight, c10::IValue()}), 2 * 3 * 4 * 6);
   const c10::List<bool> wanted({false, true, true});
-  EXPECT_EQ(flops("brim::bf16_linear_backward", {at::randn({3, 4}), x, weight, wanted}),
+  EXPECT_EQ(flops("brim::few_row_linear_backward", {at::randn({3, 4}), x, weight, wanted}),
             2 * 3 * 4 * 6);
 }
 
