@@ -73,7 +73,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     if (i > 0) temporary_ += fmt::format(".{}", i);  // another machine has that number, too
     fd_ = create_locked(temporary_);
     if (fd_ < 0 && (errno != EEXIST || i == kTries)) {
-      throw_file_error(Exit::kResource, "create", temporary_, errno);
+      throw_file_error(Exit::kResource, "create", path_, errno);
     }
   }
 }
@@ -88,7 +88,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_file_error(Exit::kResource, "write", temporary_, errno);
+    if (written < 0) throw_file_error(Exit::kResource, "write", path_, errno);
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
 }
@@ -97,7 +97,7 @@ void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_file_error(Exit::kResource, "write", temporary_, errno);
+    if (written < 0) throw_file_error(Exit::kResource, "write", path_, errno);
     bytes = bytes.subspan(static_cast<size_t>(written));
     offset += written;
   }
@@ -106,7 +106,7 @@ void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) throw_file_error(Exit::kResource, "sync", temporary_, errno);
+  if (::fsync(fd_) != 0) throw_file_error(Exit::kResource, "sync", path_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int code = errno;

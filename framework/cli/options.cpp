@@ -151,7 +151,8 @@ cxxopts::ParseResult parse_options(cxxopts::Options& options,
 recipe::Value load_layers(const cxxopts::ParseResult& options, const std::string& recipe) {
   const bool is_named = options.count("recipe") != 0;
   if (!is_named && recipe.empty()) {
-    throw UsageError("no recipe given; try: trainer train digits");
+    throw UsageError(
+        "no recipe given; expected a path or the name of a bundled recipe, such as digits");
   }
   recipe::LayerOptions layers{.is_of_run = !is_named,
                               .trusts_library = options.count("trust-library") != 0,

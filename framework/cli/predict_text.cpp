@@ -73,6 +73,9 @@ std::vector<Prompt> read_prompts(const std::vector<std::string>& files,
 std::unique_ptr<text::Tokenizer> open_tokenizer(const train::TrainedModel& trained,
                                                 const cxxopts::ParseResult& options) {
   if (options.count("tokenizer") != 0) {
+    if (text::has_tokenizer(trained.tokenizer)) {
+      log::warning("--tokenizer takes the place of the run's own, {}", trained.tokenizer.string());
+    }
     return text::open_tokenizer(options["tokenizer"].as<std::string>());
   }
   if (trained.tokenizer.empty()) {

@@ -14,12 +14,14 @@
 #include "framework/base/printable.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/nn/without_storage.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/sweep/config.h"
 #include "framework/sweep/space.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/model_summary.h"
+#include "framework/train/tuning/probe_job.h"
 
 namespace brim::cli {
 namespace {
@@ -44,6 +46,19 @@ nlohmann::json to_json(const recipe::Value& value) {
       value.data);
 }
 
+/// A model that can't be built for its data, such as one whose heads don't divide its width, is a
+/// mistake of the recipe. Data that aren't on this machine are none.
+void check_model(const train::JobConfig& job) {
+  try {
+    const nn::ModelShape input = train::shape_of(job).input;
+    const nn::WithoutStorage without_storage;
+    job.model.model->build(input);
+  } catch (const Error& error) {
+    if (error.status() != Exit::kData) throw;
+    log::warning("the model wasn't tried, for want of its data: {}", error.what());
+  }
+}
+
 int check(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const bool as_json = options.count("json") != 0;
   try {
@@ -51,6 +66,7 @@ int check(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) 
     const sweep::SweepConfig sweep = sweep::take_sweep(document);
     train::JobConfig job = train::read_job(document);
     sweep::parse_space(sweep.vary, recipe::parse(recipe::print(job), "the recipe"));
+    check_model(job);
     const std::string no_fall = train::no_plateau(job, /*has_eval_data=*/true);
     if (!no_fall.empty()) log::warning("{}", no_fall);
   } catch (const Error& error) {
@@ -138,7 +154,9 @@ Command recipe_check_command() {
   return {.name = "recipe check",
           .arguments = "RECIPE",
           .summary = "is a recipe valid?",
-          .details = "Says whether a recipe is valid, or every problem with its place.",
+          .details =
+              "Says whether a recipe is valid, or every problem with its place. The model is "
+              "built, without memory, where its data are on this machine.",
           .add_options =
               [](cxxopts::Options& options) {
                 add_job_options(options);

@@ -57,7 +57,7 @@ TEST_F(Files, WriteFileReplaces) {
 TEST_F(Files, MissingFolderIsNamed) {
   const fs::path path = folder / "missing" / "a";
   EXPECT_THAT(error_of(Exit::kResource, [&] { AtomicFile file(path); }),
-              ::testing::AllOf(StartsWith(path.string()), HasSubstr("No such file or directory")));
+              path.string() + ": cannot create: No such file or directory");
 }
 
 TEST_F(Files, CommitOverAFolderFailsAndLeavesNoTemporary) {
@@ -85,7 +85,7 @@ TEST_F(Files, FailedWriteIsAResourceErrorAndLeavesTheOldFile) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   // The child runs the whole test again, in a folder of its own.
   EXPECT_EXIT(write_beyond_limit(folder / "a"), ::testing::ExitedWithCode(5),
-              "error.resource.: .*/a.tmp.[0-9]+: cannot write: File too large");
+              "error.resource.: .*/a: cannot write: File too large");
   EXPECT_THAT(folder.names(), ::testing::IsEmpty());
 }
 

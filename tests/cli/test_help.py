@@ -83,7 +83,7 @@ def test_version():
     (["data"], "trainer data: expected inspect, pack, tokenize or bench, found none; see trainer help data"),
     (["data", "pak"], "trainer data: expected inspect, pack, tokenize or bench, found 'pak'; "
                       "see trainer help data"),
-    (["train"], "no recipe given; try: trainer train digits"),
+    (["train"], "no recipe given; expected a path or the name of a bundled recipe, such as digits"),
     (["train", "digits", "--recipe", "digits"], "--recipe: expected one, found 2"),
     (["train", "digits", "more"], "unexpected argument 'more'; see trainer help train"),
     (["train", "digits", "--frobnicate"], "unknown option '--frobnicate'; see trainer help train"),

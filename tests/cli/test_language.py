@@ -113,7 +113,8 @@ def test_predict_goes_on_with_text(run, tmp_path):
     (tmp_path / "one.txt").write_text("The learning rate ")
     (tmp_path / "two.txt").write_text("A run ")
     files = [tmp_path / "one.txt", tmp_path / "two.txt"]
-    args = ["--run", run, "--tokens", 90, "--json", "--prompt", "trainer ", *files]
+    # Sums of products differ by rounding from batch to batch, which in bf16 changes what is drawn.
+    args = ["--run", run, "--tokens", 90, "--json", "--prompt", "trainer ", *files, *sets(precision__mode="fp32")]
     lines = [json.loads(line) for line in predict(*args).splitlines()]
     assert [line["prompt"] for line in lines] == ["trainer ", "The learning rate ", "A run "]
     assert [line.get("input") for line in lines] == [None, *map(str, files)]

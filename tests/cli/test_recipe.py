@@ -189,6 +189,14 @@ def test_a_pipe_is_no_recipe(tmp_path):
     assert done.returncode == 2 and "/dev/null: expected a regular file, found a device" in done.stderr
 
 
+def test_check_tries_the_model_on_its_data(tmp_path):
+    bad = trainer("recipe", "check", "text_bytes", *sets(model__heads=3))
+    assert bad.returncode == 2
+    assert "expected 'heads' to divide 'width', found 3 heads for a width of" in bad.stderr
+    gone = trainer("recipe", "check", "text_bytes", *sets(model__heads=3, data__train__path=str(tmp_path / "no")))
+    assert gone.returncode == 0 and "for want of its data" in gone.stderr and str(tmp_path / "no") in gone.stderr
+
+
 def test_check_as_json():
     good = trainer("recipe", "check", "--recipe", DIGITS, "--json")
     assert json.loads(good.stdout) == {"valid": True, "problems": []}

@@ -259,6 +259,12 @@ def test_a_run_of_nothing_but_steps(tmp_path):
     assert [line["step"] for line in metrics(run)] == [10, 20, 30]
 
 
+def test_the_last_step_has_its_line(tmp_path):
+    result = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(train__steps=13, eval__enabled=False))
+    assert result.returncode == 0, result.stderr
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [10, 13]
+
+
 def test_the_first_steps_of_a_longer_schedule(tmp_path):
     def rates(name, **more):
         result = trainer("--recipe", DIGITS, "--output", tmp_path / name, *sets(
