@@ -11,6 +11,7 @@
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/data/sources/token_file.h"
 #include "framework/text/tokenize.h"
 
 namespace brim::cli {
@@ -50,15 +51,16 @@ void print_result(const text::TokenizeResult& done, const std::string& folder, d
                format_plural(counts.tokens, "token"), format_plural(counts.documents, "document"),
                static_cast<double>(counts.text_bytes) / static_cast<double>(counts.tokens));
   };
-  line("train.bin", done.train);
-  if (done.eval.tokens > 0) line("eval.bin", done.eval);
+  line(data::kTrainTokens, done.train);
+  if (done.eval.tokens > 0) line(data::kEvalTokens, done.eval);
   fmt::print("{}; in a recipe:\n\n[data]\nkind = \"tokens\"\ntype = \"{}\"\nvocabulary = {}\n",
              format_duration(seconds), done.is_uint16 ? "uint16" : "uint32", done.vocabulary);
   if (done.end_of_document != done.vocabulary - 1) {
     fmt::print("end_of_document = {}\n", done.end_of_document);
   }
-  fmt::print("[data.train]\npath = \"{}/train.bin\"\n", folder);
-  if (done.eval.tokens > 0) fmt::print("[data.eval]\npath = \"{}/eval.bin\"\n", folder);
+  fmt::print("[data.train]\npath = \"{}/{}\"\n", folder, data::kTrainTokens);
+  if (done.eval.tokens == 0) return;
+  fmt::print("[data.eval]\npath = \"{}/{}\"\n", folder, data::kEvalTokens);
 }
 
 int tokenize_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {

@@ -59,17 +59,25 @@ int64_t of_dimension(const c10::IValue& list, size_t dimension) {
   return values.size() == 1 ? values[0] : values.at(dimension);
 }
 
-/// convolution(input [N, C, …], weight, bias, stride, padding, dilation, transposed, …)
-int64_t count_convolution(Inputs inputs) {
+/// Where the kernel is laid in an image; (input [N, C, …], weight, bias, stride, padding, …).
+int64_t count_places(Inputs inputs, const c10::IValue& dilation) {
   const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
-  const bool is_transposed = inputs[6].toBool();
-  int64_t places = 1;  // where the kernel is laid
+  int64_t places = 1;
   for (size_t d = 0; d + 2 < input.size(); ++d) {
     const int64_t padded = input[d + 2] + 2 * of_dimension(inputs[4], d);
-    const int64_t reach = of_dimension(inputs[5], d) * (weight[d + 2] - 1) + 1;
-    places *= is_transposed ? input[d + 2] : (padded - reach) / of_dimension(inputs[3], d) + 1;
+    const int64_t reach = of_dimension(dilation, d) * (weight[d + 2] - 1) + 1;
+    places *= (padded - reach) / of_dimension(inputs[3], d) + 1;
   }
-  return 2 * input[0] * places * product(weight);
+  return places;
+}
+
+/// convolution(input [N, C, …], weight, bias, stride, padding, dilation, transposed, …)
+int64_t count_convolution(Inputs inputs) {
+  const at::IntArrayRef input = sizes(inputs, 0);
+  const bool is_transposed = inputs[6].toBool();
+  const int64_t places =
+      is_transposed ? product(input.slice(2)) : count_places(inputs, /*dilation=*/inputs[5]);
+  return 2 * input[0] * places * product(sizes(inputs, 1));
 }
 
 /// Both products of attention: query [b, h, s, e] by key [b, h, t, e], and that by value
@@ -108,13 +116,8 @@ int64_t count_convolution_backward(Inputs inputs) {
 
 /// depthwise_convolution(input [N, C, H, W], weight, bias, stride, padding)
 int64_t count_depthwise(Inputs inputs) {
-  const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
-  int64_t places = 1;
-  for (size_t d = 0; d < 2; ++d) {
-    const int64_t padded = input[d + 2] + 2 * of_dimension(inputs[4], d);
-    places *= (padded - weight[d + 2]) / of_dimension(inputs[3], d) + 1;
-  }
-  return 2 * input[0] * places * product(weight);
+  static const c10::IValue kNone = c10::List<int64_t>({1});
+  return 2 * sizes(inputs, 0)[0] * count_places(inputs, kNone) * product(sizes(inputs, 1));
 }
 
 /// depthwise_convolution_backward(gradient [N, C, OH, OW], input, weight, stride, padding, wanted)

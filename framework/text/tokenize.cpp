@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/parallel.h"
 #include "framework/base/stop.h"
+#include "framework/data/sources/token_file.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/piece_reader.h"
 #include "framework/text/token_folder.h"
@@ -199,9 +200,9 @@ TokenizeResult tokenize(const TokenizeOptions& options,
   }
   const auto tokenizer = place_tokenizer(options, found, folder.temporary());
   const bool is_uint16 = tokenizer->vocabulary() <= 65'536;
-  TokenWriter train(folder.temporary() / "train.bin", is_uint16);
+  TokenWriter train(folder.temporary() / data::kTrainTokens, is_uint16);
   std::optional<TokenWriter> eval;
-  if (options.eval_fraction > 0) eval.emplace(folder.temporary() / "eval.bin", is_uint16);
+  if (options.eval_fraction > 0) eval.emplace(folder.temporary() / data::kEvalTokens, is_uint16);
   Pass pass(*tokenizer, train, eval ? &*eval : nullptr, options.threads, report);
   for (size_t i = 0; i < options.inputs.size(); ++i) pass.read(options.inputs[i], starts[i]);
   pass.flush();
@@ -221,7 +222,7 @@ TokenizeResult tokenize(const TokenizeOptions& options,
     const fs::path path = folder.temporary() / name;
     if (fs::exists(path)) description["xxh3_128"][std::string(name)] = digest_file(path);
   }
-  write_file(folder.temporary() / kDescriptionName, description.dump(2) + "\n");
+  write_file(folder.temporary() / data::kTokenDescription, description.dump(2) + "\n");
   folder.publish();
   return result;
 }

@@ -7,6 +7,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/temporaries.h"
+#include "framework/data/sources/token_file.h"
 #include "framework/text/byte_tokenizer.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/gpt2_tokenizer.h"
@@ -49,7 +50,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
-  const fs::path path = folder / kDescriptionName;
+  const fs::path path = folder / data::kTokenDescription;
   try {
     const auto description =
         parse_json(read_file(path, Exit::kData, kMaxDescriptionBytes), path.string(), {.depth = 8});
@@ -69,16 +70,16 @@ std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {
 
 bool has_tokenizer(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / kDescriptionName, ignored);
+  return fs::exists(folder / data::kTokenDescription, ignored);
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   make_folder(to);
   // The description last: with it the tokenizer is there.
-  for (const std::string_view name : {kVocabularyName, kMergesName, kDescriptionName}) {
+  for (const std::string_view name : {kVocabularyName, kMergesName, data::kTokenDescription}) {
     std::error_code ignored;
     remove_temporaries(to / name);
-    if (name != kDescriptionName && !fs::exists(from / name, ignored)) continue;
+    if (name != data::kTokenDescription && !fs::exists(from / name, ignored)) continue;
     write_file(to / name, read_vocabulary(from / name));
   }
 }

@@ -12,7 +12,6 @@ namespace brim::text {
 
 inline constexpr std::string_view kVocabularyName = "vocab.json";
 inline constexpr std::string_view kMergesName = "merges.txt";
-inline constexpr std::string_view kDescriptionName = "tokens.json";
 
 struct TokenizerFiles {
   std::string name;                  // bytes, chars or gpt2

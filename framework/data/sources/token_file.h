@@ -6,10 +6,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "framework/data/sources/byte_source.h"
 
 namespace brim::data {
+
+// Names in a folder that text/tokenize.h makes.
+inline constexpr std::string_view kTrainTokens = "train.bin";
+inline constexpr std::string_view kEvalTokens = "eval.bin";
+inline constexpr std::string_view kTokenDescription = "tokens.json";
 
 enum class TokenType { kUint16, kUint32 };
 

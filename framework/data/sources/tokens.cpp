@@ -137,9 +137,9 @@ struct Description {
 /// nullopt where nothing is known of the file: another program's have no description.
 std::optional<Description> describe(const fs::path& file) {
   constexpr int64_t kLongest = 1 << 20;
-  const fs::path path = file.parent_path() / "tokens.json";
+  const fs::path path = file.parent_path() / kTokenDescription;
   std::error_code ignored;
-  if (file.filename() != "train.bin" && file.filename() != "eval.bin") return std::nullopt;
+  if (file.filename() != kTrainTokens && file.filename() != kEvalTokens) return std::nullopt;
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
   try {
     const auto json = parse_json(read_file(path, Exit::kData, kLongest), path.string());
