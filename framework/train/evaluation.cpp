@@ -247,7 +247,7 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
   const int64_t share = (components.eval_data->size() + world - 1) / world;
   int64_t pass = std::clamp<int64_t>(share, 1, batch);
   for (;;) {
-    std::string shortage = "another rank is out of memory";
+    std::string shortage = device::kShortElsewhere;
     const auto sums = try_in_passes(components, inputs, batch, pass, samples, shortage);
     if (sums) return *sums;
     if (pass == 1) {

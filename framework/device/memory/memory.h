@@ -75,5 +75,7 @@ Error as_error(const std::exception& thrown);
 /// Runs `work`. False where memory runs out in it; `shortage` is then LibTorch's message, and what
 /// the work held is free again. Throws what else the work throws.
 bool fits(const std::function<void()>& work, std::string* shortage = nullptr);
+/// What `shortage` says where the work fits here and not on another rank.
+inline constexpr const char* kShortElsewhere = "another rank is out of memory";
 
 }  // namespace brim::device

@@ -27,7 +27,6 @@
 namespace brim::train {
 namespace {
 
-constexpr const char* kElsewhere = "another rank is out of memory";
 constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
 
 std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
@@ -73,7 +72,7 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
       step_start_(components),
       passes_(components, graph_recorder(job, components)),
-      shortage_(kElsewhere) {
+      shortage_(device::kShortElsewhere) {
   for (const auto& [name, parameter] : own_parameters(components)) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
@@ -321,7 +320,7 @@ void TrainingStep::make_room() {
       has_statistics(nn::whole_of(*components_.model))
           ? "where batch norms see fewer samples, which changes the result"
           : "which gives the same result, dropout's masks apart",
-      std::exchange(shortage_, kElsewhere));
+      std::exchange(shortage_, device::kShortElsewhere));
   if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
 }
 

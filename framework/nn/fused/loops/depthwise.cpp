@@ -184,24 +184,28 @@ void add_weight_gradients_as(const DepthwiseShape& shape, const T* gradient, con
   });
 }
 
+/// f<the kernel's width>()
+template <class F>
+void with_width(const DepthwiseShape& shape, const F& f) {
+  const int64_t width = shape.width.kernel;
+  if (width == 3) return f.template operator()<3>();
+  if (width == 5) return f.template operator()<5>();
+  f.template operator()<7>();
+}
+
 template <class T>
 void convolve(const DepthwiseShape& shape, const T* x, const Wide<T>* weight, const Wide<T>* bias,
               T* y, Wide<T>* scratch) {
-  const int64_t width = shape.width.kernel;
-  const auto by_width = width == 3   ? convolve_as<T, 3>
-                        : width == 5 ? convolve_as<T, 5>
-                                     : convolve_as<T, 7>;
-  by_width(shape, x, weight, bias, y, scratch);
+  with_width(shape,
+             [&]<int kWidth>() { convolve_as<T, kWidth>(shape, x, weight, bias, y, scratch); });
 }
 
 template <class T>
 void add_weight_gradients(const DepthwiseShape& shape, const T* gradient, const T* x, Wide<T>* sums,
                           Wide<T>* scratch) {
-  const int64_t width = shape.width.kernel;
-  const auto by_width = width == 3   ? add_weight_gradients_as<T, 3>
-                        : width == 5 ? add_weight_gradients_as<T, 5>
-                                     : add_weight_gradients_as<T, 7>;
-  by_width(shape, gradient, x, sums, scratch);
+  with_width(shape, [&]<int kWidth>() {
+    add_weight_gradients_as<T, kWidth>(shape, gradient, x, sums, scratch);
+  });
 }
 
 template <class T>
