@@ -1,5 +1,6 @@
 #include "framework/base/listener.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -39,9 +40,10 @@ int port_of(int fd) {
                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
 }
 
-}  // namespace
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-Listener listen_on(const std::string& host, int port) {
+/// getaddrinfo()'s answer, 0 where there are addresses.
+int find_addresses(const std::string& host, int port, AddressList& addresses) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -49,8 +51,31 @@ Listener listen_on(const std::string& host, int port) {
   addrinfo* list = nullptr;
   const int unknown = ::getaddrinfo(host.empty() ? nullptr : host.c_str(),
                                     std::to_string(port).c_str(), &hints, &list);
+  if (unknown == 0) addresses.reset(list);
+  return unknown;
+}
+
+bool is_loopback(const addrinfo& address) {
+  if (address.ai_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(address.ai_addr)->sin6_addr);
+  }
+  const in_addr number = reinterpret_cast<sockaddr_in*>(address.ai_addr)->sin_addr;
+  return ntohl(number.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+bool is_number(const std::string& host) {
+  in6_addr bytes{};
+  return ::inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+}
+
+}  // namespace
+
+Listener listen_on(const std::string& host, int port) {
+  AddressList addresses(nullptr, &::freeaddrinfo);
+  const int unknown = find_addresses(host, port, addresses);
   if (unknown != 0) return {.problem = ::gai_strerror(unknown)};
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(list, &::freeaddrinfo);
+  const addrinfo* const list = addresses.get();
   Listener result{.code = EADDRNOTAVAIL};
   for (const int family : {AF_INET6, AF_INET}) {  // the first takes connections of both
     for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
@@ -62,6 +87,16 @@ Listener listen_on(const std::string& host, int port) {
   }
   result.problem = errno_text(result.code);
   return result;
+}
+
+bool is_known_here_only(const std::string& host) {
+  if (host.empty() || host == "localhost" || is_number(host)) return false;
+  AddressList addresses(nullptr, &::freeaddrinfo);
+  if (find_addresses(host, 0, addresses) != 0) return false;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    if (!is_loopback(*address)) return false;
+  }
+  return true;
 }
 
 }  // namespace brim

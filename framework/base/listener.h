@@ -16,4 +16,8 @@ struct Listener {
 /// port where `port` is 0.
 Listener listen_on(const std::string& host, int port);
 
+/// Whether that is a name, not a number nor "localhost", by which no other machine comes in: Debian
+/// gives a machine's own name 127.0.1.1.
+bool is_known_here_only(const std::string& host);
+
 }  // namespace brim

@@ -3,6 +3,8 @@
 #include "framework/distributed/gloo.h"
 
 #include <cstdlib>
+#include <sstream>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
@@ -12,10 +14,15 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             int world, const std::string& address,
                                             std::chrono::milliseconds limit) {
   auto options = c10d::ProcessGroupGloo::Options::create(limit);
-  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  options->devices.push_back(interface != nullptr
-                                 ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  const char* const variable = std::getenv("GLOO_SOCKET_IFNAME");
+  std::istringstream names(variable == nullptr ? "" : variable);  // separated by commas
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name.empty()) continue;
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  }
+  if (options->devices.empty()) {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  }
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world, options);
 }
 

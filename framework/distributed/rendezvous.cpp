@@ -208,4 +208,9 @@ std::string address_towards(const std::string& host, uint16_t port) {
   return {};
 }
 
+std::string default_address() {
+  return address_towards("192.0.2.1",
+                         9);  // of no machine (RFC 5737), so the default route is taken
+}
+
 }  // namespace brim::distributed

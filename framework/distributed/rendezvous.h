@@ -39,5 +39,7 @@ std::optional<uint64_t> start_time(int64_t process);
 /// The address by which `host` would be reached from here: that of the right network interface.
 /// Empty where there is no way.
 std::string address_towards(const std::string& host, uint16_t port);
+/// That of the interface with the default route; empty where there is none.
+std::string default_address();
 
 }  // namespace brim::distributed

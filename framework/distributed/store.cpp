@@ -35,10 +35,11 @@ bool is_own_address(const std::string& address) {
   return listener.get() >= 0;
 }
 
-/// On the interface that MASTER_ADDR names. On all only where that is none of this machine's (a
-/// service's name, say), by which other machines come in.
+/// On the interface that MASTER_ADDR names. On all only where other machines come in by none that it
+/// names here: it is a service's, say, or is_known_here_only().
 Listener listen_at(const RendezvousEndpoint& rendezvous, bool one_machine) {
-  const bool is_named = one_machine || is_own_address(rendezvous.address);
+  const std::string& address = rendezvous.address;
+  const bool is_named = one_machine || (is_own_address(address) && !is_known_here_only(address));
   return listen_for_ranks(is_named ? rendezvous.address : "", rendezvous.port);
 }
 
@@ -62,6 +63,12 @@ std::optional<Listener> listen(const Ranks& ranks) {
       break;
   }
   return std::nullopt;
+}
+
+/// Of this rank, for those on other machines.
+std::string own_address(const Address& store) {
+  const std::string found = is_known_here_only(store.host) ? default_address() : "";
+  return found.empty() ? address_towards(store.host, store.port) : found;
 }
 
 const char* server_of(const Ranks& ranks) {
@@ -133,8 +140,7 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
       c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
   try {
     check_world(*own, ranks);
-    return {own, own->clone(),
-            ranks.one_machine() ? kLoopback : address_towards(address.host, address.port)};
+    return {own, own->clone(), ranks.one_machine() ? kLoopback : own_address(address)};
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {

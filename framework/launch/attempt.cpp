@@ -28,11 +28,13 @@ namespace brim::launch {
 namespace {
 
 /// The socket that rank 0's store listens on, opened here: no port is picked and let go. Where
-/// `address` belongs to no interface of this machine (a NAT's, a service's), it listens on all.
+/// `address` belongs to no interface of this machine (a NAT's, a service's), or to none by which
+/// other nodes come in, it listens on all.
 /// Throws Error(kResource) for a port that is taken, naming who holds it, and UsageError for a name
 /// that means no address.
-Listener listen_for_store(const std::string& address, int port) {
-  Listener listener = listen_on(address, port);
+Listener listen_for_store(const std::string& address, int port, bool one_machine) {
+  const bool is_named = one_machine || !is_known_here_only(address);
+  Listener listener = listen_on(is_named ? address : "", port);
   if (listener.fd < 0 && listener.code == EADDRNOTAVAIL) listener = listen_on("", port);
   if (listener.fd >= 0) return listener;
   if (listener.code == 0) {
@@ -51,6 +53,7 @@ Listener listen_for_store(const std::string& address, int port) {
 constexpr double kSettle_s = 2;  // for the cause, where a consequence was seen first
 constexpr double kGrace_s = 2;   // from SIGTERM to SIGKILL
 constexpr double kKillLimit_s = 5;
+constexpr double kFlush_s = 1;  // after a stop, for whoever reads our output
 
 constexpr double kTick_s = 0.05;  // where something is looked for that wakes no poll()
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -75,7 +78,7 @@ struct Worker {
 class Attempt {
  public:
   Attempt(const Shared& shared, int restarts) : shared_(shared), restarts_(restarts) {}
-  ~Attempt() { end_children(0); }
+  ~Attempt() { end_children(0, shared_.earlier_children); }
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
@@ -102,7 +105,9 @@ class Attempt {
   void signal_groups(int signal) const;
   bool is_failure(int wait_status) const;
   bool all_dead() const;
+  bool all_saved() const;
   bool is_over() const;
+  std::vector<pid_t> left_behind() const;
 
   void clear_up();
   void flush_sinks();
@@ -124,7 +129,8 @@ class Attempt {
 void Attempt::start() {
   const LaunchOptions& options = shared_.options;
   const bool serves = options.node_rank == 0;
-  const Listener listener = serves ? listen_for_store(options.master_addr, options.master_port)
+  const Listener listener = serves ? listen_for_store(options.master_addr, options.master_port,
+                                                      /*one_machine=*/options.nodes == 1)
                                    : Listener{.port = options.master_port};
   auto store = std::make_unique<Descriptor>(listener.fd);
   workers_.reserve(static_cast<size_t>(options.ranks_per_node));
@@ -143,7 +149,10 @@ void Attempt::start_rank(int local_rank, int port, int store_fd) {
   place.master_port = port;
   place.local_rank = local_rank;
   place.store_fd = store_fd;
-  if (!folder.empty()) place.error_file = folder / "error.json";
+  if (!folder.empty()) {
+    place.error_file = folder / "error.json";
+    ::unlink(place.error_file.c_str());  // of an earlier launch with this id
+  }
   place.cores = shared_.cores[static_cast<size_t>(local_rank)];
   const StartedWorker started =
       start_worker({options.command, worker_environment(options, place), place.cores, store_fd},
@@ -267,7 +276,7 @@ void Attempt::reap() {
   judge();
   // What a stopped worker leaves behind may be the one that saves the checkpoint (a shell's child).
   if (had_living && all_dead() && phase_ == State::kStopping) {
-    for (const pid_t orphan : children()) ::kill(orphan, stop_signal_);
+    for (const pid_t orphan : left_behind()) ::kill(orphan, SIGTERM);
   }
 }
 
@@ -314,15 +323,25 @@ bool Attempt::all_dead() const {
                      [](const Worker& worker) { return worker.wait_status.has_value(); });
 }
 
+/// No process that they left behind has anything to save.
+bool Attempt::all_saved() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+    const int status = worker.wait_status ? exit_status(*worker.wait_status) : -1;
+    return status == 0 || status == static_cast<int>(Exit::kStopped);
+  });
+}
+
+std::vector<pid_t> Attempt::left_behind() const { return children(shared_.earlier_children); }
+
 bool Attempt::is_over() const {
   if (phase_ == State::kKilling && deadline_ == kNever) return true;  // unkillable
-  return all_dead() && (phase_ != State::kStopping || children().empty());
+  return all_dead() && (phase_ != State::kStopping || all_saved() || left_behind().empty());
 }
 
 /// Ends what the workers left behind and passes on the last of their output.
 void Attempt::clear_up() {
   const bool is_orderly = failed_.empty() && phase_ < State::kEnding;
-  for (const pid_t pid : end_children(is_orderly ? kGrace_s : 0)) {
+  for (const pid_t pid : end_children(is_orderly ? kGrace_s : 0, shared_.earlier_children)) {
     log::warning("process {} can't be ended: the kernel holds it", pid);
   }
   for (Worker& worker : workers_) {
@@ -335,8 +354,9 @@ void Attempt::clear_up() {
   flush_sinks();
 }
 
-/// Waits for the readers of our output, but not against a signal to stop.
+/// Waits for the readers of our output, but not for long where a signal asks for a stop.
 void Attempt::flush_sinks() {
+  const double end = stop_signal_ == 0 ? kNever : now_s() + kFlush_s;
   while (true) {
     shared_.out.write_some();
     shared_.err.write_some();
@@ -344,10 +364,14 @@ void Attempt::flush_sinks() {
     for (const Sink* sink : {&shared_.out, &shared_.err}) {
       if (sink->has_waiting()) polled.push_back({sink->fd(), POLLOUT, 0});
     }
-    if (polled.size() == 1) return;
-    ::poll(polled.data(), polled.size(), -1);
+    if (polled.size() == 1 || now_s() >= end) return;
+    const double limit_s = std::min(end - now_s(), 3600.0);
+    ::poll(polled.data(), polled.size(), static_cast<int>(std::ceil(limit_s * 1000)));
     for (const int signal : shared_.signals.take()) {
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return;
+      if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
+      stop_signal_ = signal;
+      request_stop();
+      return;
     }
   }
 }

@@ -1,6 +1,8 @@
 // One start of all ranks of this node, from fork to the last process gone.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,7 +29,8 @@ struct Shared {
   const LaunchOptions& options;
   const std::string& run_id;
   const RunFiles& files;
-  const std::vector<Cores>& cores;  // of each local rank
+  const std::vector<Cores>& cores;             // of each local rank
+  const std::vector<pid_t>& earlier_children;  // of this process, which are no worker's
   Guard& guard;
   SignalPipe& signals;
   Sink& out;

@@ -10,6 +10,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/torchelastic.h"
 #include "framework/launch/attempt.h"
+#include "framework/launch/processes.h"
 
 namespace brim::launch {
 namespace {
@@ -76,12 +77,13 @@ int launch(const LaunchOptions& given) {
       bind_ranks(options.bind, options.ranks_per_node,
                  options.bind == Bind::kNone ? Cores() : allowed_cores());
   const RunFiles files(options, run_id);
+  const std::vector<pid_t> earlier_children = children({});
   Guard guard;
   SignalPipe signals;
   Subreaper subreaper;
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const Shared shared = {options, run_id, files, cores, guard, signals, out, err};
+  const Shared shared = {options, run_id, files, cores, earlier_children, guard, signals, out, err};
   for (int restarts = 0;; ++restarts) {
     const AttemptResult outcome = run_attempt(shared, options.former_starts + restarts);
     if (!is_worth_another(outcome) || restarts == options.max_restarts) return report(outcome);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -75,21 +76,22 @@ bool has_open(pid_t pid, const std::string& target) {
 
 }  // namespace
 
-std::vector<pid_t> children() {
+std::vector<pid_t> children(const std::vector<pid_t>& except) {
   std::vector<pid_t> result;
   for (const pid_t pid : all_processes()) {
-    if (parent_of(pid) == ::getpid()) result.push_back(pid);
+    const bool is_wanted = std::ranges::find(except, pid) == except.end();
+    if (is_wanted && parent_of(pid) == ::getpid()) result.push_back(pid);
   }
   return result;
 }
 
-std::vector<pid_t> end_children(double grace_s) {
+std::vector<pid_t> end_children(double grace_s, const std::vector<pid_t>& except) {
   const double kill_at = now_s() + grace_s;
   int signal = grace_s > 0 ? SIGTERM : SIGKILL;
   while (true) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
-    const std::vector<pid_t> left = children();
+    const std::vector<pid_t> left = children(except);
     const double now = now_s();
     if (left.empty() || now > kill_at + kGroupKillTimeout_s) return left;
     if (now >= kill_at)

@@ -11,6 +11,7 @@ RunFiles::RunFiles(const LaunchOptions& options, const std::string& run_id) {
   const bool wants_logs = !options.redirects.is_empty() || !options.tee.is_empty();
   if (!options.log_folder.empty()) {
     folder_ = fs::absolute(options.log_folder) / run_id;
+    if (options.nodes > 1) folder_ /= fmt::format("node_{}", options.node_rank);
     make_folder(folder_);
   } else if (wants_logs) {
     try {

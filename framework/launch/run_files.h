@@ -1,5 +1,6 @@
 // The folders that a launch writes: DIR/RUN_ID/attempt_K/LOCAL_RANK/{stdout.log, stderr.log,
-// error.json}, as torchrun lays them out.
+// error.json}, as torchrun lays them out; of several nodes, which may share DIR and have one id,
+// DIR/RUN_ID/node_N/attempt_K/….
 #pragma once
 
 #include <filesystem>

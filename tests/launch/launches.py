@@ -5,6 +5,7 @@ Every launch is marked in its environment, so that a test can see that no proces
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,8 +34,8 @@ class Launch:
                                         stderr=stderr, stdin=subprocess.DEVNULL,
                                         env={**clean, **(env or {}), MARK: self.mark})
 
-    def finish(self):
-        """Waits; returns the status, stdout and stderr, and asserts that no process is left."""
+    def finish(self, leaves=False):
+        """Waits; returns the status, stdout and stderr, and asserts that no process is left, unless it `leaves` some."""
         try:
             out, err = self.process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -42,7 +43,7 @@ class Launch:
             pytest.fail("trainrun hangs")
         left = self.processes()
         self.end()
-        assert not left, f"processes are left: {left}"
+        assert leaves or not left, f"processes are left: {left}"
         decode = lambda data: None if data is None else data.decode(errors="replace")
         return self.process.returncode, decode(out), decode(err)
 
@@ -55,12 +56,16 @@ class Launch:
     def processes(self):
         return marked.processes(MARK, self.mark)
 
+    def workers(self):
+        return subprocess.run(["ps", "--no-headers", "--ppid", str(self.process.pid)], capture_output=True,
+                              text=True).stdout.splitlines()
+
     def signal(self, number):
         self.process.send_signal(number)
 
 
-def trainrun(*args, **options):
-    return Launch(*args, **options).finish()
+def trainrun(*args, leaves=False, **options):
+    return Launch(*args, **options).finish(leaves)
 
 
 def wait_until(condition, what):
@@ -72,6 +77,12 @@ def wait_until(condition, what):
 
 def wait_for_files(folder, *names):
     wait_until(lambda: all((folder / name).exists() for name in names), f"files {names}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def sh(text):

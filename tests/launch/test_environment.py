@@ -5,7 +5,7 @@ import socket
 import sys
 
 import pytest
-from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files
+from launches import TRAINRUN, Launch, free_port, sh, trainrun, wait_for_files
 
 DUMP = [sys.executable, "-c", """
 import json, os, sys
@@ -92,12 +92,6 @@ def test_two_launches_at_once_meet_through_their_sockets():
         status, out, err = launch.finish()
         assert status == 0, err
         assert sorted(out.splitlines()) == ["[rank 1] met as 1", "met as 0"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_two_nodes_are_one_world():

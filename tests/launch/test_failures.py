@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from launches import Launch, sh, trainrun, wait_for_files, wait_until
+from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files, wait_until
 
 WAIT = "sleep 1000"
 
@@ -96,6 +96,20 @@ def test_what_a_good_run_leaves_behind_is_ended(tmp_path):
     status, _, err = trainrun(*sh(
         f"setsid sh -c 'touch {tmp_path}/up; sleep 1000' & while ! [ -e {tmp_path}/up ]; do :; done"))
     assert (status, err) == (0, "")
+
+
+def test_children_from_before_are_left_alone(tmp_path):
+    status, _, _ = trainrun("-c", f"sleep 1000 >/dev/null 2>&1 & echo $! >{tmp_path}/pid; exec \"$0\" \"$@\"", TRAINRUN,
+                            "--max-restarts=1", *sh(f"kill -0 $(cat {tmp_path}/pid) && echo up >>{tmp_path}/ups; exit 3"),
+                            program="sh", leaves=True)
+    assert status == 3 and (tmp_path / "ups").read_text() == "up\nup\n"
+
+
+def test_an_error_of_an_earlier_launch_is_no_cause(tmp_path):
+    words = [f"--log-dir={tmp_path}", "--run-id=x"]
+    trainrun(*words, *sh("echo '{\"message\": \"old\"}' >$TORCHELASTIC_ERROR_FILE; exit 1"))
+    _, _, err = trainrun(*words, *sh("kill -SEGV $$"))
+    assert "signal 11" in error_line(err) and "old" not in error_line(err)
 
 
 def test_workers_die_with_their_launcher(tmp_path):

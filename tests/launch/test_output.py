@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from launches import TRAINRUN, Launch, sh, trainrun, wait_until
+from launches import TRAINRUN, Launch, free_port, sh, trainrun, wait_until
 
 
 def test_rank_0_speaks_plainly_and_others_with_their_rank():
@@ -77,10 +77,7 @@ def test_a_reader_that_stands_still_does_not_hold_up_the_watch(tmp_path):
         f"[ $RANK = 1 ] && while ! [ -e {tmp_path}/go ]; do sleep 0.01; done && exit 3; "
         "while :; do seq 100000; done"))
     (tmp_path / "go").touch()
-    workers = lambda: [line for line in subprocess.run(
-        ["ps", "--no-headers", "--ppid", str(launch.process.pid)], capture_output=True,
-        text=True).stdout.splitlines()]
-    wait_until(lambda: not workers(), "for the ranks to be ended though no one reads")
+    wait_until(lambda: not launch.workers(), "for the ranks to be ended though no one reads")
     assert launch.finish()[0] == 3
 
 
@@ -99,6 +96,15 @@ def test_log_dir_keeps_everything_and_shows_it(tmp_path):
     assert logs(tmp_path) == expected
     assert "out 0\n" in out and "[rank 1] out 1\n" in out
     assert err.splitlines()[-1].endswith(f"its log: {tmp_path}/job7/attempt_0/1/stderr.log")
+
+
+def test_nodes_that_share_a_log_folder_have_their_own_in_it(tmp_path):
+    port = free_port()
+    nodes = [Launch("--nnodes=2", f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}",
+                    f"--log-dir={tmp_path}", *sh(f"echo node {node}")) for node in (0, 1)]
+    assert [node.finish()[0] for node in nodes] == [0, 0]
+    found = {name: text for name, text in logs(tmp_path).items() if text}
+    assert found == {f"port-{port}/node_{node}/attempt_0/0/stdout.log": f"node {node}\n" for node in (0, 1)}
 
 
 def test_redirects_go_to_files_only(tmp_path):

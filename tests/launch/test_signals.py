@@ -3,7 +3,7 @@ import os
 import signal
 
 import pytest
-from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files
+from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files, wait_until
 
 # Saves its state and leaves with 75, as trainer does; "up" says that the trap is set.
 SAVER = """trap 'sleep 0.2; touch {0}/saved$RANK; exit 75' TERM INT; touch {0}/up$RANK
@@ -35,6 +35,31 @@ def test_a_shell_that_dies_leaves_its_child_the_time_to_save(tmp_path):
     launch.signal(signal.SIGTERM)
     launch.finish()
     assert (tmp_path / "saved0").exists()
+
+
+def test_what_ignores_the_signal_does_not_outlast_ranks_that_have_saved(tmp_path):
+    launch = Launch(*sh(f"sleep 1000 & trap 'exit 75' INT; touch {tmp_path}/up; while :; do sleep 0.05; done"))
+    wait_for_files(tmp_path, "up")
+    launch.signal(signal.SIGINT)
+    assert launch.finish() == (75, "", "")
+
+
+def test_a_stop_while_output_waits_for_its_reader_starts_nothing_again(tmp_path):
+    launch = Launch("--max-restarts=3", *sh(f"seq 100000; touch {tmp_path}/up$TORCHELASTIC_RESTART_COUNT; exit 3"))
+    wait_for_files(tmp_path, "up0")
+    wait_until(lambda: not launch.workers(), "for the rank to be gone")
+    launch.signal(signal.SIGTERM)
+    launch.process.wait(timeout=60)  # nobody reads
+    assert launch.finish()[0] == 3
+    assert not (tmp_path / "up1").exists()
+
+
+def test_a_stop_ends_though_nobody_reads(tmp_path):
+    launch = Launch(*sh(f"touch {tmp_path}/up; exec yes"))
+    wait_for_files(tmp_path, "up")
+    launch.signal(signal.SIGTERM)
+    launch.process.wait(timeout=60)
+    assert launch.finish()[0] == 128 + signal.SIGTERM
 
 
 def test_a_second_signal_kills_at_once(tmp_path):

@@ -36,7 +36,10 @@ int open_folder(const fs::path& folder) {
 int open_lock(int folder, const std::string& name) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   int fd = ::openat(folder, name.c_str(), kFlags);
-  if (fd < 0) fd = ::openat(folder, name.c_str(), kFlags | O_CREAT, 0644);
+  if (fd < 0) {
+    fd = ::openat(folder, name.c_str(), kFlags | O_CREAT, 0644);
+    if (fd >= 0) ::fchmod(fd, 0644);  // for every user, whatever this one's umask
+  }
   struct stat status {};
   if (fd < 0 || (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode))) return fd;
   ::close(fd);
