@@ -74,6 +74,10 @@ std::string print_json(const json& value, const std::string& where, JsonLimits l
   return text;
 }
 
+std::string json_line(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 std::string in_quotes(std::string_view text) {
   const bool is_cut = text.size() > kLongestText;
   return json(text.substr(0, kLongestText)).dump(-1, ' ', true, json::error_handler_t::replace) +

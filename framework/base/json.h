@@ -23,6 +23,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, JsonL
 std::string print_json(const nlohmann::json& value, const std::string& where,
                        JsonLimits limits = {});
 
+/// A line for other programs, with its end. What is not UTF-8, such as a file's name, becomes U+FFFD.
+std::string json_line(const nlohmann::json& value);
+
 /// A name or text from a file, quoted, escaped to ASCII and cut to a readable length.
 std::string in_quotes(std::string_view text);
 

@@ -135,7 +135,10 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
 
   train::JobConfig job = train::read_job(load_document(parsed));
   if (!job.batch.global) job.batch.global = train::BatchConfig{}.global;  // loading is the same
-  const auto dataset = job.data.open_train();
+  auto dataset = job.data.open_train();
+  const auto empty_cache = [&] {  // each measurement reads its images
+    if (job.data.source->cache_bytes() > 0) dataset = job.data.open_train();
+  };
   data::LoaderOptions loading = job.data.train_options();
   loading.seed = static_cast<uint64_t>(job.run.seed);
   loading.global_batch = *job.batch.global;
@@ -145,11 +148,13 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
   const int64_t warmup = std::min(samples, int64_t{8} * loading.micro_batch);
   for (const int64_t workers : report.workers) {
     loading.workers = workers;
+    empty_cache();
     report.loaded.push_back(data::measure_loader(*dataset, loading, warmup, samples));
   }
   const at::Device device = device::choose_device(job.device);
   if (device.is_cpu()) device::install_cpu_allocator();
   report.device = device.str();
+  empty_cache();
   const auto stages = data::measure_stages(*dataset, loading, samples);
   report.stage_s.assign(stages.begin(), stages.begin() + static_cast<int>(data::Stage::kCopy));
   const auto input =

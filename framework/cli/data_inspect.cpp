@@ -11,12 +11,14 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/data/shards/inspect.h"
+#include "framework/data/shards/shard_list.h"
 #include "framework/data/sources/image_folder.h"
 #include "framework/data/sources/webdataset.h"
 
@@ -39,7 +41,7 @@ std::unique_ptr<data::EncodedImages> open_images(const std::string& path) {
   const std::filesystem::directory_iterator entries(path, code);
   if (code) return data::open_shards(path, {}, {});
   for (const auto& entry : entries) {
-    if (entry.path().extension() == ".tar") return data::open_shards(path, {}, {});
+    if (data::is_shard(entry.path())) return data::open_shards(path, {}, {});
   }
   return data::open_image_folder(path);
 }
@@ -60,7 +62,7 @@ void print_json(const data::Inspection& found) {
                        {"width", to_json(found.width)},
                        {"classes", std::move(classes)},
                        {"broken", found.broken}};
-  fmt::print("{}\n", result.dump(-1, ' ', false, json::error_handler_t::replace));
+  fmt::print("{}", json_line(result));
 }
 
 void print_text(const data::Inspection& found) {

@@ -188,7 +188,8 @@ at::Tensor BatchNorm2dImpl::plain_forward(const at::Tensor& x) {
     moments = moments_over_ranks(x, sum_);
     if (counts) {
       const double share = count_batch();
-      const at::Tensor unbiased = moments.variance * (moments.count / (moments.count - 1));
+      const at::Tensor unbiased =
+          moments.variance * (moments.count / (moments.count - 1).clamp_min(1));
       running_mean.lerp_(moments.mean.to(running_mean.scalar_type()), share);
       running_var.lerp_(unbiased.to(running_var.scalar_type()), share);
     }

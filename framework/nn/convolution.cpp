@@ -1,5 +1,6 @@
 #include "framework/nn/convolution.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -86,10 +87,16 @@ at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
 
 Branch Conv2dImpl::forward_branch(const at::Tensor& x) {
   const auto steps = this->steps();
+  // A recomputed block's first pass has no gradients and takes the form of its second one.
+  const bool is_first_pass = is_training() && !at::GradMode::is_enabled();
   const bool is_branch = steps && !options.bias() && options.groups() == 1 &&
-                         fits_branch(x, weight, *steps) &&
+                         (is_first_pass || x.requires_grad()) && fits_branch(x, weight, *steps) &&
                          form(x, *steps, /*is_branch=*/true) == ConvolutionForm::kProduct;
-  return is_branch ? fused_branch(x, weight, *steps) : Branch{forward(x), x};
+  if (!is_branch) return {forward(x), x};
+  if (is_first_pass) {
+    return {fused_convolution(x, weight, *steps, /*groups=*/1, ConvolutionForm::kProduct), x};
+  }
+  return fused_branch(x, weight, *steps);
 }
 
 at::Tensor Conv2dImpl::forward_after(BatchNorm2d& norm, const at::Tensor& x) {

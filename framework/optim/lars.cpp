@@ -65,10 +65,11 @@ class Lars final : public Optimizer {
 void LarsConfig::fields(recipe::Fields& f) {
   f.value("momentum", momentum, "share of the last update kept; 0 for none",
           recipe::between_open_high(0, 1));
-  f.value("eta", eta,
-          "trust coefficient: how far a step may move a parameter, as a share of its "
-          "norm",
-          recipe::above(0));
+  f.value(
+      "eta", eta,
+      "trust coefficient: how far a step may move a parameter that weight_decay applies to, as a "
+      "share of its norm; without weight_decay none is scaled",
+      recipe::above(0));
 }
 
 std::unique_ptr<Optimizer> LarsConfig::build(std::vector<ParameterGroup> groups) const {

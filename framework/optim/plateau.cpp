@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -53,7 +54,7 @@ class Plateau final : public WarmedUp {
  private:
   /// A NaN is never better.
   bool is_better(double value) const {
-    if (!best_) return value == value;
+    if (!best_) return std::isfinite(value);
     return config_.metric == MonitoredMetric::kLoss ? value < *best_ * (1.0 - config_.threshold)
                                                     : value > *best_ * (1.0 + config_.threshold);
   }

@@ -92,7 +92,7 @@ size_t PieceReader::find_cut() {
     throw Error(Exit::kData, "{}:{}: expected lines of at most {} bytes, found a longer one", path_,
                 line_, kMaxLine);
   }
-  const size_t cut = safe_cut_(buffer_);
+  const size_t cut = safe_cut_(std::string_view(buffer_).substr(0, checked_));
   return cut > 0 || buffer_.size() < kMaxText ? cut : checked_;
 }
 

@@ -30,6 +30,7 @@ TokenFolder::TokenFolder(fs::path path) : path_(std::move(path)) {
     throw Error(Exit::kRecipe, "{}: is already there; remove it or choose another output",
                 path_.string());
   }
+  if (is_there) make_way();
   remove_temporaries(path_);
   temporary_ = path_;
   temporary_ += fmt::format("{}{}", kTemporaryMark, ::getpid());
@@ -38,6 +39,16 @@ TokenFolder::TokenFolder(fs::path path) : path_(std::move(path)) {
                 fmt::format("{}: another process writes this folder; wait for it or choose another "
                             "output",
                             path_.string()));
+}
+
+/// For the folder that takes the empty one's place, which may be a link's.
+void TokenFolder::make_way() {
+  std::error_code code;
+  path_ = fs::canonical(path_, code);
+  const bool is_own = !code && path_ == fs::current_path(code);
+  if (!is_own && !code && fs::remove(path_, code)) return;
+  throw Error(Exit::kRecipe, "{}: can't be replaced ({}); name a folder that isn't there yet",
+              path_.string(), is_own ? "it is the current folder" : code.message());
 }
 
 TokenFolder::~TokenFolder() {

@@ -43,6 +43,8 @@ class TokenFolder {
   void publish();
 
  private:
+  void make_way();
+
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::optional<FileLock> lock_;  // of the temporary folder

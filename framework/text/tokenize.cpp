@@ -38,6 +38,10 @@ void collect(std::string_view text, std::vector<bool>& seen) {
   }
 }
 
+void require_no_stop() {
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped; nothing was written");
+}
+
 Scan scan(const std::vector<std::string>& inputs, bool with_points) {
   Scan result;
   std::vector<bool> seen(0x110000);
@@ -46,6 +50,7 @@ Scan scan(const std::vector<std::string>& inputs, bool with_points) {
     PieceReader reader(input, cut, kNoEval);
     int64_t bytes = 0;
     while (const auto piece = reader.next()) {
+      require_no_stop();
       bytes += static_cast<int64_t>(piece->text.size());
       if (!with_points) continue;
       if (piece->line == 0) {
@@ -117,7 +122,7 @@ class Pass {
 
   /// Encodes what has been read, each piece on its thread, and writes it in order.
   void flush() {
-    if (stop_requested()) throw Error(Exit::kStopped, "stopped; nothing was written");
+    require_no_stop();
     const auto count = static_cast<int64_t>(batch_.size());
     parallel_for(count, count, [&](int64_t i) {
       const auto at = static_cast<size_t>(i);

@@ -176,6 +176,11 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(job.optimizer.batch_rule == BatchRule::kNone &&
            job.optimizer.base_batch != usual_optimizer.base_batch,
        "optimizer.base_batch has no effect: batch_rule = \"none\"");
+  const std::string_view optimizer = job.optimizer.optimizer.selected();
+  note((optimizer == "lars" || optimizer == "lamb") && job.optimizer.weight_decay == 0,
+       fmt::format("optimizer.name = \"{}\" scales no parameter: it scales those that weight_decay "
+                   "applies to, and that is 0",
+                   optimizer));
   const std::string no_graph = no_cuda_graph(job, components);
   note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
   note(components.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),

@@ -159,7 +159,8 @@ bool Trainer::evaluate() {
   components_.schedule->observe({.loss = loss, .accuracy = accuracy / 100.0});
   const Score score{.metric = metric,
                     .loss = std::isfinite(loss) ? loss : std::numeric_limits<double>::infinity()};
-  const bool is_best = !progress_.best || best_by.is_better(score, *progress_.best);
+  const bool is_best =
+      std::isfinite(metric) && (!progress_.best || best_by.is_better(score, *progress_.best));
   if (is_best) progress_.best = score;
   progress_.evaluation_due = false;
   if (is_best || falls_due_to_save()) save(is_best);

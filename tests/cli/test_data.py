@@ -65,6 +65,34 @@ def test_a_changed_image_is_packed_again(tmp_path):
         (path.read_bytes(), int(path.parent.name[-1])) for path in folder.glob("*/*"))
 
 
+def test_another_set_with_the_same_names_is_no_old_pack(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    shutil.copytree(folder, tmp_path / "others")
+    packed_by("--from", folder, "--to", tmp_path / "shards")
+    done = trainer("data", "pack", tmp_path / "others", tmp_path / "shards")
+    assert done.returncode == 3 and "packed of other images" in done.stderr, done.stderr
+
+
+def test_what_macos_keeps_beside_a_shard_is_none(tmp_path):
+    packed_by("--from", image_folder(tmp_path / "images"), "--to", tmp_path / "shards")
+    (tmp_path / "shards" / "._shard-000000.tar").write_bytes(b"x")
+    done = trainer("data", "inspect", tmp_path / "shards")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_bench_skips_what_training_skips(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    (folder / "class 0" / "0.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "recipe.toml").write_text(
+        '[model]\nname = "mlp"\n[data]\nkind = "image_folder"\nimage_size = 16\nresize = 16\n'
+        f'[data.train]\npath = "{folder}"\n[eval]\nenabled = false\n[batch]\nglobal = 8\n'
+        '[optimizer]\nname = "sgd"\nlearning_rate = 0.01\n[train]\nepochs = 1\n')
+    words = ["data", "bench", tmp_path / "recipe.toml", "--workers", "0", "--samples", 24]
+    assert trainer(*words).returncode == 3
+    done = trainer(*words, *sets(data__on_error="skip"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_evaluation_shards_of_other_classes_are_refused(tmp_path):
     image_folder(tmp_path / "images")
     recipe = tmp_path / "recipe.toml"

@@ -120,3 +120,12 @@ def test_a_checkpoint_of_another_job_is_refused(reference, tmp_path, change, wor
     result = trainer(*JOB, *change, "--resume", latest_checkpoint(run), "--output", tmp_path / "new")
     assert result.returncode == 4, result.stderr
     assert words in result.stderr
+
+
+def test_a_run_that_begins_to_scale_takes_its_own_scale(tmp_path):
+    words = ["--recipe", DIGITS, "--output", tmp_path / "run", "--resume", "auto"]
+    job = {"train__on_nan": "skip", "telemetry__every_steps": 1, "eval__enabled": False}
+    for steps, mode in ((2, "fp32"), (4, "fp16")):
+        done = trainer(*words, *sets(**job, train__steps=steps, precision__mode=mode))
+        assert done.returncode == 0, done.stderr
+    assert [line["scale"] for line in metrics(tmp_path / "run")] == [1, 1, 65536, 65536]

@@ -188,3 +188,20 @@ def test_wrong_inputs(tmp_path, vocabulary):
     (tmp_path / "out" / "mine").write_text("x")
     assert "out: is already there" in refused(2, good, *plain)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_bytes_of_a_text_that_is_cut_within_a_character(tmp_path):
+    (tmp_path / "t.txt").write_text("中" * 400_000)  # 1 MiB is no multiple of its 3 bytes
+    ids, _ = tokenized(tmp_path / "o", tmp_path / "t.txt", "--tokenizer", "bytes")
+    assert bytes(ids["train"][:-1].astype(np.uint8)).decode() == "中" * 400_000
+
+
+def test_an_empty_folder_is_written_to_unless_it_is_the_current_one(tmp_path):
+    (tmp_path / "t.txt").write_text("text")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    tokenized(tmp_path / "link", tmp_path / "t.txt", "--tokenizer", "bytes")
+    assert (tmp_path / "real" / "train.bin").exists() and (tmp_path / "link").is_symlink()
+    (tmp_path / "here").mkdir()
+    words = refused(2, tmp_path / "t.txt", "--tokenizer", "bytes", "--output", ".", cwd=tmp_path / "here")
+    assert "can't be replaced (it is the current folder)" in words

@@ -3,6 +3,8 @@
 #include <ctime>
 #include <vector>
 
+#include "framework/base/error.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/loading/loader.h"
 
@@ -15,6 +17,10 @@ double process_cpu_s() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+void require_no_stop() {
+  if (stop_requested()) throw Error(Exit::kStopped, "stopped");
+}
+
 }  // namespace
 
 Throughput measure_loader(const Dataset& dataset, const LoaderOptions& options, int64_t warmup,
@@ -22,7 +28,10 @@ Throughput measure_loader(const Dataset& dataset, const LoaderOptions& options, 
   Loader loader(dataset, options);
   const auto load = [&loader](int64_t least) {
     int64_t loaded = 0;
-    while (loaded < least) loaded += loader.next()->count;
+    while (loaded < least) {
+      require_no_stop();
+      loaded += loader.next()->count;
+    }
     return loaded;
   };
   load(warmup);
@@ -46,7 +55,12 @@ std::array<double, kStageCount> measure_stages(const Dataset& dataset, const Loa
     RandomStream random(options.seed, static_cast<uint64_t>(epoch),
                         static_cast<uint64_t>(ref.stream));
     enter_stage(Stage::kRead);
-    dataset.read(ref.sample, options.augment ? &random : nullptr, pixels);
+    require_no_stop();
+    try {
+      dataset.read(ref.sample, options.augment ? &random : nullptr, pixels);
+    } catch (const Error& error) {
+      if (error.status() != Exit::kData || options.on_error == OnError::kFail) throw;
+    }
   }
   enter_stage(Stage::kRead);
   auto seconds = clock.seconds();

@@ -19,6 +19,7 @@
 #include "framework/data/image/image.h"
 #include "framework/data/image/jpeg_encode.h"
 #include "framework/data/shards/shard_index.h"
+#include "framework/data/shards/shard_list.h"
 #include "framework/data/shards/tar_writer.h"
 
 namespace brim::data {
@@ -55,11 +56,19 @@ Image shrink(const Image& image, int64_t side) {
   return result;
 }
 
-/// The digest of what a set holds: file names without folders, which may move, and labels.
+/// The digest of what a set holds: where its files are, and labels. Another set may have the same names.
 std::string digest_names(const EncodedImages& images) {
   std::string text;
+  fs::path folder, real_folder;  // of the file before
   for (int64_t i = 0; i < images.size(); ++i) {
-    text += fmt::format("{} {}\n", fs::path(images.name(i)).filename().string(), images.label(i));
+    const fs::path file = images.name(i);
+    if (i == 0 || file.parent_path() != folder) {
+      std::error_code code;
+      folder = file.parent_path();
+      real_folder = fs::canonical(folder, code);
+      if (code) real_folder = folder;
+    }
+    text += fmt::format("{} {}\n", (real_folder / file.filename()).string(), images.label(i));
   }
   return digest(std::as_bytes(std::span(text)));
 }
@@ -116,7 +125,7 @@ class Packer {
                   folder_.string(), kPackDescription);
     }
     for (const auto& entry : fs::directory_iterator(folder_)) {
-      if (entry.path().extension() == ".tar") {
+      if (is_shard(entry.path())) {
         throw Error(Exit::kData, "{}: expected no shards in a folder without {}, found {}",
                     folder_.string(), kPackDescription, entry.path().filename().string());
       }

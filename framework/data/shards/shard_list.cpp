@@ -73,7 +73,7 @@ std::vector<std::string> tars_in(const std::string& folder) {
   std::error_code code;
   fs::directory_iterator it(folder, code);
   for (; !code && it != fs::directory_iterator(); it.increment(code)) {
-    if (it->path().extension() == ".tar") paths.push_back(it->path().string());
+    if (is_shard(it->path())) paths.push_back(it->path().string());
   }
   if (code) throw Error(Exit::kData, "{}: cannot read the folder: {}", folder, code.message());
   if (paths.empty()) throw Error(Exit::kData, "{}: expected shards (*.tar), found none", folder);
@@ -82,6 +82,10 @@ std::vector<std::string> tars_in(const std::string& folder) {
 }
 
 }  // namespace
+
+bool is_shard(const fs::path& file) {
+  return file.extension() == ".tar" && !file.filename().string().starts_with('.');
+}
 
 bool is_url(std::string_view address) {
   return address.starts_with("http://") || address.starts_with("https://");

@@ -2,11 +2,15 @@
 // any of the last two at an http(s) address.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace brim::data {
+
+/// A file NAME.tar that is not hidden: ._NAME.tar is what macOS keeps beside a copy.
+bool is_shard(const std::filesystem::path& file);
 
 /// An address that begins with http:// or https://.
 bool is_url(std::string_view address);

@@ -98,14 +98,23 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+constexpr size_t kBatches = 5;  // of CIFAR-10
+
 /// data_batch_1.bin, data_batch_2.bin, … as far as there are any.
 std::vector<fs::path> batch_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (int number = 1;; ++number) {
     fs::path file = folder / fmt::format("data_batch_{}.bin", number);
-    if (!is_there(file)) return files;
+    if (!is_there(file)) break;
     files.push_back(std::move(file));
   }
+  // Fewer, without a gap, are a small set of one's own.
+  for (size_t number = files.size() + 2; !files.empty() && number <= kBatches; ++number) {
+    if (!is_there(folder / fmt::format("data_batch_{}.bin", number))) continue;
+    throw Error(Exit::kData, "{}: expected data_batch_{}.bin beside data_batch_{}.bin",
+                folder.string(), files.size() + 1, number);
+  }
+  return files;
 }
 
 /// Says what a folder without CIFAR files is, as far as that can be told.

@@ -101,7 +101,7 @@ void ImageOptions::fields(recipe::Fields& f) {
   f.choice("cache", cache, kCacheWords,
            "keep training images in memory, as their files hold them or decoded");
   f.value("cache_gib", cache_gib, "memory for that, in GiB; images beyond it are read each time",
-          recipe::above(0));
+          recipe::Range{.low = 0, .high = 1 << 20, .low_open = true});
 }
 
 void ImageOptions::check() const {
@@ -111,10 +111,13 @@ void ImageOptions::check() const {
   if (cache == CacheKind::kDecoded && fast_decode) {
     log::warning("data.fast_decode has no effect on training: cache is \"decoded\"");
   }
-  if (resize < image_size) {
-    throw Error(Exit::kRecipe, "[data]: expected 'resize' to be at least image_size ({}), found {}",
-                image_size, resize);
-  }
+  check_resize(image_size);
+}
+
+void ImageOptions::check_resize(int64_t side) const {
+  if (resize >= side) return;
+  throw Error(Exit::kRecipe, "[data]: expected 'resize' to be at least image_size ({}), found {}",
+              side, resize);
 }
 
 int64_t ImageOptions::cache_bytes() const {

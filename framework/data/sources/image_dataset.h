@@ -25,6 +25,8 @@ struct ImageOptions {
   void fields(recipe::Fields& f);
   /// Throws Error(kRecipe) where keys contradict each other; logs which have no effect.
   void check() const;
+  /// The same for images of that side, before their centre is cut out.
+  void check_resize(int64_t side) const;
   int64_t cache_bytes() const;
   /// The same without a cache: evaluation sees each image once in a while.
   ImageOptions for_evaluation() const;

@@ -60,7 +60,10 @@ class PictureFiles final : public ImageSamples {
 };
 
 ImageOptions options_of(const SourceConfig& source, const ImageShape& shape) {
-  if (const ImageOptions* options = source.image_options()) return *options;
+  if (const ImageOptions* options = source.image_options()) {
+    options->check_resize(std::max(shape.height, shape.width));
+    return *options;
+  }
   return {.resize = std::max(shape.height, shape.width)};
 }
 

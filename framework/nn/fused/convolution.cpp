@@ -162,8 +162,7 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
 }
 
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
-  return at::GradMode::is_enabled() && x.requires_grad() && type_of_product(x) == x.scalar_type() &&
-         !has_upcast_convolution(x, weight) &&
+  return type_of_product(x) == x.scalar_type() && !has_upcast_convolution(x, weight) &&
          has_convolution_product(x, weight, steps, /*groups=*/1) &&
          patches_of(x, weight, steps).are_pixels();
 }

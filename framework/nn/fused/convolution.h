@@ -43,8 +43,8 @@ struct Branch {
   at::Tensor x;  // its input, for whatever else reads that
 };
 
-/// Whether fused_branch() takes them: the product does, over x's pixels as they lie, and x's gradient
-/// is asked for.
+/// Whether fused_branch() takes them, where x's gradient is asked for: the product does, over x's
+/// pixels as they lie.
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
 
 /// fused_convolution() as a product. In backward the product is added to the gradient of the result's

@@ -16,10 +16,12 @@ class SaveTimes {
   bool is_requested() const {
     return rules_.every_minutes > 0 && (now_s() - at_s_) / 60 >= rules_.every_minutes;
   }
-  /// After `step`, where a rank has requested it or the rules name the step.
+  /// After `step`, where a rank has requested it or the rules name the step. Requests of several
+  /// ranks arrive a step late: in the step after a save they are from before it.
   bool falls_due(int64_t step, bool is_requested) const {
     if (!rules_.enabled || step == step_) return false;
-    return is_requested || (rules_.every_steps > 0 && step % rules_.every_steps == 0);
+    return (is_requested && step != step_ + 1) ||
+           (rules_.every_steps > 0 && step % rules_.every_steps == 0);
   }
   /// Nothing has changed since.
   bool is_saved(int64_t step, bool evaluation_due) const {

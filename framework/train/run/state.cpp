@@ -170,6 +170,11 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
   if (components.device.is_cpu()) nn::choose_products(nn::whole_of(*components.model).fused());
 }
 
+/// Of one that scales: with on_nan = "skip" there is one that only looks at gradients.
+TensorMap scaler_state(const TrainingComponents& components) {
+  return components.precision.scaler ? components.scaler->state() : TensorMap();
+}
+
 }  // namespace
 
 nlohmann::json read_state_json(const std::filesystem::path& checkpoint) {
@@ -194,16 +199,16 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
       stream(stem, beside, [&](auto* into) { split->gather(own, into); });
     };
     stream_rows("model", own_tensors(components), {});
-    stream_rows("optimizer", optimizer, components.scaler->state());
+    stream_rows("optimizer", optimizer, scaler_state(components));
     if (components.ema) stream_rows("ema", components.ema->state(), {});
   } else {
     result.tensors["model"] = nn::named_tensors(*components.model);
     if (components.ema) result.tensors["ema"] = components.ema->state();
     if (components.optimizer->is_sharded()) {
-      stream("optimizer", components.scaler->state(),
+      stream("optimizer", scaler_state(components),
              [&](auto* into) { components.optimizer->gather_state(into); });
     } else {
-      optimizer.merge(components.scaler->state());
+      optimizer.merge(scaler_state(components));
       result.tensors["optimizer"] = std::move(optimizer);
     }
   }
@@ -235,7 +240,7 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
                        TrainingComponents& components) {
   const auto found = saved.tensors.find("optimizer");
   TensorMap whole = found == saved.tensors.end() ? TensorMap{} : found->second;
-  const TensorMap scaler = components.scaler->state();
+  const TensorMap scaler = scaler_state(components);
   TensorMap scales;
   const bool was_scaled = std::any_of(whole.begin(), whole.end(), is_of_scaler);
   std::erase_if(whole, [&](const auto& entry) {

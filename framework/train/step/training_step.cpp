@@ -343,7 +343,9 @@ std::vector<at::Tensor> TrainingStep::defined_gradients() const {
 }
 
 bool TrainingStep::wants_unsmoothed() const {
-  return job_.train.label_smoothing > 0 && (finished_steps_ + 1) % job_.telemetry.every_steps == 0;
+  const int64_t step = finished_steps_ + 1;
+  const bool has_line = step % job_.telemetry.every_steps == 0 || step == components_.total_steps;
+  return job_.train.label_smoothing > 0 && has_line;
 }
 
 void TrainingStep::push_values(const Gradients& step, const at::Tensor& gradient_norm) {
