@@ -14,6 +14,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
@@ -51,7 +52,7 @@ fs::path new_file(const fs::path& folder, const cxxopts::ParseResult& options) {
   return path;
 }
 
-/// The files to write the result to. Folders that aren't there are found before anything runs.
+/// The files to write the result to, or the folder to make one in. Folders that aren't there are found before anything runs.
 std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
   std::vector<fs::path> paths;
   if (options.count("out") != 0) {
@@ -62,9 +63,7 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
       throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
                   folder.string());
     }
-    if (fs::is_directory(paths.back(), ignored)) {
-      paths.back() = new_file(paths.back(), options);
-    } else if (fs::is_regular_file(paths.back(), ignored)) {
+    if (fs::is_regular_file(paths.back(), ignored)) {
       try {
         experiment::read_bench(paths.back());
       } catch (const Error&) {
@@ -136,14 +135,14 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   add_model_metrics(result);
 
   nlohmann::json json = experiment::to_json(result);
-  const std::string text = json.dump() + "\n";
+  const std::string text = json_line(json);
   std::optional<experiment::Comparison> comparison;
   if (before) {
     comparison = experiment::compare(*before, experiment::record_of(result), kUsualMargin);
     json["comparison"] = experiment::to_json(*comparison);
   }
   if (parsed.count("json") != 0) {
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}", json_line(json));
   } else {
     fmt::print("{}", printable_lines(experiment::report(result)));
     if (comparison) {
@@ -152,7 +151,8 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
     }
   }
   std::fflush(stdout);  // what was measured stays where a file below can't be written
-  for (const fs::path& path : paths) {
+  for (const fs::path& output : paths) {
+    const fs::path path = fs::is_directory(output) ? new_file(output, parsed) : output;
     write_file(path, text);
     log::info("written to {}; trainer bench --replay measures it again", path.string());
   }

@@ -16,6 +16,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/folders.h"
+#include "framework/base/json.h"
 #include "framework/base/printable.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/commands.h"
@@ -102,8 +103,7 @@ int compare_over_time(const std::string& folder, double margin, bool wants_json)
     records.push_back(experiment::read_bench(path));
   }
   const std::vector<experiment::Trend> trends = experiment::trends_of(std::move(records), margin);
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  fmt::print("{}", wants_json ? experiment::to_json(trends).dump(-1, ' ', false, replace) + "\n"
+  fmt::print("{}", wants_json ? json_line(experiment::to_json(trends))
                               : printable_lines(experiment::report(trends)));
   return experiment::status_of(trends);
 }
@@ -116,7 +116,7 @@ int compare(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   }
   const std::vector<BenchRecord> records = records_of(sides_of(parsed), parsed);
   const experiment::Comparison comparison = experiment::compare(records[0], records[1], margin);
-  fmt::print("{}", parsed.count("json") != 0 ? experiment::to_json(comparison).dump() + "\n"
+  fmt::print("{}", parsed.count("json") != 0 ? json_line(experiment::to_json(comparison))
                                              : printable_lines(experiment::report(comparison)));
   return experiment::status_of(comparison);
 }

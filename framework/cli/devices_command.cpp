@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/machine.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
@@ -152,7 +153,7 @@ int show_devices(const cxxopts::ParseResult& parsed, std::span<char* const> /*ar
     add_sharing(line, gpus);
     if (parsed.count("json") != 0) {
       if (chosen) line["choice"] = to_json(*chosen);
-      fmt::print("{}\n", line.dump(-1, ' ', false, json::error_handler_t::replace));
+      fmt::print("{}", json_line(line));
     } else {
       // Over the reading before, on a terminal.
       if (is_watch && ::isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");

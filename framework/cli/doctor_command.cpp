@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/stop.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/doctor_fix.h"
@@ -33,8 +34,7 @@ int environment_command(bool as_json) {
   std::ranges::move(doctor::self_test(), std::back_inserter(results));
   if (stop_requested()) throw Error(Exit::kStopped, "stopped during the self-test");
   if (as_json) {
-    fmt::print("{}\n", environment::to_json(results).dump(
-                           -1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", json_line(environment::to_json(results)));
   } else {
     fmt::print("{}", environment::describe(results));
   }
@@ -43,7 +43,7 @@ int environment_command(bool as_json) {
 
 int diagnose(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("run") != 0) return doctor_run(parsed);
-  for (const char* name : {"watch", "prove", "fix"}) {
+  for (const char* name : {"watch", "prove", "fix", "apply", "repeats", "steps"}) {
     if (parsed.count(name) != 0) throw UsageError("--{}: expected a run's folder too", name);
   }
   return environment_command(parsed.count("json") != 0);

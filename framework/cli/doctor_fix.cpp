@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/cli/bench_options.h"
 #include "framework/cli/doctor_prove.h"
 #include "framework/device/gpus/device_list.h"
@@ -90,7 +91,8 @@ doctor::Fix fix_run(const experiment::RunData& run, const cxxopts::ParseResult& 
     train::JobConfig fixed = train::read_job(recipe::load(recipe.string(), layers));
     const std::filesystem::path path = run.folder / "fixed.toml";
     write_file(path, recipe::print(fixed));
-    log::info("written to {}; train it with: trainer train {}", path.string(), path.string());
+    log::info("written to {}; train it with: trainer train {}", path.string(),
+              shell_word(path.string()));
   }
   return fix;
 }

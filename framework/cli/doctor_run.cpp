@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
@@ -65,7 +66,7 @@ std::string report_on(const experiment::RunData& run, bool as_json, const Beside
                          {"wall_s", beside.profile->wall_s},
                          {"findings", doctor::to_json(doctor::findings_of(*beside.profile))}};
     }
-    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return json_line(json);
   }
   return printable_lines(doctor::describe(diagnosis));
 }

@@ -12,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
@@ -51,8 +52,7 @@ int show_history(const cxxopts::ParseResult& options, std::span<char* const> /*a
     return 0;
   }
   if (options.count("json") != 0) {
-    const auto replace = nlohmann::json::error_handler_t::replace;
-    fmt::print("{}\n", history::to_json(runs, by).dump(-1, ' ', false, replace));
+    fmt::print("{}", json_line(history::to_json(runs, by)));
   } else {
     fmt::print("{}", printable_lines(history::table(runs, by)));
   }

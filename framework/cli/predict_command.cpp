@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
@@ -33,7 +34,7 @@ void print_guesses(const std::string& file, const std::vector<train::Guess>& gue
     for (const train::Guess& guess : guesses) {
       json["classes"].push_back({{"name", guess.name}, {"probability", guess.probability}});
     }
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", json_line(json));
     return;
   }
   std::string line = printable(file) + ":";

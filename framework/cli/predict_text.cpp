@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/cli/predict.h"
@@ -129,7 +130,7 @@ std::vector<std::string> continue_texts(train::TrainedModel& trained,
       nlohmann::json json = {
           {"prompt", prompts[i].text}, {"continuation", more}, {"tokens", found[i - first]}};
       if (!prompts[i].name.empty()) json["input"] = prompts[i].name;
-      fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      fmt::print("{}", json_line(json));
     }
   }
   return bad;

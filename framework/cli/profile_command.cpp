@@ -12,6 +12,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
@@ -39,15 +40,10 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxSteps = 1000;
 constexpr int64_t kMaxRows = 1000;
 
-/// Names of modules and recipes may hold anything.
-std::string as_text(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void write_to(const fs::path& folder, const telemetry::StepProfile& profile,
               const std::vector<doctor::NamedFinding>& findings) {
   make_folder(folder);
-  write_file(folder / telemetry::kProfileFile, as_text(telemetry::to_json(profile)) + "\n");
+  write_file(folder / telemetry::kProfileFile, json_line(telemetry::to_json(profile)));
   std::vector<std::string> sentences;
   for (const auto& named : findings) sentences.push_back(named.sentence());
   const fs::path page = folder / "profile.html";
@@ -79,7 +75,7 @@ int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   if (parsed.count("json") != 0) {
     nlohmann::json json = experiment::summary_json(result);
     json["findings"] = doctor::to_json(findings);
-    fmt::print("{}\n", as_text(json));
+    fmt::print("{}", json_line(json));
   } else {
     const std::string advice = doctor::describe(findings);
     fmt::print("{}\n{}", printable_lines(experiment::describe(result, rows)),

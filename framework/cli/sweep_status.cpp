@@ -60,7 +60,7 @@ int show_status(const cxxopts::ParseResult& options, std::span<char* const> /*ar
         std::ranges::count(trials, sweep::State::kRunning, &sweep::Trial::state) > 0 ||
         sweep::next_trial(store.plan(), trials);
     const bool is_idle =
-        may_change && is_for_people(options) && sweep::Store::lock_if_idle(store.folder());
+        may_change && is_for_people(options) && sweep::Store::is_idle(store.folder());
     if (is_idle && (forgets || !has_said_so)) {
       log::info("no process runs this sweep; trainer sweep --resume {} continues it",
                 shell_word(store.folder().string()));

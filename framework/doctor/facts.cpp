@@ -239,7 +239,7 @@ double RunFacts::compute_share() const {
 
 RunFacts facts_of(const RunData& run) {
   RunFacts facts;
-  facts.steps = run.last_step();
+  facts.steps = run.steps();
   read_record(run.record, facts);
   read_recipe(run.recipe, facts);
   if (!facts.workers && facts.cores) facts.workers = std::max<int64_t>(1, *facts.cores - 1);

@@ -71,7 +71,7 @@ pid_t start(const ChildOptions& options) {
   const std::vector<std::string> variables = variables_with(options.environment);
   const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Descriptor output(
-      ::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+      ::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (null.get() < 0 || output.get() < 0) {
     throw Error(Exit::kResource, "{}: cannot open: {}", options.log.string(), errno_text(errno));
   }

@@ -63,6 +63,21 @@ int64_t RunData::last_step() const {
   return last;
 }
 
+const nlohmann::json& RunData::first_part() const {
+  const auto earlier = record.find("earlier");
+  const bool is_resumed = earlier != record.end() && earlier->is_array() && !earlier->empty() &&
+                          earlier->front().is_object();
+  return is_resumed ? earlier->front() : record;
+}
+
+int64_t RunData::steps() const {
+  const nlohmann::json& first = first_part();
+  const auto found = first.find("after_step");
+  const bool is_known = found != first.end() && found->is_number_integer();
+  const int64_t before = is_known ? std::max<int64_t>(0, found->get<int64_t>()) : 0;
+  return std::max<int64_t>(0, last_step() - before);
+}
+
 std::vector<std::string> RunData::remarks() const {
   std::vector<std::string> words = notices;
   if (lines == 0) words.emplace_back("metrics.jsonl holds no step yet");

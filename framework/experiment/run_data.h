@@ -62,6 +62,10 @@ struct RunData {
   /// Null where the run has no such metric.
   const Series* metric(std::string_view name) const;
   int64_t last_step() const;
+  /// What run.json says of the run's first part: all of it, where the run was never resumed.
+  const nlohmann::json& first_part() const;
+  /// The steps that the run has taken itself: it may have begun with another run's state.
+  int64_t steps() const;
   /// What a reader should know of what is missing or was left out, in words.
   std::vector<std::string> remarks() const;
 };

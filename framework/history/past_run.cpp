@@ -99,7 +99,7 @@ double mean_ranks(const RunData& run) {
 Hours hours_of(const RunData& run, const doctor::RunFacts& facts) {
   Hours hours;
   const double device_hours = mean_ranks(run) / kHourS;
-  const double steps = static_cast<double>(run.last_step()) * device_hours;
+  const double steps = static_cast<double>(run.steps()) * device_hours;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
     const auto name = phase_name(static_cast<Phase>(phase));
     hours.by_cause[static_cast<size_t>(cause_of(static_cast<Phase>(phase)))] +=
@@ -121,14 +121,6 @@ std::string text_at(const nlohmann::json& record, const char* key) {
   return record.is_object() && record.contains(key) && record[key].is_string()
              ? printable(record[key].get<std::string>())
              : std::string();
-}
-
-/// The record of the run's first part.
-const nlohmann::json& first_part(const nlohmann::json& record) {
-  const auto earlier = record.find("earlier");
-  const bool is_resumed = earlier != record.end() && earlier->is_array() && !earlier->empty() &&
-                          earlier->front().is_object();
-  return is_resumed ? earlier->front() : record;
 }
 
 void read_metric(const RunData& run, PastRun& past) {
@@ -155,7 +147,7 @@ PastRun past_run_of(const RunData& run, std::string name) {
   const nlohmann::json& machine = run.record.value("machine", nlohmann::json());
   PastRun past{.folder = run.folder,
                .name = std::move(name),
-               .started = text_at(first_part(run.record), "started"),
+               .started = text_at(run.first_part(), "started"),
                .user = text_at(run.record, "user"),
                .host = text_at(machine, "host"),
                .model = printable(facts.model),
@@ -209,7 +201,12 @@ RunFolders find_run_folders(const fs::path& folder) {
 
 std::vector<PastRun> find_runs(const fs::path& folder) {
   std::vector<PastRun> runs;
-  for (const auto& [at, name] : find_run_folders(folder).runs) {
+  const RunFolders found = find_run_folders(folder);
+  for (const fs::path& link : found.links) {
+    log::warning("{}: a link to a run is not followed; name the folder that it leads to",
+                 printable(link.string()));
+  }
+  for (const auto& [at, name] : found.runs) {
     if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     try {
       const RunData run = experiment::read_run(at);

@@ -62,7 +62,7 @@ void Runner::take_requests() {
     log::info(
         "paused: trials under way save their state and stop; trainer sweep resume {} "
         "continues",
-        store_.folder().string());
+        shell_word(store_.folder().string()));
   }
   if (request_ == Request::kRun && before == Request::kPause) log::info("continuing");
   store_.refresh(trials_);

@@ -122,6 +122,14 @@ std::unique_ptr<FileLock> Store::lock_if_idle(const fs::path& folder) {
   return FileLock::try_lock(folder / kLock);
 }
 
+bool Store::is_idle(const fs::path& folder) {
+  try {
+    return lock_if_idle(folder) != nullptr;
+  } catch (const Error&) {
+    return false;  // not known: another user's may only be read
+  }
+}
+
 void Store::create(const fs::path& folder, const Plan& plan, const std::string& recipe,
                    const std::vector<Trial>& trials) {
   require_free(folder);

@@ -39,6 +39,8 @@ class Store {
                      const std::string& recipe, const std::vector<Trial>& trials);
   /// While this lives no process runs the sweep; null where one does.
   static std::unique_ptr<FileLock> lock_if_idle(const std::filesystem::path& folder);
+  /// Whether no process runs the sweep, as far as that can be seen.
+  static bool is_idle(const std::filesystem::path& folder);
 
   /// Throws Error(kData) for a folder that is not a sweep's, or is damaged.
   explicit Store(const std::filesystem::path& folder);

@@ -11,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
 
@@ -71,7 +72,7 @@ void for_each_line(std::FILE* file, const std::filesystem::path& path, Take take
 }  // namespace
 
 std::string MetricsFile::append(const json& line) {
-  std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+  std::string text = json_line(line);
   file_.append(text);
   return text;
 }

@@ -39,6 +39,15 @@ std::string end_of(const fs::path& path) {
   return text;
 }
 
+/// The end of the log, or why it can't be shown: it may be another user's.
+std::string log_of(const fs::path& run) {
+  try {
+    return end_of(run / kRunFiles[4]);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 auto versions_in(const fs::path& folder) {
   std::array<experiment::FileVersion, kRunFiles.size()> versions;
   std::ranges::transform(kRunFiles, versions.begin(), [&](std::string_view file) {
@@ -104,7 +113,7 @@ void WatchedFolder::find_runs() {
   find_links_outside(links);
   for (auto& [folder, name] : runs) {
     const fs::path above = folder.parent_path().parent_path();  // of SWEEP/trials/0001
-    if (above != folder_ && fs::exists(above / "sweep.db", error)) {
+    if (above != folder_ && is_inside(above) && fs::exists(above / "sweep.db", error)) {
       sweeps_.insert(above.lexically_relative(folder_).string());
     }
     const auto known = runs_.find(name);
@@ -135,11 +144,11 @@ void WatchedFolder::read(WatchedRun& run, bool needs_reader) {
     run.reader->update();
     run.problem.clear();
     if (versions[3] != run.versions[3]) run.profile = experiment::find_profile(run.folder);
-    run.log = end_of(run.folder / kRunFiles[4]);
+    run.log = log_of(run.folder);
     run.versions = versions;
-    ++run.changes;
+    run.changes = ++changes_;
   } catch (const Error& error) {
-    if (run.problem != error.what()) ++run.changes;
+    if (run.problem != error.what()) run.changes = ++changes_;
     run.problem = error.what();
   }
 }

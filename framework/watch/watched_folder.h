@@ -28,7 +28,7 @@ struct WatchedRun {
   std::filesystem::path folder;
   std::string name;          // below the folder that is watched; "" for that itself
   std::string problem = {};  // why it can't be read; "" where it can
-  int64_t changes = 0;       // how often something new was read
+  int64_t changes = 0;       // rises where something new was read; 0: nothing yet
   std::array<experiment::FileVersion, kRunFiles.size()> versions = {};
   std::unique_ptr<experiment::RunReader> reader = {};  // null: not read, or let go since
   history::PastRun past = {};                          // as of `summed_up` changes
@@ -80,7 +80,8 @@ class WatchedFolder {
   std::set<std::string> sweeps_;
   std::set<std::filesystem::path> links_outside_;
   std::set<std::filesystem::path> logged_links_;
-  double due_s_ = 0;  // when refresh() is worth its time again, by now_s()
+  int64_t changes_ = 0;  // of all runs, those that are gone included
+  double due_s_ = 0;     // when refresh() is worth its time again, by now_s()
 };
 
 }  // namespace brim::watch

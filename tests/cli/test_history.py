@@ -118,6 +118,16 @@ def test_a_resumed_run_began_with_its_first_part_and_is_counted_once(runs, tmp_p
     assert sum(after["hours"].values()) > sum(before["hours"].values())
 
 
+def test_steps_of_another_run_are_not_counted(runs, tmp_path):
+    done = trainer("--recipe", DIGITS, "--resume", runs / "one", "--output", tmp_path / "runs" / "more",
+                   *sets(train__steps=65, telemetry__every_steps=1))
+    assert done.returncode == 0, done.stderr
+    (more,) = history_of(tmp_path / "runs")["runs"]
+    trained = sum(line["step_s"] for line in metrics(tmp_path / "runs" / "more") if "loss" in line)
+    idle = more["hours"]["idle while held"]
+    assert sum(more["hours"].values()) - idle == pytest.approx(trained / 3600, rel=0.01)
+
+
 def test_each_part_of_a_run_counts_with_its_own_ranks(tmp_path):
     run = tmp_path / "runs" / "one"
     values = {"train__steps": 400, "telemetry__every_steps": 5}

@@ -79,7 +79,7 @@ TEST(Verdict, IsKeptInTheRecord) {
   const auto sentences = conclude(folder.path());
   ASSERT_EQ(sentences.size(), 1U);
   EXPECT_THAT(sentences[0],
-              HasSubstr("data-bound: 75 % of step time; the loader delivers 160 images/s, the "
+              HasSubstr("data-bound: 75 % of step time; the loader delivers 160 samples/s, the "
                         "device could take 640"));
   const auto record = nlohmann::json::parse(testing::content(folder / "run.json"));
   EXPECT_EQ(record["seed"], 7);

@@ -44,7 +44,7 @@ std::vector<RunCase> run_cases() {
          f.wanted_per_s = 1540;
          f.given_per_s = 1540 * (1 - share);
        },
-       0.049, 0.06, 0.2, 0.6, "the loader delivers 616 images/s, the device could take 1,540",
+       0.049, 0.06, 0.2, 0.6, "the loader delivers 616 samples/s, the device could take 1,540",
        "data.workers = 10 (6 more) or data.cache = \"decoded\" or data.fast_decode = true",
        [](RunFacts& f) { f.phases.reset(); }},
       {"slow_disk", check_slow_disk,
@@ -195,6 +195,22 @@ TEST(Rules, WhatOnlyAGpuHasIsNoMatterOnTheCpu) {
     EXPECT_FALSE(check(facts).finding);
     EXPECT_EQ(check(facts).missing, "");
   }
+}
+
+std::string advice_on_memory(int64_t micro, int64_t global, double fill) {
+  RunFacts facts = healthy();
+  facts.micro_batch = micro;
+  facts.global_batch = global;
+  facts.peak_bytes = fill * *facts.cap_bytes;
+  return check_empty_memory(facts).finding->change;
+}
+
+TEST(EmptyMemory, ProposesNoBatchThatIsNotLarger) {
+  EXPECT_THAT(advice_on_memory(2, 2, 0.4), HasSubstr("batch.global = 4 "));
+  EXPECT_THAT(advice_on_memory(8, 8, 0.4), HasSubstr("batch.global = 16 "));
+  EXPECT_THAT(advice_on_memory(9, 64, 0.4), HasSubstr("batch.micro = 16"));
+  EXPECT_THAT(advice_on_memory(1, 1, 0.5), HasSubstr("leave the rest of the GPU"));
+  EXPECT_THAT(advice_on_memory(1, 1, 0.5), ::testing::Not(HasSubstr("batch.")));
 }
 
 std::vector<Settings> proposals_of(RuleResult (*check)(const RunFacts&), const RunFacts& facts) {

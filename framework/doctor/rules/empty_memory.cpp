@@ -11,15 +11,15 @@ std::string advice(const RunFacts& facts, double fill) {
   if (!facts.micro_batch || !facts.global_batch) return "batch.micro = \"auto\"";
   const double times = std::min(kFillTarget / std::max(fill, 1e-3), 64.0);
   // Parameters and optimizer do not grow with the batch, so this stays on the safe side.
-  const auto larger = static_cast<int64_t>(static_cast<double>(*facts.micro_batch) * times) / 8 * 8;
-  if (*facts.micro_batch < *facts.global_batch) {
-    return fmt::format("batch.micro = {}",
-                       std::clamp(larger, *facts.micro_batch, *facts.global_batch));
+  const int64_t micro = *facts.micro_batch;
+  auto larger = static_cast<int64_t>(static_cast<double>(micro) * times);
+  if (larger / 8 * 8 > micro) larger = larger / 8 * 8;
+  const std::string share = "leave the rest of the GPU to another job with device.memory_fraction";
+  if (larger <= micro) return share;
+  if (micro < *facts.global_batch) {
+    return fmt::format("batch.micro = {}", std::min(larger, *facts.global_batch));
   }
-  return fmt::format(
-      "batch.global = {} (with its learning rate), or leave the rest of the GPU to "
-      "another job with device.memory_fraction",
-      larger);
+  return fmt::format("batch.global = {} (with its learning rate), or {}", larger, share);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ RuleResult check_loader(const RunFacts& facts) {
   LoaderAdvice what = loader_advice(facts);
   return found(
       *severity, share,
-      fmt::format("data-bound: {:.0f} % of step time{}; the loader delivers {} images/s, the "
+      fmt::format("data-bound: {:.0f} % of step time{}; the loader delivers {} samples/s, the "
                   "device could take {}",
                   100 * share, shares_of(facts), format_count(std::llround(*facts.given_per_s)),
                   format_count(std::llround(*facts.wanted_per_s))),

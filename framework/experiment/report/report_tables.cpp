@@ -93,11 +93,9 @@ std::vector<Merit> merits(const RunData& run) {
   } else {
     all.push_back({"step time, median", ""});
   }
-  const auto steps = run.last_step();
-  all.push_back({"steps", format_count(steps),
-                 step == nullptr
-                     ? ""
-                     : "about " + format_duration(step->mean() * static_cast<double>(steps))});
+  const auto steps = static_cast<double>(run.steps());
+  all.push_back({"steps", format_count(run.last_step()),
+                 step == nullptr ? "" : "about " + format_duration(step->mean() * steps)});
   all.push_back(peak == nullptr
                     ? Merit{"peak memory", ""}
                     : Merit{"peak memory", format_bytes(static_cast<int64_t>(peak->high())), "",
