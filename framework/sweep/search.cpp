@@ -33,7 +33,12 @@ std::vector<Settings> draw(std::span<const Parameter> space, const Points& point
                                             format_plural(std::ssize(taken), "trial")));
   };
   const int64_t combinations = count_combinations(space, wanted);
-  if (combinations < wanted) refuse(std::to_string(combinations));
+  if (combinations < wanted) {  // some of the taken may be none of them
+    int64_t left = 0;
+    for (int64_t i = 0; i < combinations; ++i)
+      left += taken.contains(combination(space, i)) ? 0 : 1;
+    if (left < count) refuse(std::to_string(combinations));
+  }
   std::set<Settings> known = taken;
   std::vector<Settings> drawn;
   for (int64_t tries = kTriesPerTrial * wanted; static_cast<int64_t>(drawn.size()) < count;) {

@@ -128,6 +128,12 @@ def test_batch_norms_see_all_ranks_samples(tmp_path, model, ranks, samples):
         assert difference(alone, apart) > 1e-6  # the test can fail
 
 
+def test_norms_of_one_value_keep_finite_statistics(tmp_path):
+    """The last step has one image, of which the last blocks see one pixel."""
+    run = train(tmp_path / "run", "--recipe", image_recipe(tmp_path, "resnet18", 37), ranks=2)
+    assert all(np.isfinite(tensor).all() for tensor in tensors(latest_checkpoint(run)).values())
+
+
 @pytest.mark.parametrize("zero", [False, True])
 def test_a_transformer_whose_layers_learn_at_rates_of_their_own(tmp_path, zero):
     recipe = image_recipe(tmp_path, "small_vit", 38)

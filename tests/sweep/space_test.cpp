@@ -76,6 +76,7 @@ TEST(Space, AFiniteSpaceIsDrawnWithoutRepeating) {
   EXPECT_EQ(std::set<Settings>(all.begin(), all.end()).size(), 4U);
   const auto rest = draw(space, random_points(0, 2), 2, {all[0], all[1]});
   EXPECT_EQ(rest, std::vector<Settings>(all.begin() + 2, all.end()));
+  EXPECT_EQ(draw(space, random_points(0, 2), 2, {all[0], all[1], {"a.x=other"}}), rest);
   EXPECT_THAT(
       error_of(Exit::kRecipe,
                [&] {
