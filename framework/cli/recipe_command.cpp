@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "framework/base/printable.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
+#include "framework/nn/torchscript.h"
 #include "framework/nn/without_storage.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
@@ -47,8 +50,14 @@ nlohmann::json to_json(const recipe::Value& value) {
 }
 
 /// A model that can't be built for its data, such as one whose heads don't divide its width, is a
-/// mistake of the recipe. Data that aren't on this machine are none.
+/// mistake of the recipe. Data and scripts that aren't on this machine are none.
 void check_model(const train::JobConfig& job) {
+  std::error_code ignored;
+  const auto* script = dynamic_cast<const nn::TorchScriptConfig*>(&*job.model.model);
+  if (script != nullptr && !std::filesystem::exists(script->file, ignored)) {
+    log::warning("the model wasn't tried: {} is not there", script->file.string());
+    return;
+  }
   try {
     const nn::ModelShape input = train::shape_of(job).input;
     const nn::WithoutStorage without_storage;

@@ -232,6 +232,7 @@ void Attempt::on_signal(int signal) {
       return;
   }
   if (stop_signal_ != 0) {
+    if (signal == SIGHUP) return;  // a terminal that closes may send it twice
     kill_signal_ = signal;
     kill_all();
     return;

@@ -175,7 +175,6 @@ def test_a_failed_run_resumes_with_on_nan_skip(tmp_path):
     assert trainer(*job, *sets(train__steps=4)).returncode == 0
     result = trainer(*job, *sets(train__steps=6, train__on_nan="skip"), "--resume", "auto")
     assert result.returncode == 0, result.stderr
-    assert "has no state of the gradient scaler" in result.stderr
     result = trainer(*job, *sets(train__steps=8), "--resume", "auto")  # and back
     assert result.returncode == 0, result.stderr
 

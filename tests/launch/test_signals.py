@@ -75,6 +75,15 @@ def test_a_second_signal_kills_at_once(tmp_path):
     assert "killed at once: a second signal came (SIGINT)" in err
 
 
+def test_a_terminal_that_closes_is_no_second_signal(tmp_path):
+    launch = Launch(*sh(SAVER.format(tmp_path)))
+    wait_for_files(tmp_path, "up0")
+    for _ in range(3):
+        launch.signal(signal.SIGHUP)
+    assert launch.finish()[0] == 75
+    assert (tmp_path / "saved0").exists()
+
+
 def test_a_rank_that_takes_too_long_to_stop_is_killed_and_named(tmp_path):
     launch = Launch("--nproc-per-node=2", "--stop-timeout=1", *sh(
         f"[ $RANK = 1 ] && trap '' TERM; touch {tmp_path}/up$RANK; "
