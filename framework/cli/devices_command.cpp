@@ -25,6 +25,7 @@
 #include "framework/device/gpus/nvml.h"
 #include "framework/device/gpus/report.h"
 #include "framework/device/gpus/selection.h"
+#include "framework/site/limits.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/train/job.h"
 
@@ -78,8 +79,12 @@ std::optional<device::Selection> choice(const cxxopts::ParseResult& options, con
   } else {
     return std::nullopt;
   }
-  return device::select_devices(config, {.gpus = gpus, .is_known = nvml.is_there()},
-                                std::getenv("CUDA_VISIBLE_DEVICES"));
+  device::Census census{.gpus = gpus, .is_known = nvml.is_there()};
+  site::limits().keep_off(census, /*is_training=*/true);
+  device::Selection found =
+      device::select_devices(config, census, std::getenv("CUDA_VISIBLE_DEVICES"));
+  found.locks.clear();  // others may have them while these are looked at
+  return found;
 }
 
 std::string describe(const device::Selection& choice, bool has_driver) {

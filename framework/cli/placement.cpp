@@ -36,7 +36,8 @@ site::Devices devices_of_selection(const Selection& selection, const device::Dev
   const auto ranks = static_cast<size_t>(selection.ranks);
   const bool is_cpu =
       selection.where == Selection::Where::kCpu ||
-      (selection.where == Selection::Where::kCudaSays && device::cuda().backend == nullptr);
+      (selection.where == Selection::Where::kCudaSays && selection.visible.empty() &&
+       device::cuda().backend == nullptr);  // which reads CUDA_VISIBLE_DEVICES for good
   if (is_cpu) return site::Devices(ranks);
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!selection.visible.empty()) visible = selection.visible.c_str();

@@ -12,6 +12,7 @@
 namespace brim::distributed {
 namespace {
 
+constexpr const char* kFirstMessage = "the first message of another stage";
 constexpr const char* kActivations = "the activations of another stage";
 constexpr const char* kGradients = "the gradients of another stage";
 constexpr const char* kSharedSum = "the sum of gradients that two stages share";
@@ -54,6 +55,15 @@ optim::State read_layout(const std::string& text) {
   return layout;
 }
 
+/// NCCL connects two ranks in their first message, while both wait. Here they have nothing else to wait
+/// for; within a step each may wait for the other's next message instead.
+void send_first(Group& pair, c10::Device device, int64_t from) {
+  const at::Tensor word = at::zeros({1}, at::device(device).dtype(at::kFloat));
+  Pending message = pair.rank() == from ? pair.start_send(word, 1 - from, kFirstMessage)
+                                        : pair.start_receive(word, from, kFirstMessage);
+  message.wait();
+}
+
 }  // namespace
 
 std::string after_dot(const std::string& name) {
@@ -89,20 +99,24 @@ Pipeline::Pipeline(std::shared_ptr<Group> group, std::vector<StageLayout> layout
   }
 }
 
-Pipeline::Link Pipeline::connect_pair(int64_t first_stage) {
+Pipeline::Link Pipeline::connect_pair(int64_t first_stage, c10::Device device) {
   const int64_t first = group_->rank() - stage() + first_stage;
   const std::string parity = first_stage % 2 == 0 ? "even" : "odd";
-  return {.activations = group_->part("activations " + parity, first, /*count=*/2, /*stride=*/1),
-          .gradients = group_->part("gradients " + parity, first, /*count=*/2, /*stride=*/1)};
+  const Link link = {
+      .activations = group_->part("activations " + parity, first, /*count=*/2, /*stride=*/1),
+      .gradients = group_->part("gradients " + parity, first, /*count=*/2, /*stride=*/1)};
+  send_first(*link.activations, device, /*from=*/0);
+  send_first(*link.gradients, device, /*from=*/1);
+  return link;
 }
 
-void Pipeline::connect() {
+void Pipeline::connect(c10::Device device) {
   const int64_t first = group_->rank() - stage();
   line_ = replicas() == 1 ? group_ : group_->part("stages", first, stages(), /*stride=*/1);
   same_stage_ = group_->part("replicas", stage(), replicas(), /*stride=*/stages());
   for (const int64_t parity : {0, 1}) {
-    if (!is_last() && stage() % 2 == parity) after_ = connect_pair(stage());
-    if (!is_first() && (stage() - 1) % 2 == parity) before_ = connect_pair(stage() - 1);
+    if (!is_last() && stage() % 2 == parity) after_ = connect_pair(stage(), device);
+    if (!is_first() && (stage() - 1) % 2 == parity) before_ = connect_pair(stage() - 1, device);
   }
   for (Shared& shared : shared_) {
     shared.group = group_->part(fmt::format("stages {} and {}", shared.first, shared.second),

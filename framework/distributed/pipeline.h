@@ -61,8 +61,9 @@ class Pipeline final : public SplitState {
   bool is_first() const { return stage() == 0; }
   bool is_last() const { return stage() + 1 == stages(); }
 
-  /// Meets the ranks of its parts. Every rank calls it, once, before anything below.
-  void connect();
+  /// Meets the ranks of its parts, whose messages are on that device. Every rank calls it, once,
+  /// before anything below.
+  void connect(c10::Device device);
   /// The ranks of this pipeline, by stage, and those that have the same stage, by replica.
   Group& line() { return *line_; }
   const std::shared_ptr<Group>& same_stage() { return same_stage_; }
@@ -104,7 +105,7 @@ class Pipeline final : public SplitState {
   struct Link {
     std::shared_ptr<Group> activations, gradients;
   };
-  Link connect_pair(int64_t first_stage);
+  Link connect_pair(int64_t first_stage, c10::Device device);
   /// The stages that have a tensor, or state of it, by name; empty for what is of no tensor, which
   /// stage 0 gives.
   std::vector<int64_t> holders(const std::string& name) const;

@@ -222,7 +222,12 @@ void ShardedUnit::pack_gradients(Flat& flat, bool may_lack_some) const {
                   piece.name);
     }
   }
-  flat.sent.narrow(1, flat.gradient_elements, flags).copy_(has_gradient);
+  const at::Tensor sent_flags = flat.sent.narrow(1, flat.gradient_elements, flags);
+  if (may_lack_some) {
+    sent_flags.copy_(has_gradient);
+  } else {
+    sent_flags.fill_(1);  // a copy from the host would wait for the device
+  }
 }
 
 void ShardedUnit::send(Flat& flat, ShardedExchange& exchange) {

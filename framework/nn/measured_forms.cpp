@@ -179,9 +179,10 @@ class Measurement {
   }
 
  private:
+  /// For this stream alone: others may wait for other ranks.
   void wait() const {
     if (!device_.is_cpu()) {
-      c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+      c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
     }
   }
 

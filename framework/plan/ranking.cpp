@@ -96,7 +96,8 @@ std::string why(const std::vector<Candidate>& ranked) {
 }
 
 std::string recipe_lines(const Candidate& candidate) {
-  std::string text = fmt::format("[batch]\nmicro = {}\n", candidate.batch.micro);
+  std::string text =
+      fmt::format("[batch]\nglobal = {}\nmicro = {}\n", candidate.samples, candidate.batch.micro);
   std::vector<std::string> quoted;
   for (const std::string& pattern : candidate.recompute) {
     quoted.push_back(fmt::format("\"{}\"", pattern));
@@ -104,13 +105,10 @@ std::string recipe_lines(const Candidate& candidate) {
   text += fmt::format("[train]\nrecompute = [{}]\n", fmt::join(quoted, ", "));
   const bool is_fsdp = candidate.strategy.sharing == Sharing::kFsdp;
   text += fmt::format("[distributed]\nstrategy = \"{}\"\n", is_fsdp ? "fsdp" : "ddp");
-  if (candidate.strategy.sharing == Sharing::kZero1) text += "zero = true\n";
-  if (candidate.strategy.stages > 1) {
-    text += fmt::format("stages = {}\n", candidate.strategy.stages);
-  }
-  if (candidate.strategy.shards > 0) {
-    text += fmt::format("shards = {}\n", candidate.strategy.shards);
-  }
+  // What the recipe says otherwise would stay.
+  text += fmt::format("zero = {}\nstages = {}\nshards = {}\n",
+                      candidate.strategy.sharing == Sharing::kZero1,
+                      std::max<int64_t>(1, candidate.strategy.stages), candidate.strategy.shards);
   return text;
 }
 

@@ -48,7 +48,7 @@ bool is_bare_key(std::string_view key) {
 
 /// Whether a run has written into the folder.
 bool holds_run(const fs::path& folder) {
-  constexpr std::array kOfRuns = {"run.json", "metrics.jsonl", "checkpoints"};
+  constexpr std::array kOfRuns = {"run.json", "metrics.jsonl", "checkpoints/latest"};
   std::error_code ignored;
   return std::ranges::any_of(kOfRuns,
                              [&](const char* name) { return fs::exists(folder / name, ignored); });

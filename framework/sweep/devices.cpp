@@ -129,10 +129,8 @@ bool Devices::choose(Placement& placement) {
   placement.environment = {{site::kHeldByParent, "1"}};
   if (is_cpu) {
     if (placement.devices.empty()) return false;
-    if (wanted > 1) {
-      const std::vector<std::string> words(wanted, "cpu");
-      placement.arguments = {"--devices", fmt::format("{}", fmt::join(words, ","))};
-    }
+    const std::vector<std::string> words(wanted, "cpu");
+    placement.arguments = {"--devices", fmt::format("{}", fmt::join(words, ","))};
     if (std::getenv("OMP_NUM_THREADS") == nullptr) {
       const int64_t threads = usable_cores() / (plan_.per_device * plan_.devices_per_trial);
       placement.environment.emplace_back("OMP_NUM_THREADS",

@@ -108,6 +108,12 @@ nn::Fused fused_forms(const JobConfig& job) {
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
                  TrainingComponents& components) {
   const bool is_stage = stages != nullptr && !stages->cut.empty();
+  if (is_stage && device.is_cuda() && job.distributed.backend == distributed::Backend::kGloo) {
+    throw Error(
+        Exit::kRecipe,
+        "[distributed] backend = \"gloo\" sends no messages between GPUs, as stages do; leave "
+        "it out");
+  }
   const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
                           !components.group->is_single_rank();
   Values values(is_stage || is_sharded, components.model, [&] {

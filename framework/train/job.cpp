@@ -96,7 +96,7 @@ void ScheduleSection::fields(recipe::Fields& f) {
 }
 
 void TrainConfig::fields(recipe::Fields& f) {
-  f.value("epochs", epochs, "passes over the training data", at_least(1));
+  f.value("epochs", epochs, "passes over the training data", between(1, 1 << 30));
   f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
   f.component("task", task, "what is learned");
   f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",

@@ -66,9 +66,7 @@ class Search {
     return std::clamp(predicted, one_more, std::max(one_more, before_unsafe()));
   }
 
-  int64_t before_unsafe() const {
-    return unsafe_ == 0 ? options_.largest : allowed(unsafe_ - step_from(unsafe_ - 1));
-  }
+  int64_t before_unsafe() const { return unsafe_ == 0 ? options_.largest : allowed(unsafe_ - 1); }
 
   /// What a sample more takes of `bytes`, by the two largest measured sizes.
   template <class Bytes>

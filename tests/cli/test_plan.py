@@ -86,7 +86,7 @@ def test_the_table_says_why_and_what_to_copy():
     assert lines[0].split() == ["strategy", "micro", "recompute", "memory", "full", "step", "samples/s"]
     why = next(line for line in lines if " fits: " in line)
     assert lines[1].split()[0] in why and "measured on these devices" in done.stdout
-    assert "[distributed]\nstrategy = " in done.stdout and "[batch]\nmicro = " in done.stdout
+    assert "[distributed]\nstrategy = " in done.stdout and "[batch]\nglobal = " in done.stdout
 
 
 def test_devices_that_are_not_here_are_assumed():

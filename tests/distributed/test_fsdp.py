@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
 from safetensors.numpy import load_file
 
-from runs import TRAINER, TRAINRUN, by_file, run, with_fault  # noqa: F401
+from runs import TRAINER, TRAINRUN, by_file, run, wait_until, with_fault  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import DIGITS, LIMIT_S, assert_same_tensors, environment, latest_checkpoint, metrics, sets, tensors, trainer
 
@@ -282,3 +283,15 @@ def test_what_contradicts_it_is_refused(values, words, tmp_path):
     done = trainer(*MLP, *sets(**{"distributed__strategy": "fsdp", **values}), "--output", tmp_path / "run")
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stop_while_text_is_written_ends_all_ranks(run, tmp_path):  # noqa: F811
+    """Of one of them: each token is a forward pass of all."""
+    text = sets(train__steps=1, train__prompt="a", train__prompt_tokens=100_000, eval__enabled=True)
+    ranks = run.start_ranks(2, [TRAINER, *GPT, *FSDP, *text, "--devices", "cpu", "--output", tmp_path / "run"])
+    said = run.started[0][1]
+    wait_until(lambda: ": evaluation  loss" in said.read_text(), "until text is written")
+    ranks[1].send_signal(signal.SIGTERM)
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [0, 0], results[0].stderr  # of a run that was through
+    assert latest_checkpoint(tmp_path / "run").name.endswith("1")

@@ -53,14 +53,15 @@ TEST(Ranking, OfEquallyFastOnesTheSimplestIsFirst) {
 TEST(Ranking, LinesOfTheRecipeNameTheWay) {
   Candidate way = candidate(Sharing::kFsdp, 20, 1, /*recomputes=*/true);
   way.strategy.shards = 8;
-  EXPECT_EQ(recipe_lines(way),
-            "[batch]\nmicro = 4\n[train]\nrecompute = [\"*\"]\n[distributed]\nstrategy = "
-            "\"fsdp\"\nshards = 8\n");
+  EXPECT_EQ(
+      recipe_lines(way),
+      "[batch]\nglobal = 1\nmicro = 4\n[train]\nrecompute = [\"*\"]\n[distributed]\nstrategy = "
+      "\"fsdp\"\nzero = false\nstages = 1\nshards = 8\n");
   EXPECT_THAT(recipe_lines(candidate(Sharing::kZero1, 20, 1)),
-              HasSubstr("strategy = \"ddp\"\nzero = true\n"));
+              HasSubstr("strategy = \"ddp\"\nzero = true\nstages = 1\nshards = 0\n"));
   way = candidate(Sharing::kStages, 20, 1);
   way.strategy.stages = 4;
-  EXPECT_THAT(recipe_lines(way), HasSubstr("strategy = \"ddp\"\nstages = 4\n"));
+  EXPECT_THAT(recipe_lines(way), HasSubstr("strategy = \"ddp\"\nzero = false\nstages = 4\n"));
 }
 
 TEST(Ranking, TheTableCountsWhatItLeavesOut) {

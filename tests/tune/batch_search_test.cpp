@@ -92,6 +92,11 @@ TEST(SearchBatch, NothingFits) {
   EXPECT_EQ(found.probes.size(), 4U);  // 8, 4, 2, 1
 }
 
+TEST(SearchBatch, WhatFitsBelowAShareThatDoesNotIsFound) {
+  Device device(1000, linear(100, 48));
+  EXPECT_EQ(device.search({.largest = 20}).size, 16);
+}
+
 TEST(SearchBatch, PairsStayWhole) {
   Device device(1000, linear(0, 150));
   const SearchResult found = device.search({.largest = 100, .unit = 2});

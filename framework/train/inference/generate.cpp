@@ -86,7 +86,11 @@ std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                          static_cast<int64_t>(longest) + options.max_tokens);
   std::vector<std::vector<int32_t>> results(prompts.size());
   for (int64_t step = 0; step < options.max_tokens && !open.empty(); ++step) {
-    if (stop_requested()) throw Error(Exit::kStopped, "stopped while text was generated");
+    // Ranks of a sharded model wait for each other in each pass.
+    const bool stops = components.sharded
+                           ? components.group->any(stop_requested(), "the stop request")
+                           : stop_requested();
+    if (stops) throw Error(Exit::kStopped, "stopped while text was generated");
     std::vector<Text> texts;
     for (const OpenText& text : open) texts.emplace_back(text.ids);
     const at::Tensor logits = next_logits(texts);

@@ -59,6 +59,7 @@ std::shared_ptr<distributed::Group> probe_group(const distributed::Group& group,
 plan::Work measure_work(JobConfig& job, c10::Device device,
                         const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
                         const DataShape& shape, int64_t share, const ProbeLimits& limits) {
+  const bool grows = !job.batch.global;  // with the micro-batch, so that a step is one pass
   const ProbedJob probed(job, limits.strategy);
   const auto apart = probe_group(*group, limits.strategy);
   DataShape training = shape;
@@ -75,7 +76,7 @@ plan::Work measure_work(JobConfig& job, c10::Device device,
                     "a probe of micro-batch {} did not fit in memory, though it was to: {}", size,
                     prober.account().text());
       }
-      const double passes = job.batch.global && size < share ? 2 : 1;
+      const double passes = !grows && size < share ? 2 : 1;
       step_s = probe.step_s - probe.update_s / passes;
       update_s = probe.update_s;
     });

@@ -40,7 +40,7 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
     return std::make_shared<distributed::DataParallel>(components.group, *components.model,
                                                        job.distributed.gradients, buckets);
   }
-  components.pipeline->connect();
+  components.pipeline->connect(components.device);
   return std::make_shared<distributed::DataParallel>(components.pipeline->same_stage(),
                                                      *components.model, job.distributed.gradients,
                                                      components.pipeline->own_buckets(buckets));
@@ -350,7 +350,9 @@ bool TrainingStep::wants_unsmoothed() const {
 
 void TrainingStep::push_values(const Gradients& step, const at::Tensor& gradient_norm) {
   const at::Tensor zero = at::zeros({}, step.loss.options().dtype(at::kFloat));
-  const auto as_float = [&](const at::Tensor& value) { return value.to(at::kFloat); };
+  const auto as_float = [&](const at::Tensor& value) {
+    return value.to(zero.device(), at::kFloat);  // a rank without gradients has its norm on the CPU
+  };
   std::array<at::Tensor, kStepValueCount> values;
   values[kLoss] = as_float(step.loss);
   if (step.unsmoothed.defined()) {
