@@ -35,7 +35,7 @@ def test_a_slow_loader_is_named(slow_run):
     run = slow_run
     done = trainer("doctor", run)
     assert done.returncode == 0, done.stderr
-    assert "severe   data-bound: " in done.stdout and " images/s, the device could take " in done.stdout
+    assert "severe   data-bound: " in done.stdout and " samples/s, the device could take " in done.stdout
     record = json.loads((run / "run.json").read_text())
     assert record["job"]["micro_batch"] == 2 and record["job"]["precision"] in ("fp32", "bf16")
     assert record["job"]["convolutions"] is False and record["job"]["parameters"] > 1000
