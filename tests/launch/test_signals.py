@@ -49,12 +49,12 @@ def test_a_stop_while_output_waits_for_its_reader_starts_nothing_again(tmp_path)
     wait_for_files(tmp_path, "up0")
     wait_until(lambda: not launch.workers(), "for the rank to be gone")
     launch.signal(signal.SIGTERM)
-    launch.process.wait(timeout=60)  # nobody reads
+    launch.process.wait(timeout=60)  # without a reader
     assert launch.finish()[0] == 3
     assert not (tmp_path / "up1").exists()
 
 
-def test_a_stop_ends_though_nobody_reads(tmp_path):
+def test_a_stop_ends_without_a_reader(tmp_path):
     launch = Launch(*sh(f"touch {tmp_path}/up; exec yes"))
     wait_for_files(tmp_path, "up")
     launch.signal(signal.SIGTERM)

@@ -225,10 +225,10 @@ TEST(MeasuredForms, AFileThatCanNotBeWrittenIsDoneWithout) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "in the way";
   share_measured_forms(folder.path() / "file" / "machine.tsv");
-  EXPECT_FALSE(Doubling("without a folder", 300, 1).takes_fused(at::rand({8, 8})));
+  EXPECT_FALSE(Doubling("without a folder", 3000, 1).takes_fused(at::rand({8, 8})));
   std::filesystem::create_directory(folder.path() / "machine.tsv");
   share_measured_forms(folder.path() / "machine.tsv");
-  EXPECT_FALSE(Doubling("a folder in the way", 300, 1).takes_fused(at::rand({8, 8})));
+  EXPECT_FALSE(Doubling("a folder in the way", 3000, 1).takes_fused(at::rand({8, 8})));
   share_measured_forms({});
 }
 

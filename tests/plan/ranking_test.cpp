@@ -55,7 +55,7 @@ TEST(Ranking, LinesOfTheRecipeNameTheWay) {
   way.strategy.shards = 8;
   EXPECT_EQ(
       recipe_lines(way),
-      "[batch]\nglobal = 1\nmicro = 4\n[train]\nrecompute = [\"*\"]\n[distributed]\nstrategy = "
+      "[batch]\nglobal = 32\nmicro = 4\n[train]\nrecompute = [\"*\"]\n[distributed]\nstrategy = "
       "\"fsdp\"\nzero = false\nstages = 1\nshards = 8\n");
   EXPECT_THAT(recipe_lines(candidate(Sharing::kZero1, 20, 1)),
               HasSubstr("strategy = \"ddp\"\nzero = true\nstages = 1\nshards = 0\n"));
