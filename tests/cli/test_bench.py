@@ -1,5 +1,6 @@
 """trainer bench and trainer compare, on real runs of a few steps. Nothing here expects a speed."""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -296,3 +297,13 @@ def test_runs_of_several_ranks_are_measured_whole(tmp_path):
     [variant] = file["variants"]
     assert 'select = "cpu,cpu"' in variant["recipe"]  # which is what is measured, and replayed
     assert variant["runs"][0]["samples_per_step"] == pytest.approx(64)
+
+
+def test_a_recipe_whose_name_is_no_text_keeps_its_result(tmp_path):
+    recipe = tmp_path / os.fsdecode(b"caf\xe9.toml")
+    recipe.write_text('extends = "digits"\n')
+    (tmp_path / "out").mkdir()
+    done = trainer("bench", recipe, "--steps", 8, "--repeats", 1, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "out").iterdir()
+    assert json.loads(file.read_text())["variants"]

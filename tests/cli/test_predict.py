@@ -62,6 +62,12 @@ def test_many_links_between_folders_end(flowers, tmp_path):
     assert len(predictions(flowers, tmp_path / "in")) == 1
 
 
+def test_images_smaller_than_what_is_cut_out_are_refused(flowers, tmp_path):
+    pictures = save_images(tmp_path / "in", ["poppy"], 1)
+    done = trainer("predict", flowers, pictures, *sets(data__resize=8))
+    assert done.returncode == 2 and "expected 'resize' to be at least image_size (16), found 8" in done.stderr
+
+
 def test_bad_files_in_a_folder_are_skipped_and_named(flowers, tmp_path):
     pictures = save_images(tmp_path / "in", ["poppy"], 2)
     (pictures / "poppy/bad.png").write_bytes((pictures / "poppy/0.png").read_bytes()[:40])

@@ -197,6 +197,16 @@ def test_check_tries_the_model_on_its_data(tmp_path):
     assert gone.returncode == 0 and "for want of its data" in gone.stderr and str(tmp_path / "no") in gone.stderr
 
 
+def test_a_folder_of_checkpoints_that_no_run_wrote_is_ones_own(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "my.toml").write_text('extends = "digits"\n[telemetry]\nexec = ["cat"]\n')
+    done = trainer("train", tmp_path / "my.toml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "checkpoints" / "latest").touch()
+    done = trainer("train", tmp_path / "my.toml", "--dry-run")
+    assert done.returncode == 2 and "came with a run" in done.stderr
+
+
 def test_check_as_json():
     good = trainer("recipe", "check", "--recipe", DIGITS, "--json")
     assert json.loads(good.stdout) == {"valid": True, "problems": []}

@@ -425,12 +425,13 @@ def test_more_draws_continue_the_search(random_sweep, tmp_path):
     assert drawn == [trial["settings"] for trial in status(random_sweep)["trials"]][:3]
 
 
-def test_a_trial_may_be_data_parallel(tmp_path):
+@pytest.mark.parametrize("devices, ranks", [("cpu", 2), ("cpu,cpu", 1)])
+def test_a_trial_has_the_ranks_that_are_asked_for(tmp_path, devices, ranks):
     done = trainer("sweep", *SMALL, *sets(train__steps=2), "--vary", "model.hidden=8",
-                   "--devices", "cpu", "--devices-per-trial", 2, "--output", tmp_path / "s")
+                   "--devices", devices, "--devices-per-trial", ranks, "--output", tmp_path / "s")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "s" / "trials" / "0001" / "run.json").read_text())
-    assert record["ranks"] == 2
+    assert record["ranks"] == ranks
 
 
 def test_the_page_shows_names_as_text(tmp_path):

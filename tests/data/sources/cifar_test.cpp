@@ -52,6 +52,13 @@ class CifarTest : public ::testing::Test {
   CifarConfig config_;
 };
 
+TEST_F(CifarTest, ABatchInTheMiddleIsMissed) {
+  file("data_batch_1.bin", record({3}));
+  file("data_batch_3.bin", record({0}));
+  file("test_batch.bin", record({7}));
+  EXPECT_THAT(train_error(), HasSubstr("expected data_batch_2.bin beside data_batch_3.bin"));
+}
+
 TEST_F(CifarTest, ReadsCifar10) {
   file("data_batch_1.bin", record({3}) + record({9}, 1));
   file("data_batch_2.bin", record({0}, 2));
