@@ -78,6 +78,17 @@ std::string json_line(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+std::optional<int64_t> integer_at(const nlohmann::json& record, const char* key) {
+  const auto found = record.is_object() ? record.find(key) : record.end();
+  if (found == record.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<int64_t>();
+}
+
+std::string text_at(const nlohmann::json& record, const char* key) {
+  const auto found = record.is_object() ? record.find(key) : record.end();
+  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 std::string in_quotes(std::string_view text) {
   const bool is_cut = text.size() > kLongestText;
   return json(text.substr(0, kLongestText)).dump(-1, ' ', true, json::error_handler_t::replace) +

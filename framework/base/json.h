@@ -2,8 +2,10 @@
 // words. What the values mean is the caller's.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,10 @@ std::string print_json(const nlohmann::json& value, const std::string& where,
 
 /// A line for other programs, with its end. What is not UTF-8, such as a file's name, becomes U+FFFD.
 std::string json_line(const nlohmann::json& value);
+
+/// What a record that may be damaged says under a key; nullopt or "" where there is no such value.
+std::optional<int64_t> integer_at(const nlohmann::json& record, const char* key);
+std::string text_at(const nlohmann::json& record, const char* key);
 
 /// A name or text from a file, quoted, escaped to ASCII and cut to a readable length.
 std::string in_quotes(std::string_view text);

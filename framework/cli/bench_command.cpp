@@ -52,7 +52,8 @@ fs::path new_file(const fs::path& folder, const cxxopts::ParseResult& options) {
   return path;
 }
 
-/// The files to write the result to, or the folder to make one in. Folders that aren't there are found before anything runs.
+/// The files to write the result to, or the folder to make one in. Folders that aren't there are
+/// found before anything runs.
 std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
   std::vector<fs::path> paths;
   if (options.count("out") != 0) {
@@ -152,7 +153,8 @@ int bench(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   }
   std::fflush(stdout);  // what was measured stays where a file below can't be written
   for (const fs::path& output : paths) {
-    const fs::path path = fs::is_directory(output) ? new_file(output, parsed) : output;
+    std::error_code ignored;
+    const fs::path path = fs::is_directory(output, ignored) ? new_file(output, parsed) : output;
     write_file(path, text);
     log::info("written to {}; trainer bench --replay measures it again", path.string());
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/cli/placement.h"
 #include "framework/device/choice.h"
@@ -35,12 +36,6 @@ void take_share(train::BatchConfig& batch, int64_t ranks) {
   const int64_t share = *batch.global / ranks;
   batch.global = share < 2 ? 1 : share / 2 * 2;
   if (batch.micro) batch.micro = std::min(*batch.micro, *batch.global);
-}
-
-std::string text_at(const nlohmann::json& from, const char* key) {
-  return from.is_object() && from.contains(key) && from[key].is_string()
-             ? from[key].get<std::string>()
-             : std::string();
 }
 
 /// What makes the run's metrics another machine's.

@@ -209,8 +209,8 @@ std::string address_towards(const std::string& host, uint16_t port) {
 }
 
 std::string default_address() {
-  return address_towards("192.0.2.1",
-                         9);  // of no machine (RFC 5737), so the default route is taken
+  // An address of no machine (RFC 5737), so that the default route is taken.
+  return address_towards("192.0.2.1", 9);
 }
 
 }  // namespace brim::distributed

@@ -10,6 +10,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/units.h"
 #include "framework/telemetry/run_record.h"
 
@@ -71,11 +72,8 @@ const nlohmann::json& RunData::first_part() const {
 }
 
 int64_t RunData::steps() const {
-  const nlohmann::json& first = first_part();
-  const auto found = first.find("after_step");
-  const bool is_known = found != first.end() && found->is_number_integer();
-  const int64_t before = is_known ? std::max<int64_t>(0, found->get<int64_t>()) : 0;
-  return std::max<int64_t>(0, last_step() - before);
+  const int64_t before = integer_at(first_part(), "after_step").value_or(0);
+  return std::max<int64_t>(0, last_step() - std::max<int64_t>(0, before));
 }
 
 std::vector<std::string> RunData::remarks() const {

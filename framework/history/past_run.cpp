@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
@@ -55,12 +56,6 @@ double mean_of(const RunData& run, std::string_view metric) {
   return series == nullptr ? 0 : series->mean();
 }
 
-int64_t integer_at(const nlohmann::json& record, const char* key, int64_t otherwise) {
-  return record.is_object() && record.contains(key) && record[key].is_number_integer()
-             ? record[key].get<int64_t>()
-             : otherwise;
-}
-
 /// The run's age when the part that begins after that step began.
 double start_of(const RunData& run, int64_t after_step) {
   double age_s = 0;
@@ -80,14 +75,15 @@ double mean_ranks(const RunData& run) {
   parts.push_back(&run.record);
   double sum = 0, begin_s = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const int64_t ranks = integer_at(*parts[i], "ranks", 1);
+    const int64_t ranks = integer_at(*parts[i], "ranks").value_or(1);
     if (ranks < 1 || ranks > kMaxRanks) {
       throw Error(Exit::kData, "{}: run.json: expected 1 to {} ranks, found {}",
                   run.folder.string(), kMaxRanks, ranks);
     }
     const bool is_last = i + 1 == parts.size();
-    const double end_s =
-        is_last ? run.age_s.last() : start_of(run, integer_at(*parts[i + 1], "after_step", 0));
+    const double end_s = is_last
+                             ? run.age_s.last()
+                             : start_of(run, integer_at(*parts[i + 1], "after_step").value_or(0));
     sum += static_cast<double>(ranks) * std::max(0.0, end_s - begin_s);
     begin_s = std::max(begin_s, end_s);
     if (is_last && begin_s <= 0) return static_cast<double>(ranks);
@@ -117,10 +113,8 @@ Hours hours_of(const RunData& run, const doctor::RunFacts& facts) {
   return hours;
 }
 
-std::string text_at(const nlohmann::json& record, const char* key) {
-  return record.is_object() && record.contains(key) && record[key].is_string()
-             ? printable(record[key].get<std::string>())
-             : std::string();
+std::string shown_text_at(const nlohmann::json& record, const char* key) {
+  return printable(text_at(record, key));
 }
 
 void read_metric(const RunData& run, PastRun& past) {
@@ -147,11 +141,11 @@ PastRun past_run_of(const RunData& run, std::string name) {
   const nlohmann::json& machine = run.record.value("machine", nlohmann::json());
   PastRun past{.folder = run.folder,
                .name = std::move(name),
-               .started = text_at(run.first_part(), "started"),
-               .user = text_at(run.record, "user"),
-               .host = text_at(machine, "host"),
+               .started = shown_text_at(run.first_part(), "started"),
+               .user = shown_text_at(run.record, "user"),
+               .host = shown_text_at(machine, "host"),
                .model = printable(facts.model),
-               .device = text_at(run.record, "device"),
+               .device = shown_text_at(run.record, "device"),
                .ranks = std::max<int64_t>(1, facts.ranks.value_or(1)),
                .steps = run.last_step()};
   past.started_unix_s = unix_time_s(past.started);

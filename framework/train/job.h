@@ -114,6 +114,10 @@ struct TelemetryConfig {
   int64_t histograms_every_steps = 0;  // 0: none
   std::string prometheus = {};         // see telemetry::read_prometheus_target; "": none
   std::vector<std::string> exec = {};  // see telemetry::MetricsProgram; empty: none
+  /// Whether metrics.jsonl has a line of that step of a run that ends with `last`.
+  bool has_line(int64_t step, int64_t last) const {
+    return step % every_steps == 0 || step == last;
+  }
   void fields(recipe::Fields& f);
 };
 

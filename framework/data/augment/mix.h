@@ -23,6 +23,8 @@ struct MixConfig {
   void fields(recipe::Fields& f);
   /// Whether pairs are mixed: then loaders must keep them together (LoaderOptions::pairs).
   bool mixes() const { return mixup > 0 || cutmix > 0; }
+  /// Samples that a micro-batch must not part.
+  int64_t unit() const { return mixes() ? 2 : 1; }
 };
 
 /// The changes of positions first … first + count - 1 of an epoch, partners as indices from

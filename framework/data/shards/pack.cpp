@@ -56,7 +56,8 @@ Image shrink(const Image& image, int64_t side) {
   return result;
 }
 
-/// The digest of what a set holds: where its files are, and labels. Another set may have the same names.
+/// The digest of what a set holds: where its files are, and labels. Another set may have the same
+/// names.
 std::string digest_names(const EncodedImages& images) {
   std::string text;
   fs::path folder, real_folder;  // of the file before

@@ -17,6 +17,10 @@ constexpr int64_t kDepth = 1024;            // rows of the weight in one product
 constexpr int64_t kGradientColumns = 256;   // of a weight's gradient in one product
 constexpr int64_t kPanel = 64;              // columns that a thread lays out at least
 
+// Float32 factors are taken as they lie; bfloat16's are rounded.
+template <class T>
+constexpr bool kRounds = !std::is_same_v<T, float>;
+
 void check_factors(const at::Tensor& x, const at::Tensor& weight) {
   const bool is_float = x.scalar_type() == at::kFloat;
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.numel() > 0 && x.size(1) == weight.size(1) &&
@@ -52,7 +56,7 @@ at::Tensor laid_out_transposed(const at::Tensor& x) {
 /// The right factor x of x [N, I].
 template <class T>
 at::Tensor laid_out(const at::Tensor& x) {
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (!kRounds<T>) {
     return x;
   } else {
     const int64_t rows = x.size(0), inputs = x.size(1);
@@ -90,14 +94,15 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const MaybeTen
   T* const out = writable<T>(y);
   const int64_t fitting = kBlockBytes / static_cast<int64_t>(sizeof(T)) / inputs;
   const int64_t height = std::clamp<int64_t>(fitting / 16 * 16, 16, kBlockRows);
-  const Scratch<T> all_rounded(height * inputs), all_turned(height * rows);
+  const Scratch<T> all_rounded(kRounds<T> ? height * inputs : 0);
+  const Scratch<T> all_turned(kRounds<T> ? 0 : height * rows);
   const Scratch<float> sums(height * rows);
   in_tasks(blocks(outputs, height), [&](int64_t begin, int64_t end, int64_t task) {
     float* const sum = sums.of(task);
     for (int64_t o = begin * height; o < std::min(end * height, outputs); o += height) {
       const int64_t count = std::min(height, outputs - o);
       const T* left = nullptr;
-      if constexpr (std::is_same_v<T, float>) {
+      if constexpr (!kRounds<T>) {
         left = factors + o * inputs;
       } else {
         T* const rounded = all_rounded.of(task);
@@ -122,8 +127,8 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
   const auto* factors = data<float>(weight);
   T* const of_x = writable<T>(result);
   const int64_t deepest = std::min(kDepth, outputs);
-  const Scratch<T> laid_out(deepest * kBlockColumns);
-  const Scratch<float> sums(rows * kBlockColumns);
+  const Scratch<T> laid_out(kRounds<T> ? deepest * kBlockColumns : 0);
+  const Scratch<float> sums(kRounds<T> ? rows * kBlockColumns : 0);
   in_tasks(blocks(inputs, kBlockColumns), [&](int64_t begin, int64_t end, int64_t task) {
     for (int64_t i = begin * kBlockColumns; i < std::min(end * kBlockColumns, inputs);
          i += kBlockColumns) {
@@ -132,7 +137,7 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
         const int64_t depth = std::min(kDepth, outputs - o);
         const float* const from = factors + o * inputs + i;
         const Block<const T> left{of_y + o, outputs};
-        if constexpr (std::is_same_v<T, float>) {
+        if constexpr (!kRounds<T>) {
           multiply(rows, columns, depth, left, {from, inputs}, {of_x + i, inputs}, /*adds=*/o > 0);
         } else {
           T* const block = laid_out.of(task);
@@ -144,7 +149,7 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
                    {sums.of(task), columns}, /*adds=*/o > 0);
         }
       }
-      if constexpr (!std::is_same_v<T, float>) {
+      if constexpr (kRounds<T>) {
         round_rows(rows, columns, sums.of(task), {of_x + i, inputs});
       }
     }

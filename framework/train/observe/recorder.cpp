@@ -58,7 +58,7 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
                    Timeline& timeline, int64_t first_step, int64_t total_steps,
                    int64_t steps_per_epoch)
-    : every_steps_(job.telemetry.every_steps),
+    : rules_(job.telemetry),
       last_step_(total_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
       shows_unsmoothed_(job.train.label_smoothing > 0),
@@ -123,7 +123,7 @@ void Recorder::count(const StepRecord& record) {
   window_.overlapped.decode_cpu_s += record.overlapped.decode_cpu_s;
   window_.overlapped.copy_s += record.overlapped.copy_s;
   window_.host_syncs += record.host_syncs;
-  if (record.step % every_steps_ == 0 || record.step == last_step_) {
+  if (rules_.has_line(record.step, last_step_)) {
     pending_.push_back({record, std::exchange(window_, {}), process_age_s()});
   }
 

@@ -93,7 +93,8 @@ class Recorder final : public StepObserver {
   void write_line(const PendingLine& line, const ArrivedValues& arrived);
   void append(const nlohmann::json& line);
 
-  const int64_t every_steps_, last_step_;
+  const TelemetryConfig& rules_;
+  const int64_t last_step_;
   const bool shows_gradient_norm_;
   const bool shows_unsmoothed_;         // the loss without label smoothing
   double earlier_s_ = 0;                // the run's age when this process began

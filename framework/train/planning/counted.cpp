@@ -29,8 +29,6 @@ constexpr int64_t kBeside = 32 << 20;   // that a rank grows by beside tensors a
 constexpr int64_t kMaxSamples = std::numeric_limits<int64_t>::max();
 constexpr int64_t kFewSamples = 64;  // samples, of which the double shows what each keeps
 
-int64_t unit_of(const JobConfig& job) { return job.data.augment.mix.mixes() ? 2 : 1; }
-
 /// Half as many bytes travel where gradients are compressed.
 int64_t travelling(const JobConfig& job, int64_t bytes) {
   return job.distributed.gradients.compress == distributed::Compress::kNone ? bytes : bytes / 2;
@@ -146,7 +144,7 @@ class Counting {
         probe_(job, ranks.shape) {
     probe_.set_size(kBuiltSamples, /*micro_batches=*/1, ranks.ranks.world);
     probe_.set_recompute({});
-    counted_.unit = unit_of(job);
+    counted_.unit = job.data.augment.mix.unit();
   }
 
   void count_one(const plan::Strategy& strategy) {
@@ -261,7 +259,7 @@ class Counting {
 }  // namespace
 
 int64_t PlannedRanks::share(const JobConfig& job, int64_t parts) const {
-  const int64_t unit = unit_of(job);
+  const int64_t unit = job.data.augment.mix.unit();
   if (job.batch.global) return (*job.batch.global / unit + parts - 1) / parts * unit;
   return std::clamp<int64_t>(shape.samples / unit / parts, 1, kMaxTried / unit) * unit;
 }
@@ -289,7 +287,8 @@ std::vector<plan::Strategy> strategies_of(const JobConfig& job, int64_t world) {
 CountOptions all_ways(const JobConfig& job, const PlannedRanks& ranks) {
   CountOptions options{.recomputes = {{}}, .strategies = strategies_of(job, ranks.ranks.world)};
   const int64_t share = ranks.share(job);
-  for (int64_t micro = unit_of(job); micro < share; micro *= 2) options.micros.push_back(micro);
+  for (int64_t micro = job.data.augment.mix.unit(); micro < share; micro *= 2)
+    options.micros.push_back(micro);
   options.micros.push_back(share);
   const int64_t own = job.batch.micro ? job.batch.micro_or_all() : share;
   if (own < share && std::ranges::find(options.micros, own) == options.micros.end()) {

@@ -69,7 +69,7 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       host_syncs_(components.device),
       histograms_(*components.model, job.telemetry.histograms_every_steps),
       all_inputs_(std::make_unique<Inputs>(job, components)),
-      micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.mixes() ? 2 : 1),
+      micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.unit()),
       step_start_(components),
       passes_(components, graph_recorder(job, components)),
       shortage_(device::kShortElsewhere) {
@@ -343,9 +343,8 @@ std::vector<at::Tensor> TrainingStep::defined_gradients() const {
 }
 
 bool TrainingStep::wants_unsmoothed() const {
-  const int64_t step = finished_steps_ + 1;
-  const bool has_line = step % job_.telemetry.every_steps == 0 || step == components_.total_steps;
-  return job_.train.label_smoothing > 0 && has_line;
+  return job_.train.label_smoothing > 0 &&
+         job_.telemetry.has_line(finished_steps_ + 1, components_.total_steps);
 }
 
 void TrainingStep::push_values(const Gradients& step, const at::Tensor& gradient_norm) {

@@ -32,12 +32,10 @@ class KeepRandomState {
 };
 
 /// Pairs stay whole.
-int64_t unit_of_batch(const JobConfig& job) { return job.data.augment.mix.mixes() ? 2 : 1; }
-
 /// What a rank, or a pipeline, has of the global batch at most or, where that grows too, of the
 /// training samples.
 int64_t share_of_part(const JobConfig& job, int64_t samples, int64_t parts) {
-  const int64_t unit = unit_of_batch(job);
+  const int64_t unit = job.data.augment.mix.unit();
   if (job.batch.global) return (*job.batch.global / unit + parts - 1) / parts * unit;
   return std::max<int64_t>(1, samples / unit / parts) * unit;
 }
@@ -85,7 +83,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
     const int64_t parts = data_parts(job, group->world());
     const int64_t share = share_of_part(job, shape.samples, parts);
-    const int64_t unit = unit_of_batch(job), stages = group->world() / parts;
+    const int64_t unit = job.data.augment.mix.unit(), stages = group->world() / parts;
     // No size is over the share; stages need a micro-batch each.
     const tune::SearchOptions options{.largest = std::max<int64_t>(1, share / unit / stages) * unit,
                                       .unit = unit};

@@ -56,7 +56,7 @@ tune::Probe Prober::run(int64_t size) {
 
 std::optional<Recomputed> Prober::recomputed(int64_t size) {
   if (probe_job_.recompute().empty()) return std::nullopt;
-  const int64_t unit = job_.data.augment.mix.mixes() ? 2 : 1;  // pairs
+  const int64_t unit = job_.data.augment.mix.unit();
   for (; size >= unit; size = size / 2 / unit * unit) {
     probe_job_.set_recompute({});
     const tune::Probe without = run(size);
