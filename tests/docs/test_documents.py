@@ -83,7 +83,7 @@ def commands():
 def environment(folder):
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
     return dict(env, PATH=f"{folder}/scripts:{BIN}:{env['PATH']}", HOME=str(folder), XDG_CACHE_HOME=str(folder / ".cache"),
-                OMP_NUM_THREADS="1", TERM="dumb")
+                OMP_NUM_THREADS="1", TERM="dumb", BRIM_GPU_LOCK_FOLDER=str(folder / ".locks"))
 
 
 @pytest.fixture(scope="session")
