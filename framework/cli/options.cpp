@@ -186,7 +186,9 @@ std::string required_option(const cxxopts::ParseResult& options, const std::stri
   if (options.count(name) == 0) {
     throw UsageError("--{} is missing; see trainer help {}", name, command);
   }
-  return options[name].as<std::string>();
+  auto value = options[name].as<std::string>();
+  if (value.empty()) throw UsageError("--{} is empty; see trainer help {}", name, command);
+  return value;
 }
 
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,

@@ -74,9 +74,12 @@ int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
         "your own");
   }
   Store store(folder);
-  const std::vector<Trial> added = plan_more(store.plan(), store.recipe(), store.trials(), count,
-                                             settings, options.count("trust-library") != 0);
-  store.add(added);
+  std::vector<Trial> known, added;
+  do {  // again where another process was faster: a search draws by how many trials there are
+    known = store.trials();
+    added = plan_more(store.plan(), store.recipe(), known, count, settings,
+                      options.count("trust-library") != 0);
+  } while (!store.add(added, known.size()));
   const bool is_running = Store::lock_if_idle(folder) == nullptr;
   log::info(
       "{}: {} added{}", folder.string(), format_plural(static_cast<int64_t>(added.size()), "trial"),

@@ -315,10 +315,13 @@ void Store::write(const Trial& trial) {
   }
 }
 
-void Store::add(const std::vector<Trial>& trials) {
+bool Store::add(const std::vector<Trial>& trials, size_t known) {
   Transaction transaction(database_);
+  Statement count(database_, "SELECT COUNT(*) FROM trial");
+  if (!count.step() || count.integer(0) != static_cast<int64_t>(known)) return false;
   for (const Trial& trial : trials) insert(database_, trial);
   transaction.commit();
+  return true;
 }
 
 Request Store::request() {

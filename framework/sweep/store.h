@@ -71,8 +71,9 @@ class Store {
   void update(const Trial& trial);
   /// All that no process runs and that may still run.
   void cancel(std::vector<Trial>& trials);
-  /// They get the next ids.
-  void add(const std::vector<Trial>& trials);
+  /// They get the next ids. False where the sweep no longer has `known` trials: then another
+  /// process has added some, and nothing is added.
+  bool add(const std::vector<Trial>& trials, size_t known);
 
   Request request();
   void set_request(Request request);

@@ -423,6 +423,10 @@ def test_more_draws_continue_the_search(random_sweep, tmp_path):
     assert trainer("sweep", "add", tmp_path / "s", "--trials", 2).returncode == 0
     drawn = [trial["settings"] for trial in status(tmp_path / "s")["trials"]]
     assert drawn == [trial["settings"] for trial in status(random_sweep)["trials"]][:3]
+    at_once = [start("sweep", "add", tmp_path / "s", "--trials", 20) for _ in range(3)]
+    assert [process.wait(LIMIT_S) for process in at_once] == [0] * 3
+    drawn = [str(trial["settings"]) for trial in status(tmp_path / "s")["trials"]]
+    assert len(drawn) == len(set(drawn)) == 63
 
 
 @pytest.mark.parametrize("devices, ranks", [("cpu", 2), ("cpu,cpu", 1)])

@@ -232,6 +232,17 @@ def test_skipping_steps_that_are_not_finite_goes_on(tmp_path):
     assert metrics(run)[-1]["step"] == 46
 
 
+def test_a_skipped_step_leaves_running_statistics_as_they_were(tmp_path):
+    run = tmp_path / "run"
+    result = trainer("--recipe", DIGITS, "--output", run,
+                     *sets(model__name="resnet18", optimizer__learning_rate=1e30, precision__mode="fp32",
+                           train__on_nan="skip", train__steps=3, schedule__name="constant", eval__enabled=False))
+    assert result.returncode == 0, result.stderr
+    assert "2 steps were skipped" in result.stderr
+    saved = tensors(latest_checkpoint(run))
+    assert (saved["model/bn1.num_batches_tracked"] == 1).all()
+
+
 def test_a_second_signal_stops_at_once_and_harms_no_file(tmp_path):
     run = tmp_path / "run"
     process = start("--recipe", DIGITS, "--output", run,

@@ -25,4 +25,15 @@ void StepStart::restore() {
   random_->restore();
 }
 
+void StepStart::restore_buffers_if(const at::Tensor& found_inf) {
+  if (buffers_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor is_skipped = found_inf.to(device_, at::kBool);
+  for (auto& [type, buffers] : buffers_) {
+    for (size_t i = 0; i < buffers.live.size(); ++i) {
+      at::where_out(buffers.live[i], is_skipped, buffers.saved[i], buffers.live[i]);
+    }
+  }
+}
+
 }  // namespace brim::train

@@ -1,5 +1,5 @@
 // What a forward pass changes besides gradients: buffers, such as running statistics, and the state
-// of the random generators. Remembered at the start of a step, so that the step can be taken again.
+// of the random generators. Remembered at the start of a step, so that the step can be taken again or skipped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,9 @@ class StepStart {
   void remember();
   /// Puts everything back as it was at the last remember().
   void restore();
+  /// The buffers alone, where `found_inf` (float32 scalar) is 1, so that a skipped step leaves no
+  /// NaN in running statistics. Doesn't wait for the device.
+  void restore_buffers_if(const at::Tensor& found_inf);
 
  private:
   /// Of one type: then one kernel copies them all.

@@ -228,6 +228,7 @@ double TrainingStep::update(const Gradients& step) {
     components_.optimizer->finish_step();
     components_.ema->update(components_.scaler->found_inf());
   }
+  if (const auto found = components_.scaler->found_inf()) step_start_.restore_buffers_if(*found);
   push_values(step, gradient_norm);
   components_.scaler->update();
   components_.optimizer->zero_grad();
