@@ -128,7 +128,7 @@ def test_who_holds_what_is_shown_and_counted(house):
         assert not (house.folder / "second").exists()
         beside = house.run(*SMALL, *sets(train__steps=2), "--output", "beside")
         assert beside.returncode == 0, beside.stderr
-    assert house.shown()["held"] == []  # though it was killed
+    wait_for(lambda: house.shown()["held"] == [])  # though it was killed
     again = house.run(*SMALL, *sets(train__steps=2), "--devices", "cpu,cpu", "--output", "second")
     assert again.returncode == 0, again.stderr
 
