@@ -3,8 +3,10 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/optim/optimizer.h>
 
@@ -62,10 +64,18 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   return enabled_ ? loss * scale_ : loss;
 }
 
+/// As torch does it: the reciprocal in float64, because float32 division may be approximate.
+at::Tensor GradScaler::inverse_scale() const {
+  return scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+}
+
 void GradScaler::unscale(at::TensorList gradients) {
   if (!enabled_) return;
-  // As torch does it: the reciprocal in float64, because float32 division may be approximate.
-  inspect(gradients, scale_.to(at::kDouble).reciprocal().to(at::kFloat), Stage::kUnscaled);
+  for (const at::Tensor& gradient : gradients) {
+    if (unscaled_.insert(gradient.unsafeGetTensorImpl()).second) continue;
+    throw Error(Exit::kBug, "a gradient was already unscaled in this step");
+  }
+  inspect(gradients, inverse_scale(), Stage::kUnscaled);
 }
 
 void GradScaler::check(at::TensorList gradients) {
@@ -74,11 +84,11 @@ void GradScaler::check(at::TensorList gradients) {
 }
 
 void GradScaler::inspect(at::TensorList gradients, const at::Tensor& inverse_scale, Stage stage) {
-  if (stage_ != Stage::kReady) {
+  if (stage_ == Stage::kChecked || (stage_ == Stage::kUnscaled && stage == Stage::kChecked)) {
     throw Error(Exit::kBug, "the gradients of this step were already checked or unscaled");
   }
   const at::NoGradGuard no_grad;
-  found_inf_.zero_();
+  if (stage_ == Stage::kReady) found_inf_.zero_();
   check_and_unscale(gradients, found_inf_, inverse_scale);
   stage_ = stage;
 }
@@ -99,19 +109,37 @@ std::optional<at::Tensor> GradScaler::found_inf() const {
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  if (enabled_ && stage_ == Stage::kReady) {
-    std::vector<at::Tensor> gradients;
-    for (const auto& group : optimizer.param_groups()) {
-      for (const at::Tensor& parameter : group.params()) {
-        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-      }
-    }
-    unscale(gradients);
+  if (!enabled_) {
+    optimizer.step();
+    return true;
   }
-  if (enabled_ && stage_ != Stage::kUnscaled) {
+  if (stage_ == Stage::kChecked) {
     throw Error(Exit::kBug, "the gradients of this step were checked, and are still scaled");
   }
-  if (enabled_ && found_inf_.item<float>() != 0) return false;
+  if (!stepped_.insert(&optimizer).second) {
+    throw Error(Exit::kBug, "step() was already called for this optimizer since the last update()");
+  }
+  std::vector<at::Tensor> scaled;
+  bool has_unscaled = false;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      const bool is_scaled = unscaled_.insert(gradient.unsafeGetTensorImpl()).second;
+      if (is_scaled) scaled.push_back(gradient);
+      has_unscaled |= !is_scaled;
+    }
+  }
+  at::Tensor found = at::zeros_like(found_inf_);
+  {
+    const at::NoGradGuard no_grad;
+    check_and_unscale(scaled, found, inverse_scale());
+    if (stage_ == Stage::kReady) found_inf_.zero_();
+    stage_ = Stage::kUnscaled;
+    if (has_unscaled) found = at::maximum(found, found_inf_);
+    found_inf_.copy_(at::maximum(found, found_inf_));
+  }
+  if (found.item<float>() != 0) return false;
   optimizer.step();
   return true;
 }
@@ -125,6 +153,8 @@ void GradScaler::update() {
                          config_.backoff_factor, config_.growth_interval);
   scale_.clamp_min_(config_.min_scale);
   stage_ = Stage::kReady;
+  unscaled_.clear();
+  stepped_.clear();
 }
 
 std::map<std::string, at::Tensor> GradScaler::state() {

@@ -4,8 +4,8 @@
 //   2. unscale(gradients) where they are clipped or looked at, else check(gradients)
 //   3. the optimizer's step, given grad_scale() and found_inf()
 //   4. update()
-// With an optimizer of LibTorch's, step(optimizer) is 2 and 3. Nothing here waits for the device,
-// except where it says so.
+// With optimizers of LibTorch's, step(optimizer) is 2 and 3 for each of them. Nothing here waits for
+// the device, except where it says so.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 
 #include "framework/recipe/fields.h"
 
@@ -51,7 +52,8 @@ class GradScaler {
   /// The loss times the scale.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// Divides the gradients by the scale, in place, and looks for infinities and NaN. Once a step.
+  /// Divides the gradients by the scale, in place, and looks for infinities and NaN. Once a step for
+  /// each gradient; there may be several lists.
   void unscale(at::TensorList gradients);
   /// Looks for infinities and NaN only; the optimizer is left to divide. Once a step, in
   /// unscale()'s place: it spares a rounding and is what the fused kernels are made for.
@@ -65,8 +67,10 @@ class GradScaler {
   /// tensor: the next step's check or unscale overwrites it.
   std::optional<at::Tensor> found_inf() const;
 
-  /// Unscales the optimizer's gradients, where unscale() has not been called, and calls its step()
-  /// where all of them are finite, which waits for the device. Returns whether it was called.
+  /// Unscales those of the optimizer's gradients that unscale() was not given, and calls its step()
+  /// where all of them are finite, which waits for the device. Returns whether it was called. Once a
+  /// step for each optimizer. An optimizer that unscale() was given gradients of is left out, too,
+  /// where any gradient before it was not finite.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the step: the scale backs off after a skipped one (never under the minimum) and grows
@@ -82,6 +86,7 @@ class GradScaler {
 
  private:
   enum class Stage { kReady, kChecked, kUnscaled };
+  at::Tensor inverse_scale() const;
   void inspect(at::TensorList gradients, const at::Tensor& inverse_scale, Stage stage);
 
   GradScalerConfig config_;
@@ -91,6 +96,8 @@ class GradScaler {
   at::Tensor growth_tracker_;
   at::Tensor found_inf_;
   at::Tensor one_;
+  std::unordered_set<const void*> unscaled_;  // tensors, of this step
+  std::unordered_set<const void*> stepped_;   // optimizers
 };
 
 }  // namespace brim::amp

@@ -18,9 +18,10 @@ namespace {
 constexpr std::string_view kStateName = "state.json";
 constexpr std::string_view kTensorEnding = ".safetensors";
 
+/// Memory that at::from_blob() looks into is someone else's: it has no allocator.
 bool is_of_no_one_else(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.has_storage() && tensor.use_count() == 1 &&
-         tensor.storage().use_count() == 1;
+         tensor.storage().use_count() == 1 && tensor.storage().allocator() != nullptr;
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ Snapshot load_checkpoint(const fs::path& checkpoint) {
     } else if (file.name.ends_with(kTensorEnding)) {
       const auto stem = file.name.substr(0, file.name.size() - kTensorEnding.size());
       snapshot.files.push_back(std::make_shared<const WeightFiles>(path));
-      snapshot.tensors[stem] = view_tensors(*snapshot.files.back());
+      snapshot.tensors[stem] = view_tensors(snapshot.files.back());
     } else {
       throw Error(Exit::kCheckpoint,
                   "{}: expected {} and *{} files in a checkpoint; this one is not from this "

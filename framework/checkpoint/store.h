@@ -31,8 +31,9 @@ struct Snapshot {
   nlohmann::json state;  // state.json; every number finite
 };
 
-/// Reads a checkpoint's folder after verifying all of it. The tensors look into the files, are
-/// to be read only, and take memory where they are read. Throws Error(kCheckpoint) that names each
+/// Reads a checkpoint's folder after verifying all of it. The tensors look into the files, which they
+/// keep open, and take memory where they are read; they are to be read only: clone() what is to
+/// change. Throws Error(kCheckpoint) that names each
 /// file that is missing, truncated or changed.
 Snapshot load_checkpoint(const std::filesystem::path& checkpoint);
 

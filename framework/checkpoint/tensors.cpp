@@ -98,16 +98,17 @@ TensorMap load_tensors(const std::filesystem::path& path) {
   return tensors;
 }
 
-TensorMap view_tensors(const WeightFiles& files) {
+TensorMap view_tensors(const std::shared_ptr<const WeightFiles>& files) {
   TensorMap tensors;
-  for (const TensorBytes& stored : files.tensors()) {
+  for (const TensorBytes& stored : files->tensors()) {
     const auto address = reinterpret_cast<uintptr_t>(stored.bytes.data());
     const bool is_as_stored = stored.dtype != DType::kBool && !stored.bytes.empty() &&
                               address % static_cast<uintptr_t>(dtype_size(stored.dtype)) == 0;
-    tensors[stored.name] =
-        is_as_stored ? at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape,
-                                     at::TensorOptions(to_scalar_type(stored.dtype)))
-                     : load_tensor(stored);
+    tensors[stored.name] = is_as_stored
+                               ? at::from_blob(
+                                     const_cast<std::byte*>(stored.bytes.data()), stored.shape,
+                                     [files](void*) {}, to_scalar_type(stored.dtype))
+                               : load_tensor(stored);
   }
   return tensors;
 }
@@ -142,6 +143,13 @@ void check_fit(const TensorMap& from, const TensorMap& into, const std::string& 
   if (!differences.empty()) {
     const size_t count = differences.size();
     differences.resize(std::min(count, kMaxListed));
+    const bool has_any =
+        std::ranges::any_of(from, [&](const auto& item) { return into.contains(item.first); });
+    if (!from.empty() && !has_any) {
+      differences.push_back(
+          fmt::format("{}: has no name in common with this run: its names are like {}", what,
+                      in_quotes(from.begin()->first)));
+    }
     differences.push_back(fmt::format(
         "{}: does not fit this run ({} {}{}); use the recipe that it was saved with, or, "
         "for model.pretrained of another model, model.strict = false",

@@ -36,9 +36,10 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 /// anything but a whole safetensors file.
 TensorMap load_tensors(const std::filesystem::path& path);
 
-/// CPU tensors that look into the files, to be read only while `files` lives. (Those that lie
-/// unaligned there, or are not stored as LibTorch has them, own their memory.)
-TensorMap view_tensors(const WeightFiles& files);
+/// CPU tensors that look into the files, which they keep open, and are to be read only: clone() what
+/// is to change. (Those that lie unaligned there, or are not stored as LibTorch has them, own their
+/// memory.)
+TensorMap view_tensors(const std::shared_ptr<const WeightFiles>& files);
 
 /// Deep copies on the CPU, contiguous; waits for the device.
 TensorMap copy_to_cpu(const TensorMap& tensors);

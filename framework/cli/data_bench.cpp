@@ -65,7 +65,7 @@ std::string_view advice(data::Stage slowest, const data::DataConfig& config) {
       if (!reads_files) break;
       return "a faster disk, data.cache = \"encoded\", or tar shards (trainer data pack)";
     case data::Stage::kDecode:
-      return "data.fast_decode = true, data.cache = \"decoded\", or smaller files "
+      return "data.fast_decode = true (of JPEG files), data.cache = \"decoded\", or smaller files "
              "(trainer data pack --resize)";
     case data::Stage::kResize:
       return "smaller files (trainer data pack --resize) or a smaller data.image_size";

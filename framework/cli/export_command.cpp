@@ -86,10 +86,15 @@ int export_weights(const cxxopts::ParseResult& parsed, std::span<char* const> /*
   if (std::filesystem::exists(output)) {
     throw UsageError("--output {}: there is a file already; choose another name", output.string());
   }
-  auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
   const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
   const bool is_script = format == "torchscript";
+  auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
   if (!format.empty() && !is_script) weights = named_for(format, saved, weights, parsed);
+  if (!is_script && output.extension() != ".safetensors") {
+    throw UsageError(
+        "--output {}: expected a name that ends in .safetensors, which is what is written",
+        output.string());
+  }
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += static_cast<int64_t>(tensor.nbytes());
   remove_temporaries(output);
@@ -126,7 +131,8 @@ Command export_command() {
                     "whose names the weights get; without it, the model's own; torchscript: a "
                     "scripted model with its new weights, for torch.jit.load()",
                     cxxopts::value<std::string>(), "torchvision|timm|hf|torchscript")(
-                    "last", "the last step's weights where the run kept a moving average");
+                    "last",
+                    "the weights as trained, not their moving average, where the run kept one");
                 add_trust_option(options);
               },
           .positional = {"from"},

@@ -1,8 +1,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "framework/amp/grad_scaler.h"
@@ -155,9 +157,32 @@ TEST(GradScaler, StepsWithoutGradientsCountAsGood) {
 
 TEST(GradScaler, RefusesToInspectTwiceInAStep) {
   GradScaler scaler(at::kCPU, {}, true);
-  scaler.unscale({at::ones({3})});
-  EXPECT_THROW(scaler.unscale({at::ones({3})}), Error);
-  EXPECT_THROW(scaler.check({at::ones({3})}), Error);
+  const at::Tensor gradient = at::ones({3}), other = at::ones({3});
+  scaler.unscale({gradient});
+  EXPECT_THROW(scaler.unscale({gradient}), Error);
+  EXPECT_THROW(scaler.check({other}), Error);
+  scaler.unscale({other});
+  EXPECT_TRUE(at::equal(gradient, other));
+}
+
+TEST(GradScaler, StepsOptimizersEachByItsOwnGradients) {
+  GradScaler scaler(at::kCPU, {}, true);
+  std::vector<at::Tensor> weights;
+  std::vector<std::unique_ptr<torch::optim::SGD>> optimizers;
+  for (int i = 0; i < 3; ++i) {
+    weights.push_back(at::zeros({1}).requires_grad_());
+    optimizers.push_back(std::make_unique<torch::optim::SGD>(std::vector{weights.back()}, 1.0));
+  }
+  scaler.scale(weights[0].sum() + weights[1].sum() * INFINITY + weights[2].sum()).backward();
+  EXPECT_TRUE(scaler.step(*optimizers[0]));
+  EXPECT_FALSE(scaler.step(*optimizers[1]));
+  EXPECT_TRUE(scaler.step(*optimizers[2]));
+  EXPECT_THROW(scaler.step(*optimizers[2]), Error) << "before update()";
+  EXPECT_EQ(weights[0].item<float>(), -1);
+  EXPECT_EQ(weights[1].item<float>(), 0);
+  EXPECT_EQ(weights[2].item<float>(), -1);
+  scaler.update();
+  EXPECT_EQ(scaler.read_scale(), 32768.0) << "one gradient was not finite";
 }
 
 TEST(GradScaler, RefusesToUpdateWithoutInspection) {

@@ -57,6 +57,29 @@ TEST(Store, CopiesBeforeItReturns) {
   EXPECT_EQ(weight_of(store.load(*store.latest())), 7);
 }
 
+TEST(Store, CopiesMemoryThatATensorOnlyLooksInto) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  std::vector<float> values(4'000'000, 7.0F);
+  Snapshot snapshot;
+  snapshot.step = 1;
+  snapshot.tensors["model"]["weight"] =
+      at::from_blob(values.data(), static_cast<int64_t>(values.size()), at::kFloat);
+  store.save(std::move(snapshot), false);
+  std::ranges::fill(values, -5.0F);
+  store.wait();
+  EXPECT_EQ(weight_of(store.load(*store.latest())), 7);
+}
+
+TEST(Store, TensorsOutliveTheSnapshotThatTheyCameWith) {
+  const TestFolder run;
+  Store store(run.path(), 1);
+  store.save(snapshot_of(7, 1000), false);
+  store.wait();
+  const at::Tensor weight = store.load(*store.latest()).tensors.at("model").at("weight");
+  EXPECT_EQ(weight.sum().item<float>(), 7000);
+}
+
 TEST(Store, StreamsAFileRowByRow) {
   const TestFolder run;
   Store store(run.path(), 1);

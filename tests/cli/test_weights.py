@@ -60,6 +60,8 @@ def test_a_run_starts_from_torchvisions_weights_and_exports_them_back(resnet, tm
     assert run.returncode == 0, run.stderr
     assert "frozen: all but 5,130 parameters" in run.stderr
     exported = tmp_path / "back.safetensors"
+    onnx = trainer("export", tmp_path / "run", "--output", tmp_path / "back.onnx")
+    assert onnx.returncode == 2 and "ends in .safetensors" in onnx.stderr and not (tmp_path / "back.onnx").exists()
     done = trainer("export", tmp_path / "run", "--output", exported)
     assert done.returncode == 0, done.stderr
     back = load_file(exported)
@@ -214,6 +216,9 @@ def test_files_that_do_not_fit_are_refused_in_words(resnet, tmp_path):
     refused(recipe, changed(**{"layer1.0.conv1.weight": None}), 4, "lacks layer1.0.conv1.weight")
     refused(recipe, changed(**{"layer9.weight": torch.zeros(2)}), 4, "layer9.weight", "no place")
     refused(recipe, changed(**{"bn1.bias": torch.zeros(3)}), 4, "bn1.bias: expected shape [64], found [3]")
+    save_file({f"net.{name}": tensor.contiguous() for name, tensor in state.items()}, file)
+    refused(recipe, file, 4, 'no name in common with this run: its names are like "net.bn1.bias"')
+    changed(**{"bn1.bias": torch.zeros(3)})
     # Without strict, what fits is taken and the rest said.
     done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file), model__strict=False))
     assert done.returncode == 0 and "has another shape for bn1.bias" in done.stderr
@@ -225,9 +230,11 @@ def test_files_that_do_not_fit_are_refused_in_words(resnet, tmp_path):
 
 def test_pickles_are_never_read(resnet, tmp_path):
     recipe, file, model = resnet()
-    for legacy in (False, True):
+    state = model.state_dict()
+    wrapped = {"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}, "epoch": 3}
+    for content, legacy in ((state, False), (state, True), (wrapped, False)):
         pickled = tmp_path / "resnet18.pth"
-        torch.save(model.state_dict(), pickled, _use_new_zipfile_serialization=not legacy)
+        torch.save(content, pickled, _use_new_zipfile_serialization=not legacy)
         refused(recipe, pickled, 4, "one of PyTorch's pickles", "python3 -c")
         # The line that it proposes works.
         said = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(pickled))).stderr

@@ -40,13 +40,13 @@ void refuse_pickles(const std::filesystem::path& path) {
   if (!is_pickled(path)) return;
   std::filesystem::path converted = path;
   converted.replace_extension(".safetensors");
-  throw Error(
-      Exit::kCheckpoint,
-      "{}: expected a safetensors file, found one of PyTorch's pickles, which can run "
-      "programs and is never read. Where you trust it: python3 -c \"import torch, "
-      "safetensors.torch as s; s.save_file({{k: v.contiguous() for k, v in torch.load('{}', "
-      "weights_only=True).items()}}, '{}')\"",
-      path.string(), path.string(), converted.string());
+  throw Error(Exit::kCheckpoint,
+              "{}: expected a safetensors file, found one of PyTorch's pickles, which can run "
+              "programs and is never read. Where you trust it: python3 -c \"import torch, "
+              "safetensors.torch as s; w = torch.load('{}', weights_only=True); w = "
+              "w.get('state_dict', w); "
+              "s.save_file({{k: v.contiguous() for k, v in w.items()}}, '{}')\"",
+              path.string(), path.string(), converted.string());
 }
 
 /// "layer1.0" of "layer1.0.weight".
@@ -166,7 +166,7 @@ std::shared_ptr<const checkpoint::WeightFiles> load_pretrained(
   }
   refuse_pickles(path);
   const auto files = std::make_shared<const checkpoint::WeightFiles>(path);
-  TensorMap theirs = checkpoint::view_tensors(*files);
+  TensorMap theirs = checkpoint::view_tensors(files);
   TensorMap ours = nn::named_tensors(model);
   const std::string package = name_as_ours(theirs, ours, packages, path.string());
   if (!package.empty()) log::info("model.pretrained: the names are {}'s", package);

@@ -33,10 +33,22 @@ int64_t count_known(const TensorMap& theirs, const TensorMap& ours,
   });
 }
 
+/// What PyTorch's DistributedDataParallel and torch.compile put before each name.
+void leave_out_wrappers(TensorMap& theirs) {
+  for (const std::string_view prefix : {"module.", "_orig_mod.", "module."}) {
+    const auto has_it = [&](const auto& item) { return item.first.starts_with(prefix); };
+    if (theirs.empty() || !std::ranges::all_of(theirs, has_it)) continue;
+    TensorMap renamed;
+    for (const auto& [name, tensor] : theirs) renamed[name.substr(prefix.size())] = tensor;
+    theirs = std::move(renamed);
+  }
+}
+
 }  // namespace
 
 std::string name_as_ours(TensorMap& theirs, const TensorMap& ours,
                          const std::vector<nn::WeightNames>& packages, const std::string& what) {
+  leave_out_wrappers(theirs);
   int64_t most =
       std::ranges::count_if(theirs, [&](const auto& item) { return ours.contains(item.first); });
   const nn::WeightNames* best = nullptr;
