@@ -48,9 +48,17 @@ void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
 
 GradScaler::GradScaler(c10::Device device, const GradScalerConfig& config, bool enabled)
     : config_(config), enabled_(enabled) {
-  if (config.init_scale < config.min_scale) {
+  if (!(config.init_scale >= config.min_scale)) {
     throw Error(Exit::kRecipe, "the initial loss scale {} is under the minimum scale {}",
                 config.init_scale, config.min_scale);
+  }
+  if (!(config.growth_factor >= 1 && config.backoff_factor > 0 && config.backoff_factor <= 1 &&
+        config.growth_interval >= 1)) {
+    throw Error(
+        Exit::kRecipe,
+        "a gradient scaler: expected a growth_factor of at least 1, a backoff_factor above 0 "
+        "and up to 1, and a growth_interval of at least 1, found {}, {} and {}",
+        config.growth_factor, config.backoff_factor, config.growth_interval);
   }
   if (!enabled) return;
   const auto options = at::TensorOptions().device(device).dtype(at::kFloat);

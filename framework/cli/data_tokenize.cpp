@@ -55,9 +55,6 @@ void print_result(const text::TokenizeResult& done, const std::string& folder, d
   if (done.eval.tokens > 0) line(data::kEvalTokens, done.eval);
   fmt::print("{}; in a recipe:\n\n[data]\nkind = \"tokens\"\ntype = \"{}\"\nvocabulary = {}\n",
              format_duration(seconds), done.is_uint16 ? "uint16" : "uint32", done.vocabulary);
-  if (done.end_of_document != done.vocabulary - 1) {
-    fmt::print("end_of_document = {}\n", done.end_of_document);
-  }
   fmt::print("[data.train]\npath = \"{}/{}\"\n", folder, data::kTrainTokens);
   if (done.eval.tokens == 0) return;
   fmt::print("[data.eval]\npath = \"{}/{}\"\n", folder, data::kEvalTokens);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,6 +65,10 @@ class Model : public torch::nn::Module, public Fusable {
   /// before they are compared with the model's: leaves out what is no weight, and lays out again
   /// what lies otherwise there. Throws Error(kCheckpoint) for what can't be taken.
   virtual void adapt_weights(std::map<std::string, at::Tensor>& /*theirs*/) const {}
+  /// Called with the config.json that transformers writes beside a file of weights, `where`. Throws
+  /// Error(kCheckpoint) where it says of the model what the tensors' shapes don't, and what is
+  /// otherwise here, such as the number of heads.
+  virtual void require_same(const nlohmann::json& /*config*/, const std::string& /*where*/) const {}
 
   /// From now on these modules of the model stay in evaluation mode, whatever train() says.
   void keep_in_evaluation(std::vector<torch::nn::Module*> modules) {

@@ -70,7 +70,8 @@ void open_data(const JobConfig& job, TrainingComponents& components) {
   components.input = input_shape(*components.train_data, job.data);
   components.order = job.data.order(*components.train_data,
                                     {static_cast<uint64_t>(job.run.seed), *job.batch.global});
-  if (job.distributed.balance == distributed::Balance::kCost) {
+  if (job.distributed.balance == distributed::Balance::kCost &&
+      !components.group->is_single_rank()) {
     components.order = data::cost_balanced_order(components.order, *components.train_data,
                                                  *job.batch.global, components.group->world());
   }

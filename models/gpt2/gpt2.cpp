@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/attention.h"
@@ -25,6 +27,7 @@ namespace {
 constexpr double kInitialStd = 0.02;
 constexpr double kNormEpsilon = 1e-5;
 constexpr const char* kEmbedding = "transformer.wte.weight";
+constexpr const char* kPositions = "transformer.wpe.weight";
 
 /// Where the tokens of a pass are and what attention looks at. The model sets it before its parts
 /// run; a block that is recomputed in backward finds it as it was (nn::Sequence::begin).
@@ -243,6 +246,7 @@ class Transformer : public torch::nn::Module {
   const std::vector<std::shared_ptr<GptBlock>>& blocks() const { return h_->all(); }
   at::Tensor norm(const at::Tensor& x) { return ln_f_->forward(x); }
   const at::Tensor& embedding() const { return wte_->weight(); }
+  int64_t context() const { return wpe_->weight().size(0); }
 
  private:
   double dropout_;
@@ -257,7 +261,7 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
   /// Rows of the embedding from `vocabulary` on are padding: nothing is ever said about them.
   Gpt(const GptArchitecture& arch, int64_t vocabulary, int64_t padded, double dropout,
       at::Device device)
-      : vocabulary_(vocabulary) {
+      : vocabulary_(vocabulary), heads_(arch.heads) {
     transformer_ = register_module("transformer",
                                    std::make_shared<Transformer>(arch, padded, dropout, device));
     add_part("stem", {"transformer.wte", "transformer.wpe"},
@@ -293,12 +297,21 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
   }
 
   /// transformers' older files hold attention's causal masks, and some the output layer, which is
-  /// the embedding. Its rows may be as many as the vocabulary, or padded as here.
+  /// the embedding. Its rows may be as many as the vocabulary, or padded as here. Of a longer
+  /// context the first positions are taken, which gives the same logits.
   void adapt_weights(std::map<std::string, at::Tensor>& theirs) const override {
     std::erase_if(theirs, [](const auto& item) {
       return item.first.ends_with(".attn.masked_bias") ||
              (item.first.ends_with(".attn.bias") && item.second.dim() == 4);
     });
+    const auto positions = theirs.find(kPositions);
+    const int64_t context = transformer_->context();
+    if (positions != theirs.end() && positions->second.dim() == 2 &&
+        positions->second.size(0) > context) {
+      log::info("model.pretrained: of {} positions the first {} are taken",
+                positions->second.size(0), context);
+      positions->second = positions->second.narrow(0, 0, context);
+    }
     const auto embedding = theirs.find(kEmbedding);
     if (embedding == theirs.end()) return;
     const auto head = theirs.find("lm_head.weight");
@@ -319,6 +332,24 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
     }
   }
 
+  void require_same(const nlohmann::json& config, const std::string& where) const override {
+    if (config.value("model_type", "") != "gpt2") return;
+    const auto require = [&](bool is_same, std::string_view key, const auto& expected) {
+      if (is_same) return;
+      throw Error(Exit::kCheckpoint, "{}: expected a GPT-2 with {} = {}, found {}", where, key,
+                  expected, config.at(key).dump());
+    };
+    require(config.value("n_head", heads_) == heads_, "n_head", heads_);
+    const std::string activation = config.value("activation_function", "gelu_new");
+    require(activation == "gelu_new" || activation == "gelu_pytorch_tanh", "activation_function",
+            "\"gelu_new\"");
+    require(config.value("layer_norm_epsilon", kNormEpsilon) == kNormEpsilon, "layer_norm_epsilon",
+            kNormEpsilon);
+    require(config.value("scale_attn_weights", true), "scale_attn_weights", true);
+    require(!config.value("scale_attn_by_inverse_layer_idx", false),
+            "scale_attn_by_inverse_layer_idx", false);
+  }
+
  private:
   /// [..., width] to [..., V].
   at::Tensor logits_of(const at::Tensor& x) {
@@ -326,7 +357,7 @@ class Gpt : public nn::Sequence, public nn::IncrementalDecoder {
     return logits.size(-1) == vocabulary_ ? logits : logits.narrow(-1, 0, vocabulary_);
   }
 
-  int64_t vocabulary_;
+  int64_t vocabulary_, heads_;
   std::shared_ptr<Transformer> transformer_;
 };
 

@@ -113,6 +113,13 @@ TEST(GradScaler, RefusesAnInitialScaleUnderTheMinimum) {
   }
 }
 
+TEST(GradScaler, RefusesFactorsThatTurnTheScaleTheOtherWay) {
+  EXPECT_THROW(GradScaler(at::kCPU, {.init_scale = NAN}, true), Error);
+  EXPECT_THROW(GradScaler(at::kCPU, {.growth_factor = -1}, true), Error);
+  EXPECT_THROW(GradScaler(at::kCPU, {.backoff_factor = 3}, true), Error);
+  EXPECT_THROW(GradScaler(at::kCPU, {.growth_interval = 0}, true), Error);
+}
+
 TEST(GradScaler, UnscaleDividesTheGradientsAndLeavesNothingToTheOptimizer) {
   GradScaler scaler(at::kCPU, {.init_scale = 8.0}, true);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {

@@ -80,6 +80,15 @@ def test_ranks_and_micro_batches_learn_what_one_pass_learns(tmp_path, args):
         np.testing.assert_allclose(losses(alone), losses(other), rtol=1e-6)
 
 
+def test_what_ranks_trained_by_cost_is_asked_on_one(tmp_path):
+    padded = sets(data__packing="padded", data__end_of_document=10, train__steps=2)
+    run = train(tmp_path / "run", *padded, *sets(distributed__balance="cost"), ranks=2)
+    done = trainer("eval", run)
+    assert done.returncode == 0, done.stderr
+    assert "by data.end_of_document they end with 10" in done.stderr
+    assert trainer("predict", run, "--prompt", "to", "--tokens", 2).returncode == 0
+
+
 def test_recompute_changes_nothing(tmp_path):
     args = sets(train__steps=2)
     plain = train(tmp_path / "plain", *args)
@@ -207,6 +216,16 @@ def test_token_files_that_contradict_the_recipe_are_refused(tmp_path):
         *of(chars, data__type="uint32"))
     mixed = [*of(chars), *sets(data__eval__path=str(other / "eval.bin"))]
     assert f'expected the tokenizer of {chars}/train.bin, "chars" with 9 ids, found "bytes" with 257' in refused(*mixed)
+
+
+def test_files_that_hold_no_such_ids_are_refused(tmp_path):
+    ids = np.arange(4000) % 250
+    np.save(tmp_path / "ids.npy", ids.astype(np.uint16))
+    ids.astype(np.uint32).tofile(tmp_path / "wide.bin")
+    for name, words in (("ids.npy", "found a NumPy file"), ("wide.bin", 'set data.type = "uint32"')):
+        done = trainer("--recipe", "text_bytes", "--dry-run", *sets(
+            data__train__path=str(tmp_path / name), eval__enabled=False))
+        assert done.returncode == 3 and words in done.stderr, done.stderr
 
 
 def test_documents_end_where_the_tokenizer_ended_them(tmp_path):

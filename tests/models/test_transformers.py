@@ -85,6 +85,30 @@ def test_logits(tmp_path, how):
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
+def test_the_first_positions_of_a_longer_context(tmp_path):
+    model = small()
+    tokens, _ = batches(2, length=LENGTH // 2)
+    save_weights(tmp_path, model)
+    logits = run(tmp_path, tokens, task="logits")["logits"]
+    with torch.no_grad():
+        assert (logits[0] - model(tokens[0]).logits).abs().max().item() <= 1e-4
+
+
+def test_what_config_json_says_of_the_model_holds_here(tmp_path):
+    save_weights(tmp_path, small())
+    recipe = ["--recipe", "text_bytes", "--dry-run", *sets(
+        model__layers=3, model__width=32, model__heads=4, model__pretrained=str(tmp_path / "weights.safetensors"),
+        data__kind="synthetic_tokens", data__vocabulary=VOCABULARY, data__length=LENGTH)]
+    for change, words in (({}, None), ({"n_head": 8}, "n_head = 4, found 8"),
+                          ({"activation_function": "relu"}, 'activation_function = "gelu_new", found "relu"'),
+                          ({"n_head": "x"}, None)):
+        saved = {**config(3, 4, 32, VOCABULARY, LENGTH).to_dict(), **change}
+        (tmp_path / "config.json").write_text(json.dumps(saved))
+        done = trainer(*recipe)
+        assert (done.returncode, words or "") == (4 if words else 0, words or ""), done.stderr
+        assert (words or "") in done.stderr
+
+
 def test_a_padded_vocabulary_says_the_same(tmp_path):
     model = small()
     tokens, _ = batches(1)

@@ -151,15 +151,51 @@ std::optional<Description> describe(const fs::path& file) {
   }
 }
 
+/// Throws Error(kData) where a file without a description begins as no file of such ids does.
+void require_plain_ids(const ByteSource& bytes, TokenType type) {
+  constexpr std::string_view kNumpy = "\x93NUMPY";
+  constexpr size_t kLooked = 4096;
+  std::vector<uint8_t> start(std::min<size_t>(kLooked, static_cast<size_t>(bytes.size())));
+  bytes.read(0, start);
+  if (std::string_view(reinterpret_cast<const char*>(start.data()), start.size())
+          .starts_with(kNumpy)) {
+    throw Error(Exit::kData,
+                "{}: expected token ids without a header, found a NumPy file; write the ids with "
+                "array.tofile(path)",
+                bytes.name());
+  }
+  if (type != TokenType::kUint16 || start.size() < kLooked) return;
+  bool has_high = false, has_low = false;
+  for (size_t i = 0; i < start.size(); i += 4) {
+    has_low |= start[i] != 0 || start[i + 1] != 0;
+    has_high |= start[i + 2] != 0 || start[i + 3] != 0;
+  }
+  if (has_high || !has_low) return;
+  throw Error(Exit::kData,
+              "{}: expected uint16 ids, found that every second one is 0, as in a file of uint32 "
+              "ids; set data.type = \"uint32\"",
+              bytes.name());
+}
+
 /// Throws Error(kData) where what `found` says of the file contradicts the options.
 std::unique_ptr<Dataset> open_file(const TokensConfig& config, const fs::path& path,
                                    const std::optional<Description>& found) {
   auto bytes = std::make_unique<FileBytes>(path);
-  if (!found) return config.open(std::move(bytes));
+  if (!found) {
+    require_plain_ids(*bytes, config.type);
+    return config.open(std::move(bytes));
+  }
   const std::string_view word = kTypeWords.at(static_cast<size_t>(config.type));
   if (found->type != word) {
     throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
                 path.string(), found->type, word);
+  }
+  if (config.packing != Packing::kStream &&
+      config.end_of_document.value_or(found->end_of_document) != found->end_of_document) {
+    log::warning(
+        "{}: documents end with {}, as tokens.json beside it says; by data.end_of_document "
+        "they end with {}",
+        path.string(), found->end_of_document, *config.end_of_document);
   }
   return config.open(std::move(bytes), found->end_of_document);
 }

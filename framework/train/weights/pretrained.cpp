@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -156,6 +157,25 @@ std::vector<torch::nn::Module*> frozen_modules(nn::Model& model) {
   return result;
 }
 
+/// Any other file of that name says nothing of a model.
+void require_same_as_described(const nn::Model& model, const std::filesystem::path& description) {
+  constexpr int64_t kLongest = 1 << 20;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(description, ignored)) return;
+  nlohmann::json config;
+  try {
+    config = parse_json(read_file(description, Exit::kCheckpoint, kLongest), description.string());
+  } catch (const Error&) {
+    return;
+  }
+  if (!config.is_object()) return;
+  try {
+    model.require_same(config, description.string());
+  } catch (const nlohmann::json::type_error&) {
+    return;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const checkpoint::WeightFiles> load_pretrained(
@@ -170,6 +190,7 @@ std::shared_ptr<const checkpoint::WeightFiles> load_pretrained(
   TensorMap ours = nn::named_tensors(model);
   const std::string package = name_as_ours(theirs, ours, packages, path.string());
   if (!package.empty()) log::info("model.pretrained: the names are {}'s", package);
+  if (strict) require_same_as_described(model, path.parent_path() / "config.json");
   model.adapt_weights(theirs);
   const std::set<std::string> heads = heads_of_other_classes(model, ours, theirs);
   say_heads(heads, ours, theirs);
