@@ -1,7 +1,7 @@
 // trainer train R: reads the recipe, meets the other ranks where there are any, prepares
 // everything that can fail early, trains.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
@@ -39,6 +39,7 @@
 #include "framework/train/planning/planner.h"
 #include "framework/train/run/job_record.h"
 #include "framework/train/run/run_folder.h"
+#include "framework/train/run/state.h"
 #include "framework/train/stage_plan.h"
 #include "framework/train/trainer.h"
 #include "framework/train/tuning/batch_tuner.h"
@@ -46,10 +47,11 @@
 namespace brim::cli {
 namespace {
 
-/// Every rank must have read the same recipe; the first line that differs is named.
-void require_same_recipe(distributed::Group& group, const std::string& own) {
-  const std::string first = group.broadcast(own, "the check that every rank has the same recipe");
-  group.all_or_none("the check that every rank has the same recipe", [&] {
+/// Every rank must have the same recipe, data, …; the first line that differs is named.
+void require_same(distributed::Group& group, const std::string& own, std::string_view what) {
+  const std::string check = fmt::format("the check that every rank has the same {}", what);
+  const std::string first = group.broadcast(own, check);
+  group.all_or_none(check, [&] {
     if (own == first) return;
     size_t at = 0;
     while (at < own.size() && at < first.size() && own[at] == first[at]) ++at;
@@ -57,10 +59,18 @@ void require_same_recipe(distributed::Group& group, const std::string& own) {
       const size_t start = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
       return text.substr(start, text.find('\n', at) - start);
     };
-    throw Error(Exit::kDistributed,
-                "rank {} has another recipe than rank 0: \"{}\" there, \"{}\" here", group.rank(),
-                line(first), line(own));
+    throw Error(Exit::kDistributed, "rank {} has another {} than rank 0: \"{}\" there, \"{}\" here",
+                group.rank(), what, line(first), line(own));
   });
+}
+
+/// What ranks would go wrong by where their files differ, such as a copy that is not complete.
+std::string text_of_data(const train::TrainingComponents& components) {
+  const int64_t eval_size = components.eval_data ? components.eval_data->size() : 0;
+  return fmt::format("{} training samples\n{} evaluation samples\n{}\nclasses: {}",
+                     format_count(components.train_data->size()), format_count(eval_size),
+                     train::text_of(components.input),
+                     fmt::join(train::class_names(components), ", "));
 }
 
 /// Rank 0 chooses, and holds the folder's lock; the others go along.
@@ -162,7 +172,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                std::vector<std::string> command) {
   std::optional<NothingToSave> before_training(std::in_place);
   const bool is_dry_run = where.is_dry_run;
-  require_same_recipe(*group, recipe::print(job));
+  require_same(*group, recipe::print(job), "recipe");
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
   if (!job.batch.global && folder.checkpoint) {
@@ -188,10 +198,21 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                                                        : train::Weights::kOfRecipe;
     components = train::build_components(job, device, group, weights,
                                          tuning ? nullptr : memory.get(), &stages);
+  });
+  require_same(*group, text_of_data(components), "dataset");
+  group->all_or_none("the preparation of all ranks", [&] {
     for (const std::string& line : train::describe(job, components)) log::info("{}", line);
     if (is_dry_run && group->is_main()) check_files(job, components);
     if (folder.checkpoint && !is_dry_run)
       state = train::resume(*folder.checkpoint, job, components);
+    if (folder.is_branch() && state.step >= components.total_steps && !state.evaluation_due &&
+        !is_dry_run) {
+      throw Error(
+          Exit::kRecipe,
+          "--resume {}: is at step {}, and this recipe ends at step {}: there is nothing to "
+          "train in a new folder. Raise train.epochs or train.steps",
+          folder.checkpoint->string(), state.step, components.total_steps);
+    }
     if (is_dry_run || !group->is_main()) return;
     nlohmann::json record = telemetry::run_record({.command = std::move(command),
                                                    .libraries = libraries(device),

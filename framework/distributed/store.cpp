@@ -5,8 +5,11 @@
 
 #include <cstdlib>
 #include <optional>
+#include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
 
 #include "framework/base/descriptor.h"
 #include "framework/base/error.h"
@@ -88,7 +91,8 @@ Error unreachable(const Ranks& ranks, const Address& address, milliseconds limit
           obstacle};
 }
 
-c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& address,
+/// Null where what listens there is no store.
+c10::intrusive_ptr<c10d::Store> connect(const Address& address,
                                         const std::optional<Listener>& listener,
                                         milliseconds limit) {
   c10d::TCPStoreOptions options;
@@ -100,26 +104,78 @@ c10::intrusive_ptr<c10d::Store> connect(const Ranks& ranks, const Address& addre
   try {
     return c10::make_intrusive<c10d::TCPStore>(address.host, options);
   } catch (const std::exception&) {
-    throw unreachable(ranks, address, limit, kNoStore);
+    return nullptr;
   }
 }
 
-void check_world(c10d::Store& store, const Ranks& ranks) {
-  const std::string ours = std::to_string(ranks.world);
-  const std::vector<uint8_t> bytes(ours.begin(), ours.end());
-  const std::vector<uint8_t> found = store.compareSet("brim/world", {}, bytes);
-  if (found != bytes) {
-    throw Error(Exit::kDistributed,
-                "rank {} was told that there are {} ranks, another one that there are {}: do two "
-                "launches use the same MASTER_ADDR and MASTER_PORT?",
-                ranks.rank, ours, std::string(found.begin(), found.end()));
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+/// The number of rank 0's start, which all go by: launchers of several machines may have started
+/// their ranks again unequally often. torchrun's agents agree on one.
+std::string agreed_start(c10d::Store& store, const Ranks& ranks, bool is_server) {
+  constexpr const char* kStart = "brim/start";
+  const std::string own = std::to_string(ranks.restarts);
+  if (ranks.rendezvous.kind == RendezvousKind::kAgent) return own;
+  if (is_server) store.set(kStart, bytes_of(own));
+  const std::vector<uint8_t> found = store.get(kStart);
+  return {found.begin(), found.end()};
+}
+
+void require_same_world(c10d::Store& store, const Ranks& ranks) {
+  const std::vector<uint8_t> ours = bytes_of(std::to_string(ranks.world));
+  const std::vector<uint8_t> found = store.compareSet("brim/world", {}, ours);
+  if (found == ours) return;
+  throw Error(Exit::kDistributed,
+              "rank {} was told that there are {} ranks, another one that there are {}: do two "
+              "launches use the same MASTER_ADDR and MASTER_PORT?",
+              ranks.rank, ranks.world, std::string(found.begin(), found.end()));
+}
+
+bool is_first_of_its_rank(c10d::Store& store, const Ranks& ranks) {
+  return store.add(fmt::format("brim/is_here/{}", ranks.rank), 1) == 1;
+}
+
+Error claimed_twice(const Ranks& ranks) {
+  return {Exit::kDistributed,
+          "two processes claim to be rank {}: do two launches use the same MASTER_ADDR and "
+          "MASTER_PORT, or two machines the same --node-rank?",
+          ranks.rank};
+}
+
+Error ended(const Ranks& ranks) {
+  return {Exit::kDistributed,
+          "{}, which serves the store, does not answer: it ended before rank {} had joined, "
+          "and its own message says why",
+          server_of(ranks), ranks.rank};
+}
+
+/// Once. What stood against it, in `problem`, where the result has no store.
+OpenStore join(const Ranks& ranks, const Address& address, const std::optional<Listener>& listener,
+               milliseconds limit, std::optional<Error>& problem) {
+  if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
+    const std::string obstacle = wait_for_listener(address, limit);
+    if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);
   }
-  if (store.add(fmt::format("brim/is_here/{}", ranks.rank), 1) > 1) {
-    throw Error(Exit::kDistributed,
-                "two processes claim to be rank {}: do two launches use the same MASTER_ADDR and "
-                "MASTER_PORT, or two machines the same --node-rank?",
-                ranks.rank);
+  const Deadline deadline(limit, unreachable(ranks, address, limit, kNoStore).what());
+  const auto store = connect(address, listener, limit);
+  if (store == nullptr) {
+    problem = unreachable(ranks, address, limit, kNoStore);
+    return {};
   }
+  try {
+    const auto own = c10::make_intrusive<c10d::PrefixStore>(
+        "brim-attempt-" + agreed_start(*store, ranks, listener.has_value()), store);
+    require_same_world(*own, ranks);
+    if (is_first_of_its_rank(*own, ranks)) {
+      return {own, own->clone(), ranks.one_machine() ? kLoopback : own_address(address)};
+    }
+    problem = claimed_twice(ranks);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    problem = ended(ranks);
+  }
+  return {};
 }
 
 }  // namespace
@@ -130,24 +186,17 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   Address address = {ranks.rendezvous.address, ranks.rendezvous.port};
   if (ranks.rendezvous.kind == RendezvousKind::kFile)
     address = read_rendezvous_file(ranks.rendezvous.file, limit);
-  if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
-    const std::string obstacle = wait_for_listener(address, limit);
-    if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);
-  }
-  const Deadline deadline(limit, unreachable(ranks, address, limit, kNoStore).what());
-  const auto store = connect(ranks, address, listener, limit);
-  const auto own =
-      c10::make_intrusive<c10d::PrefixStore>(fmt::format("brim-attempt-{}", ranks.restarts), store);
-  try {
-    check_world(*own, ranks);
-    return {own, own->clone(), ranks.one_machine() ? kLoopback : own_address(address)};
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception&) {
-    throw Error(Exit::kDistributed,
-                "{}, which serves the store, does not answer: it ended before rank {} had joined, "
-                "and its own message says why",
-                server_of(ranks), ranks.rank);
+  // Where this machine's launcher was the first to start its ranks again, the store may be the one
+  // of the start before, which has this rank already and is about to end.
+  const bool may_be_old = ranks.restarts > 0 && !listener && !ranks.one_machine();
+  constexpr milliseconds kPause(100);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (milliseconds left = limit;; std::this_thread::sleep_for(kPause)) {
+    std::optional<Error> problem;
+    OpenStore open = join(ranks, address, listener, left, problem);
+    if (!problem) return open;
+    left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    if (!may_be_old || left <= kPause) throw Error(*problem);
   }
 }
 

@@ -17,7 +17,8 @@ struct OpenStore {
 
 /// Serves the store (rank 0, where the launcher doesn't) and connects to it. Throws
 /// Error(kDistributed) where that fails within `limit`, where ranks disagree on how many they are,
-/// and where two of them claim to be the same one.
+/// and where two of them claim to be the same one. A rank of several machines that its launcher has
+/// started again waits for the store of rank 0's next start where the one before is still there.
 OpenStore open_store(const Ranks& ranks, std::chrono::milliseconds limit);
 
 }  // namespace brim::distributed

@@ -85,6 +85,24 @@ def test_resume_from_an_older_checkpoint_cuts_the_records_back(tmp_path):
     assert losses(run) == whole
 
 
+def test_a_run_that_began_with_anothers_checkpoint_begins_there_again(reference, tmp_path):
+    run = tmp_path / "run"
+    longer = [*JOB, *sets(train__epochs=2000, eval__every_epochs=0, checkpoint__every_steps=0)]
+    process = start(*longer, "--resume", reference, "--output", run)
+    while recorded_bytes(run) == 0:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    first = metrics(reference)[-1]["step"] + 1
+    again = trainer(*longer, *sets(train__epochs=7), "--resume", "auto", "--output", run)
+    assert again.returncode == 0 and metrics(run)[0]["step"] == first, again.stderr
+    done = trainer(*JOB, "--resume", reference, "--output", tmp_path / "done")
+    assert done.returncode == 2 and f"is at step {first - 1}, and this recipe ends at" in done.stderr
+    assert not (tmp_path / "done").exists()
+
+
 def test_a_run_is_never_overwritten(reference):
     run = reference
     result = trainer(*JOB, "--output", run)

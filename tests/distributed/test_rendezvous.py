@@ -10,7 +10,7 @@ import pytest
 
 from runs import (SHORT_TIMEOUT_S, TRAINER, by_file, by_port, job, run,  # noqa: F401
                   wait_until)
-from trainer import metrics
+from trainer import metrics, sets
 
 
 @pytest.fixture
@@ -114,8 +114,9 @@ def test_a_store_s_answer_is_shown_without_control_characters(run, tmp_path, por
     command = [TRAINER, *hasty_job(tmp_path / "run")]
     stranger = """import sys, time
 from torch.distributed import PrefixStore, TCPStore
-store = PrefixStore("brim-attempt-0", TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False))
-store.set("brim/world", "2\x1b[2J")
+store = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+store.set("brim/start", "0")
+PrefixStore("brim-attempt-0", store).set("brim/world", "2\x1b[2J")
 time.sleep(600)"""
     server = run.start([sys.executable, "-c", stranger, port])
     wait_until(lambda: listening_addresses(port) or server.poll() is not None, "the stranger's port")
@@ -220,6 +221,21 @@ def test_different_recipes_are_told_apart_by_line(run, tmp_path):
     assert statuses(results) == [6, 6, 6]
     assert 'rank 2 has another recipe than rank 0: "seed = 1" there, "seed = 2" here' in \
         "".join(result.stderr for result in results)
+
+
+def test_different_data_are_told_apart_before_the_first_step(run, tmp_path):
+    commands = []
+    for rank, tokens in enumerate((4097, 3073)):
+        folder = tmp_path / f"machine-{rank}"
+        folder.mkdir()
+        (folder / "ids.bin").write_bytes(bytes(2 * tokens))
+        commands.append(["env", "-C", folder, "env", TRAINER, "--recipe", "text_bytes", "--output", tmp_path / "run",
+                         *sets(data__train__path="/proc/self/cwd/ids.bin", data__length=64, eval__enabled=False)])
+    results = [run.finish(rank) for rank in run.start_ranks(2, commands)]
+    assert statuses(results) == [6, 6]
+    assert 'rank 1 has another dataset than rank 0: "64 training samples" there, "48 training samples" here' in \
+        "".join(result.stderr for result in results)
+    assert not (tmp_path / "run").exists()
 
 
 def test_different_models_are_told_apart(run, tmp_path):

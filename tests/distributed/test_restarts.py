@@ -1,4 +1,6 @@
 """What a launcher's end, a stop and a restart leave: nothing running, and the same training."""
+import socket
+
 import pytest
 
 from runs import TRAINER, Run, job, run, wait_until, with_fault  # noqa: F401
@@ -11,6 +13,12 @@ STEPS = 40
 def command(output, **values):
     return [TRAINER, *job(output, **{"train__steps": STEPS, "checkpoint__every_steps": 8,
                                      "model__dropout": 0.1, "train__ema": 0.99, **values})]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def losses(folder):
@@ -43,6 +51,18 @@ def test_a_crash_is_continued_from_the_last_checkpoint_bit_for_bit(undisturbed, 
     assert "starting again (restart 1 of 1)" in result.stderr
     assert "resuming in" in result.stderr
     assert_same_training(undisturbed, tmp_path / "run")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nodes_start_again_together(rank, run, tmp_path):
+    """The launcher whose rank died is the first to start again, and meets what is left of rank 0."""
+    fault = f"rank={rank},where=backward,call=21,kind=kill,restart=0"
+    nodes = ["--nnodes=2", "--max-restarts=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    launchers = [run.trainrun(1, with_fault(command(tmp_path / "run"), fault), *nodes, f"--node-rank={node}")
+                 for node in range(2)]
+    results = [run.finish(launcher) for launcher in launchers]
+    assert [result.status for result in results] == [0, 0], results[0].stderr + results[1].stderr
+    assert "resuming in" in results[0].stderr and metrics(tmp_path / "run")[-1]["step"] == STEPS
 
 
 @pytest.mark.parametrize("where, rank", [("backward", 0), ("forward", 1), ("evaluation", 1)])

@@ -141,6 +141,18 @@ def test_silent_clients_are_put_out_and_hold_nobody_up(served):
         client.close()
 
 
+def test_the_oldest_silent_client_makes_room(served):
+    served.take()
+    silent = [connect(served.port) for _ in range(16)]
+    assert "brim_step 20" in fetch(served.port)[1]
+    assert everything(silent[0]) == ""
+    silent[-1].setblocking(False)
+    with pytest.raises(BlockingIOError):  # it is still served
+        silent[-1].recv(1)
+    for client in silent:
+        client.close()
+
+
 def test_who_does_not_read_or_sends_without_end_takes_no_memory(served):
     served.take()
     before = memory_kib(served.process)

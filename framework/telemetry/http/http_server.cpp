@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kMaxConnections = 16;
 constexpr int kMaxPerSecond = 50;
 constexpr double kLimitS = 5;  // to send a head, and for every MiB of an answer
+constexpr double kIdleS = 1;   // of it, where others wait for the place
 constexpr size_t kMaxDiscarded = 1 << 16;
 
 [[noreturn]] void refuse(const std::string& host, int port, const std::string& why) {
@@ -87,7 +88,7 @@ void HttpServer::serve() {
       second_s_ = now;
       accepted_ = 0;
     }
-    const bool has_room = connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond;
+    const bool has_room = now >= room_from_s() && accepted_ < kMaxPerSecond;
     std::vector<pollfd> polled = {
         {.fd = wake_, .events = POLLIN, .revents = 0},
         {.fd = has_room ? listener_.fd : -1, .events = POLLIN, .revents = 0}};
@@ -115,16 +116,33 @@ void HttpServer::serve() {
   }
 }
 
+/// When a new connection finds a place: at once, or when the oldest that is not being answered has
+/// been idle for kIdleS.
+double HttpServer::room_from_s() const {
+  if (connections_.size() < kMaxConnections) return 0;
+  const auto idle = std::ranges::find_if(connections_, &Connection::is_idle);
+  return idle == connections_.end() ? INFINITY : idle->since_s + kIdleS;
+}
+
+/// Closes that one where all places are taken.
+void HttpServer::make_room() {
+  if (connections_.size() < kMaxConnections) return;
+  const auto idle = std::ranges::find_if(connections_, &Connection::is_idle);
+  ::close(idle->fd);
+  connections_.erase(idle);
+}
+
 /// Until the first connection runs out of time or new ones may come again; -1: for ever.
 int HttpServer::wait_ms(double now) const {
   double ends_s = accepted_ >= kMaxPerSecond ? second_s_ + 1 : INFINITY;
+  if (now < room_from_s()) ends_s = std::min(ends_s, room_from_s());
   for (const Connection& connection : connections_) ends_s = std::min(ends_s, connection.ends_s);
   if (std::isinf(ends_s)) return -1;
   return static_cast<int>(std::ceil(1000 * std::max(0.0, ends_s - now)));
 }
 
 void HttpServer::accept_clients(double now) {
-  while (connections_.size() < kMaxConnections && accepted_ < kMaxPerSecond) {
+  while (accepted_ < kMaxPerSecond && now >= room_from_s()) {
     const int fd = ::accept4(listener_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       // Out of descriptors, the listener stays readable: ask again in a second.
@@ -132,7 +150,9 @@ void HttpServer::accept_clients(double now) {
       return;
     }
     ++accepted_;
-    connections_.push_back({.fd = fd, .ends_s = now + kLimitS, .in = {}, .out = {}});
+    make_room();
+    connections_.push_back(
+        {.fd = fd, .since_s = now, .ends_s = now + kLimitS, .in = {}, .out = {}});
   }
 }
 

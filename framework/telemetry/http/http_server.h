@@ -1,7 +1,7 @@
 // A small HTTP server for texts, as monitoring systems and browsers fetch them. It lives in a thread
 // of its own and bounds what clients can take of it: 16 connections with heads of 8 KiB, 5 s to send
 // one and 5 s for every MiB of the answer, 50 requests a second. What is more waits in the kernel's
-// queue.
+// queue, and takes the place of a client that has been silent for a second.
 #pragma once
 
 #include <cstddef>
@@ -45,15 +45,19 @@ class HttpServer {
  private:
   struct Connection {
     int fd;
-    double ends_s;            // by now_s()
+    double since_s, ends_s;   // by now_s()
     std::string in, out;      // the request's head; the answer
     size_t sent = 0;          // bytes of the answer
     bool is_read = false;     // the answer is known
     bool is_closing = false;  // the answer is sent
     size_t thrown_away = 0;   // bytes that came after it
+    /// Waits for the client, who gets nothing from it now.
+    bool is_idle() const { return !is_read || is_closing; }
   };
   void serve();
   int wait_ms(double now) const;
+  double room_from_s() const;
+  void make_room();
   void accept_clients(double now);
   /// False: done with it.
   bool go_on(Connection& connection);

@@ -23,6 +23,12 @@
 namespace brim::train {
 namespace fs = std::filesystem;
 
+bool RunFolder::is_branch() const {
+  if (!checkpoint) return false;
+  const fs::path run = checkpoint->parent_path().parent_path();
+  return fs::weakly_canonical(run) != fs::weakly_canonical(path);
+}
+
 nlohmann::json read_record(const RunFolder& folder) {
   std::error_code error;
   const auto bytes = fs::file_size(folder.record(), error);
@@ -112,10 +118,19 @@ fs::path newest_folder(const RunFolderOptions& options) {
   return numbered(options.run_name, newest, options.runs);
 }
 
+/// Its own newest checkpoint; before its first one, that of another folder which it began with.
 RunFolder resume_in(const fs::path& path, const RunFolderOptions& options) {
   RunFolder folder = locked(path, options);
   folder.checkpoint = newest_checkpoint(folder.path);
-  return folder;
+  const auto record = read_record(folder);
+  const auto from = record.find("resumed_from");
+  if (folder.checkpoint || from == record.end() || !from->is_string()) return folder;
+  folder.checkpoint = from->get<std::string>();
+  if (is_checkpoint(*folder.checkpoint)) return folder;
+  throw Error(Exit::kCheckpoint,
+              "{}: has no checkpoint of its own yet, and {}, which it was resumed from, is gone; "
+              "choose another --output",
+              path.string(), folder.checkpoint->string());
 }
 
 /// Adds what the parts before said: the first one and the newest stay, so that a run that is
@@ -342,6 +357,7 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
     remove_temporaries(file);
   }
   make_folder(folder.checkpoints());
+  if (folder.is_branch()) record["resumed_from"] = fs::absolute(*folder.checkpoint).string();
   add_earlier(read_record(folder), record);
   if (folder.checkpoint) report_changes(folder.recipe(), resolved_recipe);
   write_file(folder.recipe(), resolved_recipe);

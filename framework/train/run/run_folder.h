@@ -26,6 +26,8 @@ struct RunFolder {
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path tokenizer() const { return path / "tokenizer"; }
+  /// The checkpoint is one of another folder.
+  bool is_branch() const;
 };
 
 struct RunFolderOptions {
@@ -44,8 +46,8 @@ struct RunFolderOptions {
 /// An --output that is a file, or holds runs and is none itself, is a UsageError.
 ///   restarted: as with auto, in the folder that the same launch made; afresh where it made none
 ///   no --resume: the folder must not hold a run yet; else Error(kRecipe)
-///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output);
-///         a fresh start where there is none
+///   auto: the newest checkpoint of the folder (of the newest runs/<run_name>… without --output),
+///         or the other folder's that its run began with; a fresh start where there is none
 ///   PATH: that run's newest checkpoint, or that checkpoint; in its own run's folder unless
 ///   --output
 ///         names another. Error(kCheckpoint) where PATH holds none.
