@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "framework/base/error.h"
 #include "framework/base/units.h"
 #include "framework/distributed/compute_timer.h"
 
@@ -17,14 +18,26 @@ namespace brim::distributed {
 
 struct DataParallel::Round {
   size_t started = 0;                 // sums of buckets
+  bool is_complete = false;           // all have
+  std::vector<char> has_gradient;     // in the last micro-batch, by place in the list
   double last_filled_s = 0;           // when backward had filled the last one, on the host
   std::optional<ComputeTimer> timer;  // from the first take_compute_s() on
+
+  void end_filling() {
+    if (std::exchange(is_complete, true)) return;
+    last_filled_s = now_s();
+    if (timer) timer->stop();
+  }
 };
 
 namespace {
 
 constexpr const char* kSum = "the sum of gradients";
 constexpr const char* kStepOutcome = "the outcome of the step";
+constexpr size_t kMostNames = 8;  // of parameters in a message
+
+/// How a rank's step went. Of all ranks' the last one in this list counts.
+enum Outcome : int { kSummed, kGivenUp, kLeftOut };
 
 /// The type in which gradients travel.
 at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
@@ -121,15 +134,23 @@ std::unique_ptr<c10d::Reducer> build_reducer(const Group& group, const Trained& 
       /*use_python_reducer=*/false, std::vector<int64_t>{});
 }
 
-/// Gives gradients their parameters' strides, which the reducer's buckets have: it warns on stderr
-/// of others, as LibTorch's own layers make them where images are channels_last.
-void keep_layouts(const std::vector<at::Tensor>& parameters) {
-  for (const at::Tensor& parameter : parameters) {
-    parameter.register_hook([strides = parameter.strides().vec()](const at::Tensor& gradient) {
-      if (!gradient.defined() || gradient.strides() == strides) return gradient;
-      return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
-    });
+/// What rank `rank` lacks, and which option would let it.
+Error left_out(const DataParallelOptions& options, int64_t rank, const std::string& names) {
+  if (options.static_graph) {
+    return {Exit::kRecipe,
+            "rank {}'s loss leaves out {}, which an earlier step used. Set "
+            "distributed.static_graph = false and distributed.unused_parameters = true "
+            "(DataParallelOptions in a program of your own)",
+            rank, names};
   }
+  if (options.unused_parameters) {
+    return {Exit::kRecipe, "rank {}'s loss depends on no parameter: expected one at least", rank};
+  }
+  return {Exit::kRecipe,
+          "rank {}'s loss leaves out {}. Set distributed.unused_parameters = true "
+          "(DataParallelOptions::unused_parameters in a program of your own), or freeze what no "
+          "loss uses (model.freeze)",
+          rank, names};
 }
 
 /// The reducer leaves gradients that autograd takes for views, which the zero_grad() of LibTorch's
@@ -153,9 +174,24 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module
   names_ = std::move(trained.names);
   parameters_ = std::move(trained.parameters);
   if (parameters_.empty()) return;  // a stage that is frozen
-  keep_layouts(parameters_);
   round_ = std::make_shared<Round>();
+  watch_gradients();
   make_reducer(layout);
+}
+
+/// Notes which parameters have one, and gives gradients their parameters' strides, which the
+/// reducer's buckets have: it warns on stderr of others, as LibTorch's own layers make them where
+/// images are channels_last.
+void DataParallel::watch_gradients() {
+  round_->has_gradient.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].register_hook(
+        [round = round_, i, strides = parameters_[i].strides().vec()](const at::Tensor& gradient) {
+          round->has_gradient[i] = 1;
+          if (!gradient.defined() || gradient.strides() == strides) return gradient;
+          return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
+        });
+  }
 }
 
 void DataParallel::make_reducer(const BucketLayout& layout) {
@@ -164,12 +200,16 @@ void DataParallel::make_reducer(const BucketLayout& layout) {
       group_->process_group(), options_.compress, [round = round_](bool is_last) {
         // Whoever fails from here on takes part in the other sums without this bucket.
         round->started += 1;
-        if (!is_last) return;
-        round->last_filled_s = now_s();
-        if (round->timer) round->timer->stop();
+        if (is_last) round->end_filling();
       }));
   if (options_.static_graph) reducer_->set_static_graph();
   knows_graph_ = false;
+}
+
+void DataParallel::renew_reducer() {
+  reducer_->remove_autograd_hooks();
+  reducer_.reset();
+  make_reducer(layout_);
 }
 
 DataParallel::~DataParallel() {
@@ -220,6 +260,9 @@ void DataParallel::before_forward(bool sums) {
   }
   if (!sums) return;
   is_ready_to_sum_ = true;
+  // Of a static graph the reducer counts how often each gradient comes in its first step, and waits
+  // for as many in later sums: it must not see the passes that aren't summed.
+  if (!is_first && options_.static_graph && !knows_graph_) renew_reducer();
   settle_buckets();
 }
 
@@ -233,20 +276,44 @@ bool DataParallel::backward(const at::Tensor& loss, bool sums,
   const bool searches = options_.unused_parameters && !options_.static_graph;
   reducer_->prepare_for_backward(searches ? std::vector<at::Tensor>{loss}
                                           : std::vector<at::Tensor>{});
+  round_->is_complete = false;
+  std::ranges::fill(round_->has_gradient, 0);
   group_->run(kSum, [&] {
     backward();
-    if (options_.static_graph && !std::exchange(knows_graph_, true)) reducer_->delay_all_reduce();
+    if (!options_.static_graph || std::exchange(knows_graph_, true)) return;
+    round_->end_filling();
+    reducer_->delay_all_reduce();
   });
   forget_views(parameters_);
-  const bool has_succeeded = all_ranks_succeeded(true);
+  if (!round_->is_complete) take_part_in_rest();
+  const bool has_succeeded = all_ranks_summed(round_->is_complete ? kSummed : kLeftOut);
   exposed_s_ = std::max(0.0, now_s() - round_->last_filled_s);
   return has_succeeded;
 }
 
-bool DataParallel::all_ranks_succeeded(bool did_own) {
+std::string DataParallel::names_left_out() const {
+  std::string names;
+  size_t count = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (round_->has_gradient[i] != 0 || ++count > kMostNames) continue;
+    names += (names.empty() ? "" : ", ") + names_.at(i);
+  }
+  if (count > kMostNames) names += fmt::format(" and {} more", count - kMostNames);
+  return names.empty() ? "a use of a parameter" : names;
+}
+
+bool DataParallel::all_ranks_summed(int own) {
   in_step_ = false;
   is_ready_to_sum_ = false;
-  return !group_->any(!did_own, kStepOutcome);
+  const at::Tensor outcome = at::full({1}, own, at::kInt);
+  group_->all_reduce(outcome, Reduce::kMax, kStepOutcome);
+  const int worst = outcome.item<int>();
+  if (worst == kLeftOut) {
+    const auto all = group_->all_gather(own == kLeftOut ? names_left_out() : "", kStepOutcome);
+    const auto first = std::ranges::find_if(all, [](const auto& names) { return !names.empty(); });
+    throw left_out(options_, first - all.begin(), *first);
+  }
+  return worst == kSummed;
 }
 
 void DataParallel::give_up() {
@@ -255,33 +322,38 @@ void DataParallel::give_up() {
     if (!in_step_) round_->started = 0;  // not even the first forward pass has begun
     settle_buckets();
   }
+  take_part_in_rest();
+  all_ranks_summed(kGivenUp);
+}
+
+/// In the sums of this step that this rank has not started, without gradients of its own.
+void DataParallel::take_part_in_rest() {
   const at::NoGradGuard no_grad;
   group_->run(kSum, [this] {
     const auto take_part = [&](at::Tensor values) {
       std::vector<at::Tensor> tensors = {std::move(values)};
       group_->process_group()->allreduce(tensors)->wait();
     };
+    // The reducer's own sum of which parameters were used.
+    const auto take_part_in_used = [&] {
+      take_part(at::zeros({static_cast<int64_t>(parameters_.size())},
+                          parameters_.front().options().dtype(at::kInt)));
+    };
+    if (options_.static_graph && !knows_graph_) take_part_in_used();
     const auto buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/false);
     for (size_t i = round_->started; i < buckets.size(); ++i) {
       const at::Tensor& gradients = buckets[i].getBuffer();
       // Whatever lies there: the sum is of no use. There may be no memory for another tensor.
       take_part(gradients.to(travelling(gradients, options_.compress)));
     }
-    // The reducer's own sum of which parameters were used.
-    if (options_.unused_parameters && !options_.static_graph) {
-      take_part(at::zeros({static_cast<int64_t>(parameters_.size())},
-                          parameters_.front().options().dtype(at::kInt)));
-    }
+    if (options_.unused_parameters && !options_.static_graph) take_part_in_used();
   });
-  all_ranks_succeeded(false);
 }
 
 void DataParallel::reset() {
   if (!reducer_) return;
-  reducer_->remove_autograd_hooks();
-  reducer_.reset();
   for (const at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
-  make_reducer(layout_);
+  renew_reducer();
 }
 
 }  // namespace brim::distributed

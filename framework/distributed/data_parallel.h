@@ -47,6 +47,9 @@ class DataParallel : public Strategy {
   ~DataParallel() override;
 
   void before_forward(bool sums) override;
+  /// A loss that leaves out a parameter on some rank, against the options, is an Error(kRecipe) on
+  /// every rank, also out of give_up(); it names the rank and its parameters. Before another step
+  /// call reset().
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
   void give_up() override;
   void reset() override;
@@ -60,8 +63,12 @@ class DataParallel : public Strategy {
 
  private:
   void make_reducer(const BucketLayout& layout);
+  void renew_reducer();
+  void watch_gradients();
   void settle_buckets();
-  bool all_ranks_succeeded(bool did_own);
+  void take_part_in_rest();
+  std::string names_left_out() const;
+  bool all_ranks_summed(int own);
 
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;

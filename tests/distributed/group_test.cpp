@@ -1,10 +1,12 @@
-// Two ranks over Gloo: with checks, collectives that differ end on both in words.
+// Two ranks over Gloo: with checks, collectives that differ end on both in words. So do gradients
+// that the options of data parallel training don't let differ.
 #include "framework/distributed/group.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
+#include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +17,7 @@
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/distributed/data_parallel.h"
 
 namespace brim::distributed {
 namespace {
@@ -24,25 +27,28 @@ using ::testing::HasSubstr;
 
 /// What `body` threw on a rank; empty where nothing.
 std::string thrown_on(int64_t number, const std::string& file,
-                      const std::function<void(Group&)>& body) {
+                      const std::function<void(Group&)>& body, bool checks) {
   Ranks ranks;
   ranks.rank = ranks.local_rank = number;
   ranks.world = ranks.local_world = 2;
   ranks.rendezvous.kind = RendezvousEndpoint::Kind::kFile;
   ranks.rendezvous.file = file;
   try {
-    const auto group = Group::connect(ranks, c10::kCPU, Backend::kGloo, std::chrono::minutes(1),
-                                      /*checks=*/true);
+    const auto group =
+        Group::connect(ranks, c10::kCPU, Backend::kGloo, std::chrono::minutes(1), checks);
     body(*group);
     group->finish();
   } catch (const Error& error) {
-    return error.status() == Exit::kDistributed ? error.what() : "another status";
+    return fmt::format("error[{}]: {}", error.kind(), error.what());
+  } catch (const std::exception& error) {
+    return fmt::format("no error of Brim's: {}", error.what());
   }
   return {};
 }
 
 /// The same of two, a process each: LibTorch's record of collectives is that of one rank.
-std::array<std::string, 2> on_two_ranks(const std::function<void(Group&)>& body) {
+std::array<std::string, 2> on_two_ranks(const std::function<void(Group&)>& body,
+                                        bool checks = true) {
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("brim-{}", ::getpid());
   std::filesystem::create_directory(folder);
   std::array<pid_t, 2> ranks{};
@@ -50,7 +56,8 @@ std::array<std::string, 2> on_two_ranks(const std::function<void(Group&)>& body)
     ranks[i] = ::fork();
     if (ranks[i] != 0) continue;
     const auto number = static_cast<int64_t>(i);
-    std::ofstream(folder / std::to_string(i)) << thrown_on(number, folder / "rendezvous", body);
+    std::ofstream(folder / std::to_string(i))
+        << thrown_on(number, folder / "rendezvous", body, checks);
     ::_exit(0);
   }
   std::array<std::string, 2> thrown;
@@ -83,8 +90,10 @@ TEST(CheckedGroup, NamesTheFirstCollectiveThatDiffers) {
     if (group.rank() == 0) group.all_reduce(values, Reduce::kSum, "another sum");
     if (group.rank() == 1) group.broadcast(values, "a question");
   });
-  EXPECT_THAT(thrown[0], AllOf(HasSubstr("this one is in another sum"), HasSubstr("ALLREDUCE"),
-                               HasSubstr("Rank 1 is running collective"), HasSubstr("BROADCAST")));
+  EXPECT_THAT(thrown[0], AllOf(HasSubstr("error[distributed]: the ranks don't do the same; this "
+                                         "one is in another sum"),
+                               HasSubstr("ALLREDUCE"), HasSubstr("Rank 1 is running collective"),
+                               HasSubstr("BROADCAST")));
   EXPECT_THAT(thrown[1], HasSubstr("this one is in a question"));
 }
 
@@ -92,6 +101,69 @@ TEST(CheckedGroup, NamesShapesThatDiffer) {
   const auto thrown = on_two_ranks(
       [](Group& group) { group.all_reduce(at::zeros({group.rank() + 2}), Reduce::kSum, "a sum"); });
   EXPECT_THAT(thrown[0], AllOf(HasSubstr("TensorShape=[2]"), HasSubstr("TensorShape=[3]")));
+}
+
+struct TwoHeads : torch::nn::Module {
+  torch::nn::Linear head{3, 1}, other{3, 1};
+  TwoHeads() {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : {head->weight, head->bias, other->weight, other->bias}) {
+      parameter.fill_(1);  // the same on both ranks
+    }
+    register_module("head", head);
+    register_module("other", other);
+  }
+};
+
+/// Three steps, in those of which `uses_other(rank, step)` the loss uses the other head.
+std::array<std::string, 2> train_heads(const DataParallelOptions& options,
+                                       const std::function<bool(int64_t, int)>& uses_other) {
+  const auto train = [&](Group& group) {
+    TwoHeads heads;
+    const std::shared_ptr<Group> borrowed(&group, [](Group*) {});
+    DataParallel parallel(borrowed, heads, options);
+    for (int step = 1; step <= 3; ++step) {
+      parallel.before_forward(/*sums=*/true);
+      const at::Tensor inputs = at::ones({2, 3});
+      at::Tensor loss = heads.head(inputs).sum();
+      if (uses_other(group.rank(), step)) loss = loss + heads.other(inputs).sum();
+      try {
+        parallel.backward(loss, /*sums=*/true, [&] { loss.backward(); });
+      } catch (const Error& error) {
+        parallel.reset();
+        group.barrier("the end of the test");  // the ranks are in step
+        throw Error(error.status(), "step {}: {}", step, error.what());
+      }
+    }
+  };
+  return on_two_ranks(train, /*checks=*/false);
+}
+
+TEST(DataParallel, NamesParametersThatTheLossOfOneRankLeavesOut) {
+  const auto said = AllOf(HasSubstr("error[recipe]: step 1: rank 1's loss leaves out other.weight, "
+                                    "other.bias. "),
+                          HasSubstr("Set distributed.unused_parameters = true"));
+  EXPECT_THAT(train_heads({}, [](int64_t rank, int) { return rank == 0; }), ::testing::Each(said));
+}
+
+TEST(DataParallel, NamesParametersThatEveryLossLeavesOut) {
+  EXPECT_THAT(train_heads({}, [](int64_t, int step) { return step < 2; }),
+              ::testing::Each(HasSubstr("step 2: rank 0's loss leaves out other.weight")));
+}
+
+TEST(DataParallel, NamesParametersThatAStaticGraphHadUsed) {
+  EXPECT_THAT(train_heads({.static_graph = true},
+                          [](int64_t rank, int step) { return rank == 0 || step < 3; }),
+              ::testing::Each(AllOf(HasSubstr("step 3: rank 1's loss leaves out other.weight"),
+                                    HasSubstr("Set distributed.static_graph = false"))));
+}
+
+TEST(DataParallel, LetsALossLeaveOutWhatTheOptionsSay) {
+  for (const bool is_static : {false, true}) {
+    const DataParallelOptions options = {.unused_parameters = true, .static_graph = is_static};
+    const auto uses_other = [&](int64_t rank, int step) { return !is_static && rank == step % 2; };
+    EXPECT_THAT(train_heads(options, uses_other), ::testing::Each(""));
+  }
 }
 
 }  // namespace

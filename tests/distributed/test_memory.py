@@ -64,6 +64,7 @@ def train(run, world, recipe, output, fault=None, **values):
     (2, 1, "forward", 2, "oom", {}),
     (3, 1, "backward", 1, "shortage", {"distributed__bucket_mib": 0.3, "distributed__zero": True}),
     (2, 1, "backward", 1, "shortage", {"distributed__compress": "bf16", "distributed__bucket_mib": 0.3}),
+    (2, 1, "backward", 1, "oom", {"distributed__static_graph": True}),
     (2, 1, "backward", 2, "oom", {"distributed__static_graph": True}),
     (2, 1, "backward", 1, "shortage", {"distributed__unused_parameters": True}),
     (2, 1, "forward", 3, "oom", {"distributed__unused_parameters": True}),

@@ -63,6 +63,7 @@ def one_rank(tmp_path_factory):
     (2, sets(batch__global=60, optimizer__name="lamb", distributed__zero=True)),
     (2, sets(batch__global=60, distributed__zero=True, train__clip_norm=0.1)),
     (2, sets(batch__global=60, distributed__static_graph=True)),
+    (2, sets(batch__global=64, batch__micro=10, distributed__static_graph=True)),  # accumulation
     (2, sets(batch__global=61, distributed__unused_parameters=True)),
     (2, sets(batch__global=60, distributed__bucket_mib=0.05)),
     (2, sets(batch__global=60, train__ema=0.9, distributed__zero=True)),
