@@ -1,17 +1,21 @@
 #include "framework/base/error.h"
 
+#include <cxxabi.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <system_error>
+#include <typeinfo>
 
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
@@ -90,21 +94,33 @@ int report(const Error& error) {
 /// Where LibTorch's messages go over to what its developers read.
 constexpr std::string_view kBacktrace = "\nException raised from";
 
+std::atomic<bool> has_own_components = false;
+
+/// "int" for an exception that is one.
+std::string type_of_current() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "unknown";
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), std::free);
+  return name ? name.get() : type->name();
+}
+
 /// Reports the exception that is handled; the exit status.
 int report_current() {
   try {
-    std::rethrow_exception(std::current_exception());
+    throw;
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report(Error(Exit::kResource, std::string("out of memory on the host")));
+    return report(current_error());
   } catch (const std::system_error& error) {
-    if (error.code() == std::errc::broken_pipe) return kReaderLeft;
-    return report(of_system(error));
-  } catch (const std::exception& error) {
-    const std::string_view what = error.what();
-    return report(Error(Exit::kBug, "{} (this is a bug in Brim; please report it)",
-                        what.substr(0, what.find(kBacktrace))));
+    return error.code() == std::errc::broken_pipe ? kReaderLeft : report(current_error());
+  } catch (...) {
+    return report(Error(Exit::kBug, "{} ({})", current_error().what(),
+                        has_own_components ? "this is a bug in Brim, or in a component of your "
+                                             "own; please report it with the recipe"
+                                           : "this is a bug in Brim; please report it"));
   }
 }
 
@@ -117,6 +133,25 @@ int report_current() {
 
 }  // namespace
 
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {Exit::kResource, std::string("out of memory on the host")};
+  } catch (const std::system_error& error) {
+    return of_system(error);
+  } catch (const std::exception& error) {
+    const std::string_view what = error.what();
+    return {Exit::kBug, std::string(what.substr(0, what.find(kBacktrace)))};
+  } catch (...) {
+    return {Exit::kBug, "an exception that is no std::exception, of type {}", type_of_current()};
+  }
+}
+
+void expect_own_components() { has_own_components = true; }
+
 int run_program(const std::function<int(int, char**)>& body, int argc, char** argv) {
   fill_standard_streams();
   std::set_terminate(end_of_uncaught);
@@ -127,7 +162,7 @@ int run_program(const std::function<int(int, char**)>& body, int argc, char** ar
       throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
     }
     return status;
-  } catch (const std::exception&) {
+  } catch (...) {
     return report_current();
   }
 }

@@ -63,12 +63,21 @@ class UsageError : public Error {
 /// "No space left on device" for the current errno or the one given.
 std::string errno_text(int code);
 
+/// The exception that is being handled, whatever it is, as the Error that users read: exhausted
+/// memory and what the system refuses are kResource, what else is no Error is kBug, without
+/// LibTorch's backtrace.
+Error current_error();
+
+/// From here on what run_program() says of a bug allows for one in a component of the user's own:
+/// to be called before code that is not Brim's is registered.
+void expect_own_components();
+
 /// Prints each line of the message to stderr as `error[kind]: line`.
 void print_error(const Error& error);
 
 /// Runs a program's body and turns what it throws, or from then on a thread or a destructor, into a
-/// printed error and an exit status. Anything that is not a brim::Error counts as a bug of ours,
-/// except exhausted memory. Under torchrun or trainrun the error is also left in the launcher's file
+/// printed error and an exit status. Anything that is not a brim::Error, even no std::exception,
+/// counts as a bug, except exhausted memory. Under torchrun or trainrun the error is also left in the launcher's file
 /// (framework/base/torchelastic.h).
 int run_program(const std::function<int(int, char**)>& body, int argc, char** argv);
 

@@ -25,8 +25,6 @@ constexpr const char* kMemoryAdvice =
     ". Choose a smaller model, a smaller batch.micro or smaller samples, or give the job more "
     "memory "
     "(device.memory_gib)";
-constexpr const char* kBugAdvice =
-    " (this is a bug in Brim, or in a component of your own; please report it with the recipe)";
 
 size_t count_words(std::string_view name) {
   return 1 + static_cast<size_t>(std::ranges::count(name, ' '));
@@ -136,7 +134,10 @@ int main(int argc, char** argv, void (*register_own)()) {
     try {
       install_stop_handlers();
       register_components();
-      if (register_own != nullptr) register_own();
+      if (register_own != nullptr) {
+        expect_own_components();
+        register_own();
+      }
       const device::SharedCores cores;
       const std::span<char* const> line(words, static_cast<size_t>(count));
       const Called called = find_called({line.begin() + 1, line.end()});
@@ -149,8 +150,11 @@ int main(int argc, char** argv, void (*register_own)()) {
       return 0;
     } catch (const c10::Error& thrown) {
       const Error error = device::as_error(thrown);
-      throw Error(error.status(), "{}{}", error.what(),
-                  error.status() == Exit::kResource ? kMemoryAdvice : kBugAdvice);
+      if (error.status() == Exit::kResource) {
+        throw Error(Exit::kResource, "{}{}", error.what(), kMemoryAdvice);
+      }
+      expect_own_components();  // LibTorch says what is wrong with a shape, not whose it is
+      throw;
     }
   };
   return run_program(body, argc, argv);

@@ -104,6 +104,7 @@ void load(const fs::path& path, const std::string& place) {
                 "it uses itself",
                 file, problem);
   }
+  expect_own_components();
   symbol<void (*)()>(library, "brim_register", file)();
 }
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -56,6 +57,23 @@ TEST(Errors, OtherExceptionsAreBugs) {
   EXPECT_EQ(text, "error[bug]: odd (this is a bug in Brim; please report it)\n");
 }
 
+TEST(Errors, WhatIsNoExceptionOfTheLibraryIsABug) {
+  const auto [status, text] = run([](int, char**) -> int { throw 42; });
+  EXPECT_EQ(status, 1);
+  EXPECT_EQ(text,
+            "error[bug]: an exception that is no std::exception, of type int (this is a bug in "
+            "Brim; please report it)\n");
+}
+
+TEST(ErrorsDeathTest, ABugMayBeInAComponentOfTheUsersOwn) {
+  const auto body = [](int, char**) -> int {
+    expect_own_components();
+    throw std::runtime_error("odd");
+  };
+  EXPECT_EXIT(std::exit(run_program(body, 0, nullptr)), testing::ExitedWithCode(1),
+              R"(^error\[bug\]: odd \(this is a bug in Brim, or in a component of your own; )");
+}
+
 [[noreturn]] void throw_as_libtorch_does() {
   throw std::runtime_error("CUDA error: odd label\nException raised from f at a.cpp:1\nframe #0");
 }
@@ -79,6 +97,15 @@ TEST(ErrorsDeathTest, WhatAThreadThrowsIsPrinted) {
   };
   EXPECT_EXIT(run_program(body, 0, nullptr), testing::ExitedWithCode(3),
               R"(^error\[data\]: cut short)");
+}
+
+TEST(ErrorsDeathTest, WhateverAThreadThrowsIsPrinted) {
+  const auto body = [](int, char**) -> int {
+    std::thread([] { throw std::string("cut short"); }).join();
+    return 0;
+  };
+  EXPECT_EXIT(run_program(body, 0, nullptr), testing::ExitedWithCode(1),
+              R"(^error\[bug\]: an exception that is no std::exception, of type std::)");
 }
 
 TEST(Errors, ExhaustedMemoryIsAResource) {
