@@ -34,16 +34,33 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
   // Small batches are still shared by the threads.
   range_samples_ = std::max<int64_t>(1, std::min(kRangeBytes / std::max<int64_t>(1, sample_bytes_),
                                                  samples / (2 * (options.workers + 1))));
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
-  slots_.resize(options.workers == 0 ? 1 : static_cast<size_t>(options.prefetch) + 1);
-  for (Slot& slot : slots_) {
-    slot.pixels = allocate ? allocate(static_cast<size_t>(bytes))
-                           : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
-    slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
-  }
+  make_slots(allocate);
   pace_start_s_ = accounted_s_ = now_s();
   start_threads();
+}
+
+void Loader::make_slots(const AllocatePixels& allocate) {
+  if (sample_bytes_ < 0) {
+    throw Error(Exit::kBug, "the dataset's sample_bytes() is {}: expected 0 or more",
+                sample_bytes_);
+  }
+  const int64_t samples = plan_.largest_batch();
+  const int64_t slots = options_.workers == 0 ? 1 : options_.prefetch + 1;
+  try {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(samples, sample_bytes_, &bytes)) throw std::bad_alloc();
+    slots_.resize(static_cast<size_t>(slots));
+    for (Slot& slot : slots_) {
+      slot.pixels = allocate ? allocate(static_cast<size_t>(bytes))
+                             : std::shared_ptr<uint8_t[]>(new uint8_t[static_cast<size_t>(bytes)]);
+      slot.labels = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(samples));
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error(Exit::kResource,
+                "not enough memory for batches ahead: {} of {} samples of {} bytes. Lower "
+                "data.prefetch or batch.micro, or make samples smaller",
+                slots, samples, sample_bytes_);
+  }
 }
 
 void Loader::start_threads() {
@@ -186,6 +203,9 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
       failure = decode(slot, index);
     } catch (const std::bad_alloc&) {
       failure = {index, Exit::kResource, "not enough memory to choose a sample"};
+    } catch (...) {
+      const Error error = current_error();
+      failure = {index, error.status(), error.what()};
     }
     if (!first) first = std::move(failure);
   }
@@ -226,7 +246,7 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
     failure = read_sample(ref, slot, index);
   }
   if (!failure && options_.replacements != nullptr) {
-    options_.replacements->add({epoch, position, unread, ref.sample, dataset_.name(unread)});
+    options_.replacements->add({epoch, position, unread, ref.sample, name(unread)});
   }
   return failure;
 }
@@ -247,10 +267,18 @@ std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& s
   } catch (const Error& error) {
     return Failure{index, error.status(), error.what()};
   } catch (const std::bad_alloc&) {
-    return Failure{index, Exit::kResource,
-                   dataset_.name(sample) + ": not enough memory to decode it"};
-  } catch (const std::exception& error) {
-    return Failure{index, Exit::kBug, dataset_.name(sample) + ": " + error.what()};
+    return Failure{index, Exit::kResource, name(sample) + ": not enough memory to decode it"};
+  } catch (...) {
+    return Failure{index, Exit::kBug, name(sample) + ": " + current_error().what()};
+  }
+}
+
+/// "sample 5" where the dataset's own name for it can't be had.
+std::string Loader::name(int64_t sample) const {
+  try {
+    return dataset_.name(sample);
+  } catch (...) {
+    return fmt::format("sample {}", sample);
   }
 }
 

@@ -38,14 +38,15 @@ struct Batch : BatchPlan {
 /// next() belongs to one thread. The dataset outlives the loader.
 class Loader {
  public:
-  /// Starts before step `start_step` of epoch `start_epoch`. Errors are Plan's, and
-  /// Error(kResource) where threads or memory run out.
+  /// Starts before step `start_step` of epoch `start_epoch`. Errors are Plan's, Error(kBug) for a
+  /// negative sample_bytes(), and Error(kResource) where threads or memory run out.
   Loader(const Dataset& dataset, const LoaderOptions& options, int64_t start_epoch = 0,
          int64_t start_step = 0, const AllocatePixels& allocate = nullptr);
 
   /// Blocks until the next batch is ready; it stays valid until the following call. Null after
-  /// options.epochs epochs. A sample that can't be read throws here, when its batch's turn has
-  /// come, and again at every later call; batches before it are delivered. Throws Error(kStopped)
+  /// options.epochs epochs. A sample that can't be read, or for whose position the order throws,
+  /// throws here, when its batch's turn has come, and again at every later call; batches before it
+  /// are delivered. Whatever was thrown, this is an Error: of kind kBug where it was none. Throws Error(kStopped)
   /// where a stop is asked for before the batch is ready.
   const Batch* next();
 
@@ -76,7 +77,9 @@ class Loader {
   };
 
   Slot& slot(int64_t batch) { return slots_[static_cast<size_t>(batch) % slots_.size()]; }
+  void make_slots(const AllocatePixels& allocate);
   void start_threads();
+  std::string name(int64_t sample) const;
   bool has_work() const;
   std::optional<SlotRange> take_range();
   void read(const SlotRange& range, std::unique_lock<std::mutex>& lock);

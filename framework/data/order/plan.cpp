@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "framework/base/error.h"
 
@@ -10,10 +11,28 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+constexpr int64_t kMostAhead = int64_t{1} << 20;
+
+void require(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  throw Error(Exit::kBug, "the loader's option {} is {}: expected {} to {}", name, value, least,
+              most);
+}
+
 void check(int64_t size, const LoaderOptions& o, int64_t start_epoch, int64_t start_step) {
-  if (o.global_batch < 1 || o.micro_batch < 1 || o.workers < 0 || o.prefetch < 0 || o.world < 1 ||
-      o.rank < 0 || o.rank >= o.world || o.epochs < 0 || start_epoch < 0 || start_step < 0) {
-    throw Error(Exit::kBug, "a loader option is out of range");
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  require("global_batch", o.global_batch, 1, kAny);
+  require("micro_batch", o.micro_batch, 1, kAny);
+  require("workers", o.workers, 0, kMostAhead);
+  require("prefetch", o.prefetch, 0, kMostAhead);
+  require("world", o.world, 1, kAny);
+  require("rank", o.rank, 0, o.world - 1);
+  require("epochs", o.epochs, 0, kAny);
+  require("start_epoch", start_epoch, 0, kAny);
+  require("start_step", start_step, 0, kAny);
+  if (o.order == nullptr) {
+    throw Error(Exit::kBug, std::string("the loader's option order is null: expected an order, "
+                                        "such as sequential_order()"));
   }
   if (size < 1) throw Error(Exit::kData, "the dataset holds no samples");
   if (o.pairs && (o.global_batch % 2 != 0 || o.micro_batch < 2)) {

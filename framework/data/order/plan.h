@@ -62,8 +62,9 @@ struct BatchPlan {
 /// options.pairs the same is done with pairs.
 class Plan {
  public:
-  /// Starts before step `start_step` of `start_epoch`. Throws Error(kData) for an empty dataset
-  /// and Error(kRecipe) where drop_last leaves no step or batches can't hold whole pairs.
+  /// Starts before step `start_step` of `start_epoch`. Throws Error(kData) for an empty dataset,
+  /// Error(kRecipe) where drop_last leaves no step or batches can't hold whole pairs, and
+  /// Error(kBug) naming an option that is out of range.
   Plan(int64_t size, const LoaderOptions& options, int64_t start_epoch, int64_t start_step);
 
   /// Nullopt after options.epochs epochs.

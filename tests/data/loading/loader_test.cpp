@@ -7,6 +7,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -19,6 +20,7 @@
 #include "framework/base/units.h"
 #include "framework/data/samplers/shuffled.h"
 #include "framework/data/sources/synthetic.h"
+#include "tests/support/error_of.h"
 
 namespace brim::data {
 namespace {
@@ -219,6 +221,74 @@ TEST(LoaderTest, OtherExceptionsAreNamedToo) {
       EXPECT_EQ(error.status(), Exit::kBug);
       EXPECT_STREQ(error.what(), "sample 3: oops");
     }
+  }
+}
+
+/// Counts, and breaks in one way at sample 3.
+class BrokenDataset : public CountingDataset {
+ public:
+  explicit BrokenDataset(std::function<void()> break_in_read)
+      : CountingDataset(4), break_in_read_(std::move(break_in_read)) {}
+  int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
+    if (index == 3) break_in_read_();
+    return CountingDataset::read(index, random, pixels);
+  }
+  std::string name(int64_t index) const override {
+    if (has_no_names) throw std::runtime_error("no names");
+    return CountingDataset::name(index);
+  }
+  bool has_no_names = false;
+
+ private:
+  std::function<void()> break_in_read_;
+};
+
+class BrokenOrder : public Order {
+ public:
+  SampleRef at(int64_t, int64_t position) const override {
+    if (position == 2) throw Error(Exit::kData, std::string("the order's list ends here"));
+    return {position, position};
+  }
+  std::string text() const override { return "broken"; }
+};
+
+TEST(LoaderTest, WhateverOwnCodeThrowsComesOutOfNext) {
+  for (const int64_t workers : {0, 2}) {
+    const auto said = [&](const Dataset& dataset, const std::shared_ptr<const Order>& order,
+                          Exit status) {
+      Loader loader(dataset,
+                    {.global_batch = 4, .micro_batch = 2, .workers = workers, .order = order});
+      EXPECT_NE(loader.next(), nullptr);
+      return error_of(status, [&] { loader.next(); });
+    };
+    BrokenDataset dataset([] { throw 42; });
+    EXPECT_EQ(said(dataset, sequential_order(), Exit::kBug),
+              "sample 3: an exception that is no std::exception, of type int");
+    dataset.has_no_names = true;
+    EXPECT_THAT(said(dataset, sequential_order(), Exit::kBug),
+                StartsWith("sample 3: an exception"));
+    EXPECT_EQ(said(CountingDataset(4), std::make_shared<BrokenOrder>(), Exit::kData),
+              "the order's list ends here");
+    const BrokenDataset as_libtorch(
+        [] { throw std::runtime_error("odd\nException raised from f\nframe #0"); });
+    EXPECT_EQ(said(as_libtorch, sequential_order(), Exit::kBug), "sample 3: odd");
+  }
+}
+
+TEST(LoaderTest, RefusesSamplesOfNoPossibleSize) {
+  struct Sized : CountingDataset {
+    explicit Sized(int64_t bytes) : CountingDataset(4), bytes_(bytes) {}
+    int64_t sample_bytes() const override { return bytes_; }
+    int64_t bytes_;
+  };
+  const auto said = [](int64_t bytes, Exit status) {
+    return error_of(status, [&] { Loader(Sized(bytes), {.global_batch = 2, .micro_batch = 2}); });
+  };
+  EXPECT_EQ(said(-1, Exit::kBug), "the dataset's sample_bytes() is -1: expected 0 or more");
+  for (const int64_t bytes : {int64_t{1} << 60, int64_t{1} << 62}) {
+    EXPECT_THAT(said(bytes, Exit::kResource),
+                StartsWith(fmt::format("not enough memory for batches ahead: 1 of 2 samples of {}",
+                                       bytes)));
   }
 }
 

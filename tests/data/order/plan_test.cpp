@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace brim::data {
 namespace {
@@ -194,6 +195,16 @@ TEST(PlanTest, StartingInTheMiddleIsSkippingToIt) {
       EXPECT_FALSE(plan.next());
     }
   }
+}
+
+TEST(PlanTest, NamesAnOptionThatIsOutOfRange) {
+  const auto said = [](const LoaderOptions& options) {
+    return error_of(Exit::kBug, [&] { Plan(10, options, 0, 0); });
+  };
+  EXPECT_EQ(said({.rank = 2, .world = 2}), "the loader's option rank is 2: expected 0 to 1");
+  EXPECT_THAT(said({.prefetch = int64_t{1} << 60}),
+              ::testing::HasSubstr("option prefetch is 1152921504606846976"));
+  EXPECT_THAT(said({.order = nullptr}), ::testing::HasSubstr("option order is null"));
 }
 
 TEST(PlanTest, SaysWhatIsWrongWhereNothingIsLeftToRead) {
