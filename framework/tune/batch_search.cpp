@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/error.h"
+
 namespace brim::tune {
 namespace {
 
@@ -16,6 +18,16 @@ int64_t free_bytes(const Probe& probe) { return probe.cap_bytes - probe.peak_byt
 bool leaves_margin(const Probe& probe, const SearchOptions& options) {
   return probe.fits && static_cast<double>(free_bytes(probe)) >=
                            options.margin * static_cast<double>(probe.cap_bytes);
+}
+
+void check(const SearchOptions& options) {
+  if (options.unit < 1) {
+    throw Error(Exit::kBug, "the batch search's unit is {}: expected at least 1", options.unit);
+  }
+  if (options.largest < 1) {
+    throw Error(Exit::kBug, "the batch search's largest is {}: expected at least 1",
+                options.largest);
+  }
 }
 
 class Search {
@@ -128,10 +140,12 @@ class Search {
 }  // namespace
 
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe) {
+  check(options);
   return Search(options, run_probe).run();
 }
 
 SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe) {
+  check(options);
   SearchResult result;
   if (size > options.largest || size % options.unit != 0) return result;
   Probe probe = run_probe(size);

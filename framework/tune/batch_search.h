@@ -43,7 +43,7 @@ using RunProbe = std::function<Probe(int64_t size)>;
 
 /// The largest size that fits with the margin, or one that fills enough: a multiple of 8 where it
 /// is over 8 and less than `largest`. Deterministic in what the probes say, so that ranks that are
-/// told the same search the same way.
+/// told the same search the same way. Throws Error(kBug) for a unit or a largest size under 1.
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe);
 
 /// One probe of a size that an earlier search has found: the result's size is 0 where it no longer

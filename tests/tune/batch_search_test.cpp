@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+#include "tests/support/error_of.h"
+
 namespace brim::tune {
 namespace {
 
@@ -69,6 +71,14 @@ TEST(SearchBatch, TheSizeWasRunAndFits) {
   ASSERT_TRUE(probe->predicted_bytes);
   EXPECT_NEAR(static_cast<double>(*probe->predicted_bytes), static_cast<double>(probe->peak_bytes),
               0.01 * static_cast<double>(probe->peak_bytes));
+}
+
+TEST(SearchBatch, RefusesSizesOfNoUnit) {
+  Device device(1000, linear(100, 7));
+  EXPECT_EQ(error_of(Exit::kBug, [&] { device.search({.largest = 5, .unit = 0}); }),
+            "the batch search's unit is 0: expected at least 1");
+  EXPECT_EQ(error_of(Exit::kBug, [&] { device.search({.largest = 0}); }),
+            "the batch search's largest is 0: expected at least 1");
 }
 
 TEST(SearchBatch, NoMoreThanTheShareOfTheGlobalBatch) {

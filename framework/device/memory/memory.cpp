@@ -22,6 +22,22 @@ constexpr double kGib = 1 << 30;
 /// A line of /proc/self/status, as VmHWM; 0 where there is none.
 int64_t status_bytes(const char* name) { return Machine().status(name).value_or(0); }
 
+/// A recipe's values have been checked as they were read; a program's own have not.
+void check(const DeviceConfig& config, int64_t sharers) {
+  if (!(config.memory_fraction > 0 && config.memory_fraction <= 1)) {
+    throw Error(Exit::kBug, "memory_of(): memory_fraction is {}: expected more than 0, at most 1",
+                config.memory_fraction);
+  }
+  if (!(config.memory_gib >= 0)) {
+    throw Error(Exit::kBug,
+                "memory_of(): memory_gib is {}: expected more than 0, or 0 for memory_fraction's",
+                config.memory_gib);
+  }
+  if (sharers < 1) {
+    throw Error(Exit::kBug, "memory_of(): sharers is {}: expected at least 1", sharers);
+  }
+}
+
 /// What the config allows of a device that has `total` bytes, `free` of them free.
 int64_t limit(const DeviceConfig& config, int64_t total, int64_t free) {
   double bytes = static_cast<double>(free);
@@ -139,6 +155,7 @@ void Memory::leave_for_tensors() {
 }
 
 std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config, int64_t sharers) {
+  check(config, sharers);
   std::unique_ptr<Memory> memory;
   if (device.is_cpu()) {
     memory = std::make_unique<CpuMemory>(config, sharers);

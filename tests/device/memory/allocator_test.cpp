@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "framework/device/memory/memory.h"
+#include "tests/support/error_of.h"
 
 namespace brim::device {
 namespace {
@@ -142,6 +143,20 @@ TEST_F(CpuAllocator, TensorsOutliveMain) {
     in_other_thread = at::ones({100});
   }).join();
   EXPECT_EQ(held(), 400 + 400'000);
+}
+
+TEST(MemoryOf, RefusesWhatNoRecipeMayHave) {
+  const auto said = [](const DeviceConfig& config, int64_t sharers = 1) {
+    return error_of(Exit::kBug, [&] { memory_of(c10::kCPU, config, sharers); });
+  };
+  for (const double fraction : {-1.0, 0.0, 2.0}) {
+    EXPECT_EQ(said({.memory_fraction = fraction}),
+              fmt::format("memory_of(): memory_fraction is {}: expected more than 0, at most 1",
+                          fraction));
+  }
+  EXPECT_EQ(said({.memory_gib = -3}),
+            "memory_of(): memory_gib is -3: expected more than 0, or 0 for memory_fraction's");
+  EXPECT_EQ(said({}, 0), "memory_of(): sharers is 0: expected at least 1");
 }
 
 bool says_out_of_memory(const std::string& words) {
