@@ -190,6 +190,9 @@ FolderWriter::FolderWriter(fs::path folder, int64_t keep)
             fmt::format("{}: another process is saving checkpoints here; stop it, or choose "
                         "another --output",
                         folder_.string())) {
+  if (keep < 0) {
+    throw Error(Exit::kBug, "keep is {}: expected 1 or more checkpoints, or 0 to keep all", keep);
+  }
   clean_up();
   const auto listed = list_checkpoints(folder_);
   if (!listed.empty()) next_sequence_ = listed.front().sequence + 1;

@@ -47,7 +47,7 @@ class FolderWriter {
  public:
   /// Makes the folder, takes its lock and cleans up after a writer that was killed. The last
   /// `keep` checkpoints stay, and the best one; 0 keeps all.
-  /// Throws Error(kResource) if another process is writing here.
+  /// Throws Error(kResource) if another process is writing here, Error(kBug) for less than 0.
   FolderWriter(std::filesystem::path folder, int64_t keep);
 
   /// Calls `write_files` with an empty folder to fill; it returns the names of the files it wrote.

@@ -75,6 +75,9 @@ Store::~Store() {
 
 void Store::save(Snapshot snapshot, bool is_best) {
   wait();
+  if (snapshot.step < 0) {
+    throw Error(Exit::kBug, "a checkpoint's step is {}: expected 0 or more", snapshot.step);
+  }
   for (const auto& [stem, tensors] : snapshot.tensors) {
     if (!is_plain_name(stem)) {
       throw Error(Exit::kBug, "{} cannot name a file of a checkpoint", in_quotes(stem));

@@ -22,7 +22,7 @@ namespace brim::checkpoint {
 
 /// All that a run needs to resume from `step`.
 struct Snapshot {
-  int64_t step = 0;
+  int64_t step = 0;                          // 0 or more
   std::map<std::string, TensorMap> tensors;  // "model" → model.safetensors, "optimizer", "ema"
   /// Whose values are on the disk already; see Store::stream().
   std::map<std::string, std::shared_ptr<SafetensorsWriter>> streamed;
@@ -51,7 +51,8 @@ class Store {
   /// Waits until the snapshot before is on disk (so there is never more than one copy in memory),
   /// copies the tensors, returns; a thread writes them. The tensors may change from then on. Those
   /// on the CPU that nothing but `snapshot` refers to are taken as they are. Throws what the write
-  /// before this one failed with: Error(kResource) for a full disk.
+  /// before this one failed with: Error(kResource) for a full disk. Error(kBug) where `snapshot` has
+  /// a negative step or names that no file may have.
   void save(Snapshot snapshot, bool is_best);
 
   /// A file of the next checkpoint whose values come piece by piece, without a copy in memory. Waits

@@ -130,6 +130,21 @@ TEST(Store, FinishesWritingBeforeItGoes) {
   EXPECT_EQ(load_checkpoint(*latest_checkpoint(run.path())).step, 3);
 }
 
+TEST(Store, RefusesNegativeNumbers) {
+  const TestFolder run;
+  const auto expect_bug = [](const auto& action, const char* said) {
+    const auto [status, message] = error_of(action);
+    EXPECT_EQ(status, Exit::kBug);
+    EXPECT_THAT(message, HasSubstr(said));
+  };
+  expect_bug([&] { Store(run.path(), -1); }, "keep is -1");
+  Store store(run.path(), 1);
+  store.save(snapshot_of(4), false);
+  expect_bug([&] { store.save(snapshot_of(-1), false); }, "step is -1");
+  store.wait();
+  EXPECT_EQ(load_checkpoint(*store.latest()).step, 4);
+}
+
 TEST(Store, RefusesStateThatJsonCannotHold) {
   const TestFolder run;
   Store store(run.path(), 1);
