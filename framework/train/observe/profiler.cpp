@@ -23,6 +23,7 @@ namespace kineto = torch::autograd::profiler;
 using torch::profiler::impl::cudaStubs;
 
 constexpr int64_t kMaxProfiledSteps = 1000;
+constexpr std::string_view kTraceEnding = ".pt.trace.json";  // TensorBoard looks for it
 
 /// The whole of `text` as a number from 1 on.
 std::optional<int64_t> number(std::string_view text) {
@@ -124,9 +125,9 @@ void Profiler::start() {
 
 void Profiler::write() {
   write_trace();
-  std::filesystem::path snapshot = file_;  // "….pt.trace.json"
-  snapshot.replace_extension().replace_extension().replace_extension(".memory.pickle");
-  write_file(snapshot, memory_->snapshot());
+  std::string name = file_.string();
+  if (name.ends_with(kTraceEnding)) name.resize(name.size() - kTraceEnding.size());
+  write_file(name + ".memory.pickle", memory_->snapshot());
 }
 
 void Profiler::write_trace() {

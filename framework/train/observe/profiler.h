@@ -35,7 +35,8 @@ class Profiler final : public PhaseObserver {
   Profiler& operator=(const Profiler&) = delete;
 
   /// Asks for a trace of `steps` in `file`, which is replaced, and for their memory snapshot beside
-  /// it, in memory.pickle for PyTorch's memory viewer.
+  /// it, for PyTorch's memory viewer: x.memory.pickle beside x.pt.trace.json, else the name of
+  /// `file` with .memory.pickle after it.
   void record(ProfileSteps steps, std::filesystem::path file, device::Memory& memory);
 
   /// Around each step, by its 1-based number.

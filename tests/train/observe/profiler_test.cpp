@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::train {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 TEST(ProfileSteps, AreReadFromWords) {
   const ProfileSteps steps = read_profile_steps("steps=10..15");
@@ -36,6 +38,35 @@ TEST(ProfileSteps, OtherWordsAreRefused) {
       EXPECT_NE(std::string(error.what()).find("as in steps=10..15"), std::string::npos);
     }
   }
+}
+
+/// Of no device.
+struct NoMemory final : device::Memory {
+  NoMemory() : Memory(0) {}
+  device::MemoryStats stats() const override { return {}; }
+  void reset_peak() override {}
+  void release_cached() override {}
+  int64_t outside_bytes() const override { return 0; }
+  void start_history() override {}
+  std::string snapshot() override { return "snapshot"; }
+  void synchronize() const override {}
+  void set_cap(int64_t) override {}
+};
+
+TEST(ProfileFiles, EachTraceHasAMemorySnapshotOfItsOwn) {
+  const testing::TemporaryFolder folder;
+  NoMemory memory;
+  for (const char* name : {"run1.0.json", "run1.5.json", "steps-1.0.pt.trace.json"}) {
+    Timeline timeline;
+    Profiler profiler(timeline, c10::kCPU);
+    profiler.record({1, 1}, folder / name, memory);
+    profiler.before(1);
+    profiler.after(1);
+  }
+  EXPECT_THAT(folder.names(),
+              UnorderedElementsAre("run1.0.json", "run1.0.json.memory.pickle", "run1.5.json",
+                                   "run1.5.json.memory.pickle", "steps-1.0.pt.trace.json",
+                                   "steps-1.0.memory.pickle"));
 }
 
 /// What Nsight would hear.
