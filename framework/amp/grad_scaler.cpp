@@ -10,6 +10,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/optim/optimizer.h>
 
+#include <string>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -40,7 +41,13 @@ void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
                        const at::Tensor& inverse_scale) {
   // The kernel wants one dtype a call; a model has one or two.
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
-  for (const auto& gradient : gradients) by_dtype[gradient.scalar_type()].push_back(gradient);
+  for (const auto& gradient : gradients) {
+    if (gradient.layout() != at::kStrided) {
+      throw Error(Exit::kRecipe, std::string("sparse gradients are not supported: expected dense "
+                                             "ones. Leave out sparse = true of embeddings"));
+    }
+    by_dtype[gradient.scalar_type()].push_back(gradient);
+  }
   for (const auto& [dtype, group] : by_dtype) {
     at::_amp_foreach_non_finite_check_and_unscale_(group, found_inf, inverse_scale);
   }

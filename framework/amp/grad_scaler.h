@@ -36,7 +36,8 @@ struct GradScalerConfig {
 };
 
 /// Sets found_inf, a float32 scalar, to 1 where a gradient holds an infinity or NaN, and multiplies
-/// every gradient by inverse_scale, a float32 scalar. Any dtypes, one device.
+/// every gradient by inverse_scale, a float32 scalar. Any dtypes, one device. Throws Error(kRecipe)
+/// for a sparse gradient.
 void check_and_unscale(at::TensorList gradients, at::Tensor& found_inf,
                        const at::Tensor& inverse_scale);
 

@@ -185,12 +185,20 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module
 void DataParallel::watch_gradients() {
   round_->has_gradient.resize(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].register_hook(
-        [round = round_, i, strides = parameters_[i].strides().vec()](const at::Tensor& gradient) {
-          round->has_gradient[i] = 1;
-          if (!gradient.defined() || gradient.strides() == strides) return gradient;
-          return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
-        });
+    parameters_[i].register_hook([round = round_, i, name = names_.at(i),
+                                  strides =
+                                      parameters_[i].strides().vec()](const at::Tensor& gradient) {
+      round->has_gradient[i] = 1;
+      if (!gradient.defined()) return gradient;
+      if (gradient.layout() != at::kStrided) {
+        throw Error(Exit::kRecipe,
+                    "sparse gradients are not supported: parameter {}. Leave out sparse = true of "
+                    "its embedding",
+                    name);
+      }
+      if (gradient.strides() == strides) return gradient;
+      return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
+    });
   }
 }
 

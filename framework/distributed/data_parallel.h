@@ -49,7 +49,7 @@ class DataParallel : public Strategy {
   void before_forward(bool sums) override;
   /// A loss that leaves out a parameter on some rank, against the options, is an Error(kRecipe) on
   /// every rank, also out of give_up(); it names the rank and its parameters. Before another step
-  /// call reset().
+  /// call reset(). A sparse gradient is an Error(kRecipe) that names its parameter.
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
   void give_up() override;
   void reset() override;

@@ -9,6 +9,7 @@
 
 #include "framework/amp/grad_scaler.h"
 #include "framework/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace brim::amp {
 namespace {
@@ -223,6 +224,16 @@ TEST(GradScaler, DisabledPassesEverythingThrough) {
   EXPECT_FALSE(scaler.found_inf().has_value());
   EXPECT_TRUE(scaler.state().empty());
   EXPECT_EQ(scaler.read_scale(), 1.0);
+}
+
+TEST(GradScaler, RefusesSparseGradientsInALine) {
+  GradScaler scaler(c10::kCPU, kFast, true);
+  EXPECT_EQ(error_of(Exit::kRecipe,
+                     [&] {
+                       scaler.unscale({at::ones({4, 2}).to_sparse()});
+                     }),
+            "sparse gradients are not supported: expected dense ones. Leave out sparse = true of "
+            "embeddings");
 }
 
 }  // namespace

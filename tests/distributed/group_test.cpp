@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
@@ -164,6 +166,21 @@ TEST(DataParallel, LetsALossLeaveOutWhatTheOptionsSay) {
     const auto uses_other = [&](int64_t rank, int step) { return !is_static && rank == step % 2; };
     EXPECT_THAT(train_heads(options, uses_other), ::testing::Each(""));
   }
+}
+
+TEST(DataParallel, RefusesSparseGradientsByName) {
+  const auto train = [](Group& group) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+    torch::nn::init::ones_(table->weight);  // the same on both ranks
+    const std::shared_ptr<Group> borrowed(&group, [](Group*) {});
+    DataParallel parallel(borrowed, *table, {});
+    parallel.before_forward(/*sums=*/true);
+    const at::Tensor loss = table(at::arange(3)).sum();
+    parallel.backward(loss, /*sums=*/true, [&] { loss.backward(); });
+  };
+  EXPECT_THAT(on_two_ranks(train, /*checks=*/false),
+              ::testing::Each(HasSubstr(
+                  "error[recipe]: sparse gradients are not supported: parameter weight")));
 }
 
 }  // namespace
