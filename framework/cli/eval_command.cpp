@@ -38,12 +38,14 @@ std::unique_ptr<train::LoadedModel> load(train::JobConfig job,
   if (eval_data == nullptr) {
     throw Error(Exit::kRecipe, "the recipe has no evaluation data: give it some under [data.eval]");
   }
+  data::check_samples(*eval_data, "evaluation");
   std::optional<nn::ModelShape> input;
   if (is_known) input = train::input_shape(*eval_data, job.data);
   auto loaded = std::make_unique<train::LoadedModel>(std::move(job), saved, input);
   if (saved && !is_known) {
     train::require_same_classes(loaded->state, loaded->components, saved->checkpoint);
   }
+  data::check_evaluation(*loaded->components.train_data, eval_data.get());
   loaded->components.eval_data = std::move(eval_data);
   return loaded;
 }
@@ -76,7 +78,7 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   if (!by_class.empty()) json["classes"] = train::classes_record(by_class, loaded->classes);
   const auto& weights = saved ? saved->checkpoint : loaded->job.model.pretrained;
   std::string line = printable(weights.string()) + ":";
-  for (const auto& [name, value] : components.task->metrics(on_host)) {
+  for (const auto& [name, value] : train::metrics_of(*components.task, on_host)) {
     json[name] = value;
     line += fmt::format("  {} {}", name, format_number(value));
   }

@@ -22,6 +22,7 @@
 #include "framework/recipe/read.h"
 #include "framework/sweep/config.h"
 #include "framework/sweep/space.h"
+#include "framework/train/build_model.h"
 #include "framework/train/job.h"
 #include "framework/train/observe/model_summary.h"
 #include "framework/train/tuning/probe_job.h"
@@ -61,7 +62,7 @@ void check_model(const train::JobConfig& job) {
   try {
     const nn::ModelShape input = train::shape_of(job).input;
     const nn::WithoutStorage without_storage;
-    job.model.model->build(input);
+    (void)train::new_model(job, input);
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
     log::warning("the model wasn't tried, for want of its data: {}", error.what());

@@ -17,6 +17,7 @@
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
 #include "framework/sweep/search.h"
+#include "framework/train/components.h"
 #include "framework/train/input_shape.h"
 
 namespace brim::cli {
@@ -208,7 +209,7 @@ PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
     throw Error(Exit::kRecipe, "[data.eval] is missing: a sweep compares evaluations");
   }
   const train::BestBy best_by =
-      job.train.task->build({.input = train::input_shape(*data, job.data)})->best_by();
+      train::build_task(job, train::input_shape(*data, job.data))->best_by();
   Plan& plan = planned.plan;
   plan.name = job.run.name;
   plan.vary = config.vary;

@@ -65,6 +65,11 @@ void DataConfig::check() const {
 
 std::unique_ptr<Dataset> DataConfig::open_train() const {
   auto dataset = source->open_train(augment);
+  if (dataset == nullptr) {
+    throw Error(Exit::kRecipe, "data.kind = \"{}\": open_train() returned no dataset",
+                source.selected());
+  }
+  check_samples(*dataset, "training");
   if (const ImageSamples* images = dataset->images()) {
     augment.policy.check_channels(images->shape().channels);
   }

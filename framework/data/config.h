@@ -43,7 +43,8 @@ struct DataConfig {
 
   /// Throws Error(kRecipe) where keys contradict each other; logs which have no effect.
   void check() const;
-  /// Throws Error(kRecipe) too where the images can't be augmented as asked.
+  /// Not null. Throws Error(kRecipe) too where the images can't be augmented as asked, and what
+  /// check_samples() does.
   std::unique_ptr<Dataset> open_train() const;
   std::unique_ptr<Dataset> open_eval() const { return source->open_eval(); }
   /// The order of training samples. Errors are SamplerConfig's.

@@ -1,7 +1,11 @@
 #include "framework/data/dataset.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "framework/base/error.h"
+#include "framework/base/units.h"
 
 namespace brim::data {
 namespace {
@@ -32,7 +36,61 @@ class LabelsAlone final : public ImageSamples {
   const ImageSamples& images_;
 };
 
+constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // of a side, or classes
+constexpr int64_t kMaxBytes = int64_t{1} << 40;
+
+/// "8×8×1 (height, width, channels) in 4 classes", "rows of 128 tokens out of 257".
+std::string text_of_samples(const Dataset& dataset) {
+  if (const ImageSamples* images = dataset.images()) {
+    const ImageShape shape = images->shape();
+    return fmt::format("{}×{}×{} (height, width, channels) in {} classes", shape.height,
+                       shape.width, shape.channels, images->classes());
+  }
+  if (const TokenSamples* tokens = dataset.tokens()) {
+    const TokenShape shape = tokens->shape();
+    return fmt::format("rows of {} tokens out of {}{}", shape.length, shape.vocabulary,
+                       shape.has_documents ? " that hold documents" : "");
+  }
+  return fmt::format("{} bytes", dataset.sample_bytes());
+}
+
+bool can_be(const Dataset& dataset) {
+  const auto fits = [](int64_t size) { return size >= 1 && size <= kMaxSize; };
+  if (const ImageSamples* images = dataset.images()) {
+    const ImageShape shape = images->shape();
+    if (!fits(shape.height) || !fits(shape.width) || !fits(shape.channels)) return false;
+    return fits(images->classes()) && shape.height * shape.width <= kMaxBytes / shape.channels;
+  }
+  if (const TokenSamples* tokens = dataset.tokens()) {
+    return fits(tokens->shape().length) && fits(tokens->shape().vocabulary);
+  }
+  return true;
+}
+
 }  // namespace
+
+void check_samples(const Dataset& dataset, std::string_view which) {
+  if (!can_be(dataset)) {
+    throw Error(Exit::kData,
+                "the {} data: expected sizes and classes of at least 1, and samples of at most {}, "
+                "found {}",
+                which, format_bytes(kMaxBytes), text_of_samples(dataset));
+  }
+  if (dataset.size() >= 1) return;
+  throw Error(Exit::kData, "the {} data: expected at least one sample, found {}", which,
+              dataset.size());
+}
+
+void check_evaluation(const Dataset& train, const Dataset* eval) {
+  if (eval == nullptr) return;
+  check_samples(*eval, "evaluation");
+  const std::string expected = text_of_samples(train), found = text_of_samples(*eval);
+  if (found == expected) return;
+  throw Error(Exit::kData,
+              "the evaluation data: expected samples like those of training, {}, found {}. Open "
+              "both with the same shape and classes",
+              expected, found);
+}
 
 std::unique_ptr<Dataset> labels_alone(std::unique_ptr<Dataset> dataset) {
   if (dataset == nullptr || dataset->images() == nullptr) return dataset;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/base/random.h"
@@ -27,6 +28,7 @@ class Dataset {
   virtual const ImageSamples* images() const { return nullptr; }
   virtual const TokenSamples* tokens() const { return nullptr; }
 
+  /// At least 1.
   virtual int64_t size() const = 0;
   /// What one sample takes in a batch.
   virtual int64_t sample_bytes() const = 0;
@@ -72,9 +74,10 @@ struct ImageShape {
 class ImageSamples : public Dataset {
  public:
   const ImageSamples* images() const final { return this; }
-  /// Every sample has this shape.
+  /// Every sample has this shape, those of evaluation too. All three are at least 1.
   virtual ImageShape shape() const = 0;
   int64_t sample_bytes() const final { return shape().bytes(); }
+  /// At least 1, and as many in training as in evaluation.
   int64_t classes() const override = 0;
   /// classes() names, by label.
   virtual std::vector<std::string> class_names() const = 0;
@@ -98,10 +101,17 @@ struct TokenShape {
 class TokenSamples : public Dataset {
  public:
   const TokenSamples* tokens() const final { return this; }
-  /// Every sample has this shape.
+  /// Every sample has this shape, those of evaluation too.
   virtual TokenShape shape() const = 0;
   int64_t sample_bytes() const final { return shape().bytes(); }
 };
+
+/// Throws Error(kData) for data without a sample, and for shapes and numbers of classes that none can
+/// have. `which` they are: "training", "evaluation".
+void check_samples(const Dataset& dataset, std::string_view which);
+/// Of evaluation data, which may be null: the same, and where their samples look otherwise to a model
+/// than those of training.
+void check_evaluation(const Dataset& train, const Dataset* eval);
 
 /// The same images with every pixel 0, read from nowhere: for a rank that needs labels alone. Other
 /// data are as they were.

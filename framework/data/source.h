@@ -21,10 +21,12 @@ struct ImageOptions;
 class SourceConfig : public recipe::Config {
  public:
   /// Opening finds every problem that needs no decoding: missing files and folders, wrong headers
-  /// and lengths, empty classes. Throws Error(kData), or Error(kRecipe) where keys contradict.
+  /// and lengths, empty classes. Never null. Throws Error(kData), or Error(kRecipe) where keys
+  /// contradict.
   virtual std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const = 0;
 
-  /// Null where the recipe names no evaluation data. Shape and classes are those of training.
+  /// Null where the recipe names no evaluation data. Shape and classes are those of training, else
+  /// check_evaluation() ends the run.
   virtual std::unique_ptr<Dataset> open_eval() const = 0;
 
   /// The same for a model that has learned `classes`, by label and printable; without the training

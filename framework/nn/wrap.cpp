@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 #include <string>
 
@@ -59,6 +61,16 @@ void Wrapped::train(bool on) {
   Model::train(on);  // after it: modules that stay in evaluation mode are its matter
 }
 
+std::string text_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "no tensor";
+  std::string type(c10::toString(tensor.scalar_type()));
+  std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ostringstream sizes;
+  sizes << tensor.sizes();
+  return fmt::format("{} {}{}", type, sizes.str(),
+                     tensor.is_cpu() ? "" : fmt::format(" on {}", tensor.device().str()));
+}
+
 void check_forward(Model& model, const ModelShape& shape) {
   at::Tensor logits;
   try {
@@ -73,13 +85,14 @@ void check_forward(Model& model, const ModelShape& shape) {
         "the model's forward() fails on an image of {} channels, {}x{}, as the data has: {}",
         shape.channels, shape.height, shape.width, reason(problem));
   }
-  if (logits.dim() == 2 && logits.size(0) == 1 && logits.size(1) == shape.classes) return;
-  std::ostringstream found;
-  found << logits.sizes();
+  if (logits.defined() && logits.dim() == 2 && logits.size(0) == 1 &&
+      logits.size(1) == shape.classes && logits.is_floating_point() && logits.is_cpu()) {
+    return;
+  }
   throw Error(Exit::kRecipe,
-              "the model's forward() gives {} for one image: expected [1, {}], a value for each of "
-              "the data's classes",
-              found.str(), shape.classes);
+              "the model's forward() gives {} for one image: expected floating-point [1, {}], a "
+              "value for each of the data's classes, on the image's device",
+              text_of(logits), shape.classes);
 }
 
 }  // namespace brim::nn

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "framework/nn/model.h"
@@ -28,8 +29,11 @@ class Wrapped : public Model {
   int64_t classes_;
 };
 
+/// For people: "long [2, 3]", "float [] on meta", "no tensor".
+std::string text_of(const at::Tensor& tensor);
+
 /// Throws Error(kRecipe) unless the model, on the CPU, takes one image of this shape and gives
-/// [1, classes]. In evaluation mode; changes nothing.
+/// floating-point numbers [1, classes] there. In evaluation mode; changes nothing.
 void check_forward(Model& model, const ModelShape& shape);
 
 /// `module` as a model, which check_forward() has tried.

@@ -105,7 +105,11 @@ void load(const fs::path& path, const std::string& place) {
                 file, problem);
   }
   expect_own_components();
-  symbol<void (*)()>(library, "brim_register", file)();
+  try {
+    symbol<void (*)()>(library, "brim_register", file)();
+  } catch (const Error& error) {
+    throw Error(error.status(), "{}: {}", file, error.what());
+  }
 }
 
 /// Its parts are in the registries, which are the process's too.

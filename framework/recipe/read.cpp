@@ -144,6 +144,7 @@ class Reader final : public Fields {
     std::set<std::string, std::less<>> known;
     std::vector<Chosen> components;
     std::map<std::string, const Value*, std::less<>> renamed;  // given by a deprecated name
+    std::set<std::string, std::less<>> visited = {};  // as known, by the structs themselves
   };
 
   void problem(const Location& location, std::string message) {
@@ -158,8 +159,25 @@ class Reader final : public Fields {
                                         expected, found_text(value)));
   }
 
+  /// A component shares its table with the section that it was chosen in.
+  void visit_once(std::string_view name) {
+    Frame& frame = frames_.back();
+    if (frame.visited.emplace(name).second) return;
+    std::string whose;
+    Location location = frame.location;
+    if (!frame.components.empty()) {
+      const auto& [selector, slot, value] = frame.components.back();
+      whose = fmt::format(" of {} = {}", selector, toml_string(slot->selected()));
+      if (value != nullptr) location = value->location;
+    }
+    problem(location, fmt::format("'{}' {}: expected one key of that name, found two; rename the "
+                                  "key{} in its fields()",
+                                  name, place(), whose));
+  }
+
   /// The value of a key; null where the recipe leaves it out.
   const Value* find(const Field& field) {
+    visit_once(field.name);
     Frame& frame = frames_.back();
     frame.known.emplace(field.name);
     const auto renamed = frame.renamed.find(field.name);
@@ -274,6 +292,7 @@ class Reader final : public Fields {
 };
 
 bool Reader::begin_section(const Field& field) {
+  visit_once(field.name);
   Frame& outer = frames_.back();
   outer.known.emplace(field.name);
   Frame frame{fmt::format("{}{}{}", outer.path, outer.path.empty() ? "" : ".", field.name),

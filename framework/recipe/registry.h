@@ -21,8 +21,16 @@ namespace brim::recipe {
 template <class Base>
 class Registry {
  public:
+  /// Throws Error(kRecipe) for a name that is empty or that another component of this kind has.
   template <class ComponentConfig>
   void add(std::string name, std::string doc) {
+    if (name.empty() || entries_.contains(name)) {
+      throw Error(
+          Exit::kRecipe,
+          "expected a name of its own for each component, found \"{}\"{}; choose another one "
+          "(a program that has the library inside needs none: --set 'model.library=\"\"')",
+          name, name.empty() ? "" : ", which is taken");
+    }
     entries_[std::move(name)] = {std::move(doc), []() -> std::unique_ptr<Base> {
                                    return std::make_unique<ComponentConfig>();
                                  }};

@@ -105,6 +105,15 @@ nn::Fused fused_forms(const JobConfig& job) {
   return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
 }
 
+std::shared_ptr<nn::Model> new_model(const JobConfig& job, const nn::ModelShape& input) {
+  std::shared_ptr<nn::Model> model = job.model.model->build(input);
+  if (model != nullptr && !model->parameters().empty()) return model;
+  throw Error(Exit::kRecipe, "model.name = \"{}\": build() returned {}", job.model.model.selected(),
+              model == nullptr ? "no model"
+                               : "a model without parameters: expected some to train. Does its "
+                                 "constructor call register_module()?");
+}
+
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
                  TrainingComponents& components) {
   const bool is_stage = stages != nullptr && !stages->cut.empty();
@@ -118,7 +127,7 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
                           !components.group->is_single_rank();
   Values values(is_stage || is_sharded, components.model, [&] {
     at::manual_seed(job.run.seed);
-    components.model = job.model.model->build(components.input);
+    components.model = new_model(job, components.input);
   });
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
     values.change([&] {

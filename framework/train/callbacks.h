@@ -29,7 +29,7 @@ class Callbacks {
   virtual void on_checkpoint(int64_t /*step*/, const std::filesystem::path& /*folder*/) {}
 };
 
-/// Those of this process's runs, in the order in which they are called.
+/// Those of this process's runs, in the order in which they are called; none is null.
 inline std::vector<std::shared_ptr<Callbacks>>& callbacks() {
   static std::vector<std::shared_ptr<Callbacks>> all;
   return all;

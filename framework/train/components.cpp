@@ -75,7 +75,8 @@ void open_data(const JobConfig& job, TrainingComponents& components) {
     components.order = data::cost_balanced_order(components.order, *components.train_data,
                                                  *job.batch.global, components.group->world());
   }
-  if (job.eval.enabled) components.eval_data = job.data.source->open_eval();
+  if (job.eval.enabled) components.eval_data = job.data.open_eval();
+  data::check_evaluation(*components.train_data, components.eval_data.get());
   const optim::RunLength run = run_length(job, components.train_data->size());
   components.steps_per_epoch = run.steps_per_epoch;
   components.total_steps = run.steps;
@@ -227,6 +228,18 @@ optim::State own_tensors(const TrainingComponents& components) {
   return tensors;
 }
 
+std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& input) {
+  auto task = job.train.task->build({.input = input, .label_smoothing = job.train.label_smoothing});
+  const char* problem = nullptr;
+  if (task == nullptr) {
+    problem = "build() returned no task";
+  } else if (task->best_by().metric.empty()) {
+    problem = "best_by() names no metric: expected one of those that metrics() gives";
+  }
+  if (problem == nullptr) return task;
+  throw Error(Exit::kRecipe, "train.task = \"{}\": {}", job.train.task.selected(), problem);
+}
+
 void stop_waiting_within_passes(TrainingComponents& components) {
   if (components.sharded) components.sharded->stay_apart();
   if (!components.has_sync_batch_norm) return;
@@ -299,8 +312,7 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
     components.train_data = data::labels_alone(std::move(components.train_data));
     components.eval_data = data::labels_alone(std::move(components.eval_data));
   }
-  components.task = job.train.task->build(
-      {.input = components.input, .label_smoothing = job.train.label_smoothing});
+  components.task = build_task(job, components.input);
   components.schedule = build_schedule(
       job, {.steps = components.total_steps, .steps_per_epoch = components.steps_per_epoch});
   components.scaler = make_scaler(job, components);

@@ -88,6 +88,10 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
                                     const device::Memory* memory = nullptr,
                                     const StagePlan* stages = nullptr);
 
+/// The recipe's task for such data. Throws Error(kRecipe) where its build() gives none, or one that
+/// names no metric to be judged by.
+std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& input);
+
 /// From now on synchronized batch norms compute the same, with the same memory, of this rank's
 /// samples alone, and no rows of a sharded model travel: a rank that runs out of memory leaves no
 /// other one waiting. Passes are quicker by the waits; a sharded model's weights are not its own.

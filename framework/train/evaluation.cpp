@@ -1,9 +1,11 @@
 #include "framework/train/evaluation.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,10 +13,12 @@
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
 #include "framework/device/memory/memory.h"
 #include "framework/nn/stage.h"
+#include "framework/nn/wrap.h"
 
 namespace brim::train {
 namespace {
@@ -54,19 +58,35 @@ at::Tensor no_samples(const TrainingComponents& components) {
   return at::empty(sizes, on_device.dtype(at::kLong));
 }
 
+/// As they are, where they are what a task must give.
+at::Tensor checked(at::Tensor sums) {
+  if (sums.defined() && sums.dim() == 1 && sums.scalar_type() == at::kDouble) return sums;
+  throw Error(Exit::kRecipe,
+              "the task's evaluation_sums(): expected double [K] (float64), found {}",
+              nn::text_of(sums));
+}
+
 /// Over a pass's samples, of which `samples` is told where it is not null.
 at::Tensor sums_of(const TrainingComponents& components, const data::DevicePrefetcher::Input& batch,
                    SamplePredictions* samples) {
   const amp::Autocast autocast(components.device.type(), components.precision);
   if (samples == nullptr) {
-    return components.task->evaluation_sums(*components.model, batch.tensors);
+    return checked(components.task->evaluation_sums(*components.model, batch.tensors));
   }
   const Evaluated result = components.task->evaluate(*components.model, batch.tensors);
   if (result.guesses) samples->add(batch.first_position, *result.guesses);
-  return result.sums;
+  return checked(result.sums);
 }
 
-void add(at::Tensor& sums, const at::Tensor& part) { sums = sums.defined() ? sums + part : part; }
+void add(at::Tensor& sums, const at::Tensor& part) {
+  if (sums.defined() && sums.sizes() != part.sizes()) {
+    throw Error(Exit::kRecipe,
+                "the task's evaluation_sums(): expected as many values of each batch, found {} and "
+                "then {}",
+                sums.numel(), part.numel());
+  }
+  sums = sums.defined() ? sums + part : part;
+}
 
 at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePrefetcher& inputs,
                           SamplePredictions* samples) {
@@ -146,7 +166,7 @@ at::Tensor stage_of(const TrainingComponents& components, const data::DeviceBatc
   if (!components.pipeline->is_last()) return components.pipeline->outputs().pack(stage.forward(x));
   data::DeviceBatch own = batch;
   own.inputs = x;
-  return components.task->evaluation_sums(stage, own);
+  return checked(components.task->evaluation_sums(stage, own));
 }
 
 /// Zeros like the last stage's sums on the others, so that all ranks' add up.
@@ -238,6 +258,25 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
 }
 
 }  // namespace
+
+Metrics metrics_of(const Task& task, const at::Tensor& sums) {
+  Metrics metrics = task.metrics(sums);
+  std::set<std::string> names;
+  for (const auto& [name, value] : metrics) {
+    const bool is_printable = !name.empty() && printable(name) == name;
+    if (is_printable && names.insert(name).second) continue;
+    throw Error(
+        Exit::kRecipe,
+        "the task's metrics(): expected a printable name of its own for each, found \"{}\"{}",
+        printable(name), is_printable ? " twice" : "");
+  }
+  const std::string best_by = task.best_by().metric;
+  if (names.contains(best_by)) return metrics;
+  throw Error(Exit::kRecipe,
+              "the task's best_by(): expected one of its metrics(), {}, found \"{}\"",
+              names.empty() ? "of which there are none" : fmt::format("{}", fmt::join(names, ", ")),
+              printable(best_by));
+}
 
 at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro,
                            SamplePredictions* samples) {

@@ -24,4 +24,8 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
 std::optional<at::Tensor> try_evaluation_sums(TrainingComponents& components, const Inputs& inputs,
                                               int64_t micro);
 
+/// What the task makes of those of all ranks, on the CPU. Throws Error(kRecipe) unless there are
+/// metrics, each has a printable name of its own, and best_by() is among them.
+Metrics metrics_of(const Task& task, const at::Tensor& sums);
+
 }  // namespace brim::train

@@ -230,10 +230,8 @@ void load_own_components(const recipe::Value& document) {
   if (!recipe::load_library(document, "model", "library") || count_parts() > before) return;
   throw Error(
       Exit::kRecipe,
-      "[model] library: expected a library that registers a component under a new name or "
-      "callbacks, found one that adds none: its names are taken (a program that has them inside "
-      "needs no library: --set 'model.library=\"\"'), or it was compiled with -fvisibility=hidden, "
-      "which puts its components where no one looks");
+      "[model] library: expected a library that registers a component or callbacks, found one that "
+      "adds none; one that was compiled with -fvisibility=hidden puts them where no one looks");
 }
 
 /// `torchscript = "model.pt"` names its model, unless the same or a higher layer names another one.
@@ -311,6 +309,11 @@ void check_run_name(const std::string& name) {
 
 JobConfig read_job(const recipe::Value& document) {
   load_own_components(document);
+  if (std::ranges::count(callbacks(), nullptr) > 0) {
+    throw Error(
+        Exit::kRecipe,
+        "callbacks(): expected an object in each entry, found a null pointer; leave it out");
+  }
   JobConfig job;
   recipe::read(with_model_name(document), job);
   job.data.check();

@@ -14,6 +14,7 @@
 #include "framework/base/units.h"
 #include "framework/device/shared_cores.h"
 #include "framework/train/callbacks.h"
+#include "framework/train/evaluation.h"
 #include "framework/train/run/job_record.h"
 
 namespace brim::train {
@@ -188,7 +189,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
     recorder_->classes(
         classes_record(components_.task->by_class(on_host), class_names(components_)));
   }
-  return components_.task->metrics(on_host);
+  return metrics_of(*components_.task, on_host);
 }
 
 bool Trainer::falls_due_to_save() const {

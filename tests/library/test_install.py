@@ -138,7 +138,7 @@ def test_the_commands_of_the_page_on_own_models_run(prefix, own_model, tmp_path)
 
 def test_a_library_that_the_program_has_inside_is_named_as_such(own_model):
     done = run(own_model / "build/own_trainer", "recipe", "check", "--recipe", own_model / "recipe.toml")
-    assert done.returncode == 2 and "its names are taken" in done.stderr
+    assert done.returncode == 2 and "\"own_net\", which is taken" in done.stderr
     assert "--set 'model.library=\"\"'" in done.stderr
 
 

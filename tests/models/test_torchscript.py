@@ -176,8 +176,18 @@ def refused(recipe, **values):
 
 def test_data_of_another_shape(net):
     recipe, _ = net
-    assert "gives [1, 10] for one image: expected [1, 7]" in refused(recipe, data__classes=7)
+    assert "gives float [1, 10] for one image: expected floating-point [1, 7]" in refused(recipe, data__classes=7)
     assert "fails on an image of 1 channels, 16x16" in refused(recipe, data__channels=1)
+
+
+class Rounded(Net):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images).flatten(1)).long()
+
+
+def test_logits_of_integers(tmp_path):
+    expected = "gives long [1, 10] for one image: expected floating-point [1, 10]"
+    assert expected in refused(scripted(tmp_path, Rounded()))
 
 
 def test_a_base_recipes_model_gives_way(net, tmp_path):

@@ -28,6 +28,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
     : dataset_(dataset),
       options_(options),
       sample_bytes_(dataset.sample_bytes()),
+      classes_(dataset.classes()),
       plan_(dataset.size(), options, start_epoch, start_step),
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
@@ -261,9 +262,12 @@ std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& s
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {
-    slot.labels[static_cast<size_t>(index)] =
-        dataset_.read(sample, options_.augment ? &random : nullptr, pixels);
-    return std::nullopt;
+    const int64_t label = dataset_.read(sample, options_.augment ? &random : nullptr, pixels);
+    slot.labels[static_cast<size_t>(index)] = label;
+    if (classes_ == 0 || (label >= 0 && label < classes_)) return std::nullopt;
+    return Failure{index, Exit::kData,
+                   fmt::format("{}: expected a label from 0 to {}, found {}", dataset_.name(sample),
+                               classes_ - 1, label)};
   } catch (const Error& error) {
     return Failure{index, error.status(), error.what()};
   } catch (const std::bad_alloc&) {

@@ -95,6 +95,7 @@ class Loader {
   const Dataset& dataset_;
   const LoaderOptions options_;
   const int64_t sample_bytes_;
+  const int64_t classes_;      // 0: samples have no labels
   int64_t range_samples_ = 1;  // most of a SlotRange
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which

@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "framework/amp/autocast.h"
+#include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/data/transfer/to_device.h"
+#include "framework/nn/wrap.h"
 #include "framework/train/components.h"
 
 namespace brim::train {
@@ -86,9 +88,23 @@ StepGraph::StepGraph(const TrainingComponents& components,
 
 StepGraph::~StepGraph() = default;
 
+/// Throws Error(kRecipe) unless a backward pass can begin there.
+void StepGraph::check(const at::Tensor& loss) const {
+  if (!loss.defined() || loss.dim() != 0 || !loss.is_floating_point()) {
+    throw Error(Exit::kRecipe, "the task's loss(): expected a floating-point tensor [], found {}",
+                nn::text_of(loss));
+  }
+  if (loss.requires_grad()) return;
+  throw Error(
+      Exit::kRecipe, "the task's loss(): expected a tensor with a gradient, found one without; {}",
+      parameters_.empty() ? "no parameter of the model asks for one (requires_grad)"
+                          : "look for detach() and NoGradGuard in the model's forward() and "
+                            "in loss()");
+}
+
 /// Where all passes lead to, recorded or not. `share` may be on the CPU; undefined: 1.
 StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share,
-                                   bool wants_unsmoothed) const {
+                                   bool wants_unsmoothed) {
   Losses losses;
   {
     const amp::Autocast autocast(components_.device.type(), components_.precision);
@@ -98,6 +114,7 @@ StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Ten
       losses.loss = components_.task->loss(*components_.model, batch);
     }
   }
+  if (!std::exchange(is_checked_, true)) check(losses.loss);
   if (share.defined()) {
     losses.loss = losses.loss * share;
     if (losses.unsmoothed.defined()) losses.unsmoothed = losses.unsmoothed * share;

@@ -58,8 +58,8 @@ class StepGraph {
 
  private:
   struct Graph;  // a kind of pass, recorded
-  Pass compute(const data::DeviceBatch& batch, const at::Tensor& share,
-               bool wants_unsmoothed) const;
+  void check(const at::Tensor& loss) const;
+  Pass compute(const data::DeviceBatch& batch, const at::Tensor& share, bool wants_unsmoothed);
   Pass run(const data::DeviceBatch& batch, double share, bool wants_unsmoothed);
   bool record(const data::DeviceBatch& batch, Graph& graph);
   Pass replay(const data::DeviceBatch& batch, double share, Graph& graph);
@@ -72,6 +72,7 @@ class StepGraph {
   at::Tensor share_;  // that recordings read
   std::vector<Graph> graphs_;
   Graph* replayed_ = nullptr;  // whose forward() was the last one
+  bool is_checked_ = false;    // what the task makes of the model
 };
 
 }  // namespace brim::train

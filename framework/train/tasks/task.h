@@ -18,7 +18,8 @@
 
 namespace brim::train {
 
-/// Metrics of one evaluation in the order in which they are shown; the first is the loss.
+/// Metrics of one evaluation in the order in which they are shown; the first is the loss. There is
+/// one at least; names are printable, and each is there once.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
 /// What one evaluation is ranked by.
@@ -68,7 +69,7 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  /// Mean loss over the batch, or over its tokens: a scalar with a gradient. Of an empty batch,
+  /// Mean loss over the batch, or over its tokens: a floating-point tensor [] with a gradient. Of an empty batch,
   /// which a rank gets when a step is too short for all, it is zero, and so are its gradients.
   virtual at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
@@ -77,7 +78,8 @@ class Task {
     return {.loss = loss(model, batch)};
   }
 
-  /// Sums over one evaluation batch, float64 [K] on the device; sums of batches add up.
+  /// Sums over one evaluation batch, float64 [K] on the device; K is the same for all batches, whose
+  /// sums add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
   /// evaluation_sums(), and beside them how each sample came out, for people to see.
@@ -111,7 +113,7 @@ struct Prompt {
 class TaskConfig : public recipe::Config {
  public:
   virtual bool takes(nn::InputKind kind) const = 0;
-  /// `options.input` is of a kind that it takes.
+  /// Never null. `options.input` is of a kind that it takes.
   virtual std::unique_ptr<Task> build(const TaskOptions& options) const = 0;
   /// What the model writes on after each evaluation.
   virtual Prompt prompt() const { return {}; }

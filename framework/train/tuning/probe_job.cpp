@@ -9,6 +9,7 @@ namespace brim::train {
 DataShape shape_of(const JobConfig& job) {
   const auto train = job.data.open_train();
   const auto eval = job.eval.enabled ? job.data.open_eval() : nullptr;
+  data::check_evaluation(*train, eval.get());
   return {.input = input_shape(*train, job.data),
           .sample_bytes = train->sample_bytes(),
           .samples = train->size(),
