@@ -81,3 +81,9 @@ def test_what_is_missing_is_said(tmp_path):
     assert done.returncode == 1 and "expected FILE.py:FUNCTION" in done.stderr
     done = verify("--model", "resnet18", "--image", "32", "--set", "width=3")
     assert done.returncode == 1 and "width" in done.stderr and "Traceback" not in done.stderr
+    broken = tmp_path / "broken.safetensors"
+    broken.write_text("no weights")
+    for weights in (tmp_path / "none.safetensors", broken):
+        done = verify("--model", "resnet18", "--weights", weights)
+        line, = done.stderr.splitlines()
+        assert done.returncode == 1 and f"--weights {weights}: expected a safetensors file" in line
