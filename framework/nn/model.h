@@ -46,10 +46,10 @@ class Model : public torch::nn::Module, public Fusable {
  public:
   using torch::nn::Module::Module;
   /// Images [N, C, H, W] to logits [N, classes], floating-point, on the same device and with a
-  /// gradient; or tokens, int64 [N, T], to logits [N, T, V],
-  /// those of the next token, with V at least the vocabulary. Where rows hold documents, tokens
-  /// come as [N, 3, T]: ids, positions within a document, and the document's number in its row,
-  /// within which attention stays; 0 where the row is empty.
+  /// gradient; or tokens, int64 [N, T], to logits [N, T, V], those of the next token, with V at least
+  /// the vocabulary. Where rows hold documents, tokens come as [N, 3, T]: ids, positions within a
+  /// document, and the document's number in its row, within which attention stays; 0 where the row is
+  /// empty.
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
   /// All that a classification is trained on: those of forward() first, then those of auxiliary
   /// heads, where the model has any.
@@ -93,8 +93,9 @@ class Model : public torch::nn::Module, public Fusable {
 class ModelConfig : public recipe::Config {
  public:
   virtual bool takes(InputKind kind) const { return kind == InputKind::kImages; }
-  /// A freshly initialised fp32 model on the CPU, never null and with parameters, from LibTorch's default generator. `shape` is of
-  /// a kind that it takes. Throws Error(kRecipe) where the model can't take this shape.
+  /// A freshly initialised fp32 model on the CPU, never null and with parameters, from LibTorch's
+  /// default generator. `shape` is of a kind that it takes. Throws Error(kRecipe) where the model
+  /// can't take this shape.
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
   /// The packages that have this model, with their names for its weights.
   virtual std::vector<WeightNames> weight_names() const { return {}; }
