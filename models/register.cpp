@@ -45,7 +45,8 @@ void register_all() {
       "resnext101_64x4d", "ResNeXt-101, 64 groups of 4, as in torchvision");
   registry.add<vit::VitOf<vit::kSmallVit>>(
       "small_vit", "vision transformer of 4 blocks on patches of 4x4, for small images");
-  registry.add<vit::VitOf<vit::kVitS16>>("vit_s16", "ViT-S/16, as in timm");
+  registry.add<vit::VitOf<vit::kVitS16>>(
+      "vit_s16", "ViT-S/16, of timm's shape, initialised as torchvision's ViT");
   registry.add<vit::VitOf<vit::kVitB16>>("vit_b16", "ViT-B/16, as in torchvision");
   registry.add<vit::VitOf<vit::kVitL16>>("vit_l16", "ViT-L/16, as in torchvision");
   registry.add<convnext::ConvNextOf<convnext::kConvNextTiny>>("convnext_tiny",

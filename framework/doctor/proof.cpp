@@ -13,6 +13,7 @@ namespace brim::doctor {
 namespace {
 
 constexpr double kGapOfNoise = 0.03;  // two measurements of one speed differ by as much
+constexpr double kGapOfData = 0.25;   // more beyond the record is hardly data's alone
 
 }  // namespace
 
@@ -32,7 +33,10 @@ std::string Proof::sentence() const {
   if (!lost) {
     return fmt::format("{}; that can't be compared: {}", text, fmt::join(otherness, ", "));
   }
-  const char* who = ranks > 1 ? "data and the other ranks cost" : "data costs";
+  const bool is_data_alone = *lost - recorded_share <= kGapOfData;
+  const char* who = ranks > 1       ? "data and the other ranks cost"
+                    : is_data_alone ? "data costs"
+                                    : "data, or what else ran beside the steps, costs";
   if (*lost > kGapOfNoise) {
     return fmt::format("{} you {:.0f} %: {} (by its own record data cost it {:.0f} %)", who,
                        100 * *lost, text, 100 * recorded_share);

@@ -131,6 +131,7 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
   });
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
     values.change([&] {
+      if (components.precision.parameters() == at::kDouble) components.model->to(at::kDouble);
       values.come_from(load_pretrained(*components.model, job.model.model->weight_names(),
                                        job.model.pretrained, job.model.strict));
     });

@@ -21,18 +21,7 @@ int32_t as_int32(double value) {
 ControlRequests ControlAllReduce::exchange(const ControlRequests& own,
                                            const telemetry::RankWork& work) {
   if (group_->is_single_rank()) return own;
-  pending_.wait();
-  ControlRequests before;
-  if (cast_.defined()) {
-    const auto* told = cast_.const_data_ptr<int32_t>();
-    before = {.stop = told[0] != 0, .checkpoint = told[1] != 0};
-    works_.resize(static_cast<size_t>(group_->world()));
-    told += kRequests;
-    for (telemetry::RankWork& rank : works_) {
-      rank = {.busy_s = 1e-6 * told[0], .samples = told[1]};
-      told += kValuesPerRank;
-    }
-  }
+  const ControlRequests before = finish();
   cast_ = at::zeros({kRequests + kValuesPerRank * group_->world()}, at::kInt);
   auto* values = cast_.mutable_data_ptr<int32_t>();
   values[0] = own.stop ? 1 : 0;
@@ -44,6 +33,19 @@ ControlRequests ControlAllReduce::exchange(const ControlRequests& own,
   return before;
 }
 
-void ControlAllReduce::finish() { pending_.wait(); }
+ControlRequests ControlAllReduce::finish() {
+  pending_.wait();
+  works_.clear();
+  if (!cast_.defined()) return {};
+  const auto* told = cast_.const_data_ptr<int32_t>();
+  const ControlRequests requests = {.stop = told[0] != 0, .checkpoint = told[1] != 0};
+  works_.resize(static_cast<size_t>(group_->world()));
+  told += kRequests;
+  for (telemetry::RankWork& rank : works_) {
+    rank = {.busy_s = 1e-6 * told[0], .samples = told[1]};
+    told += kValuesPerRank;
+  }
+  return requests;
+}
 
 }  // namespace brim::train

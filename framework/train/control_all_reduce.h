@@ -25,11 +25,12 @@ class ControlAllReduce {
   /// Starts the all-reduce of this rank's requests and its work of the step, and returns what any
   /// rank requested at the call before. A single rank gets its own requests at once.
   ControlRequests exchange(const ControlRequests& own, const telemetry::RankWork& work);
-  /// The work that each rank told at the call before the last exchange(); empty after the first
-  /// one, and for a single rank.
+  /// The work that each rank told at the call before the last exchange(), after finish() at that
+  /// one; empty after the first exchange(), and for a single rank.
   const std::vector<telemetry::RankWork>& works() const { return works_; }
-  /// Waits for the last all-reduce, before the process group is destroyed.
-  void finish();
+  /// Waits for the last all-reduce, before the process group is destroyed, and returns what any rank
+  /// requested at it.
+  ControlRequests finish();
 
  private:
   std::shared_ptr<distributed::Group> group_;

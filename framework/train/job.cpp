@@ -52,7 +52,8 @@ void BatchConfig::fields(recipe::Fields& f) {
             "micro-batch of each rank, with optimizer.batch_rule for the learning rate",
             at_least(1));
   f.auto_or("micro", micro,
-            "samples per forward and backward pass; gradients accumulate up to the global batch; "
+            "most samples of a forward and backward pass; the global batch is split evenly, and "
+            "its gradients add up; "
             "0: the global batch in one pass; auto: the largest that memory holds",
             at_least(0));
   static constexpr std::array<std::string_view, 2> kObjectives = {"memory", "throughput"};
@@ -103,7 +104,9 @@ void TrainConfig::fields(recipe::Fields& f) {
           between(0, kMaxFloat));
   f.value("label_smoothing", label_smoothing, "share of the target spread over all classes",
           between_open_high(0, 1));
-  f.value("ema", ema, "decay of a moving average of the weights, evaluated and saved; 0: none",
+  f.value("ema", ema,
+          "decay of a moving average of the weights, evaluated and saved; it begins with the "
+          "initial weights, without a warm-up; 0: none",
           between_open_high(0, 1));
   static constexpr std::array<std::string_view, 2> kOnNan = {"fail", "skip"};
   f.choice("on_nan", on_nan, kOnNan,

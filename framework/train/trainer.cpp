@@ -93,6 +93,7 @@ Exit Trainer::run() {
   const bool complete = progress_.step == components_.total_steps && !progress_.evaluation_due;
   if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
   control_.finish();
+  if (recorder_) recorder_->works(control_.works());
   take_arrived_values(/*wait=*/true);
   tell_of_checkpoint(/*wait=*/true);
   profiler_.finish(progress_.step);

@@ -144,13 +144,18 @@ SearchResult search_batch(const SearchOptions& options, const RunProbe& run_prob
   return Search(options, run_probe).run();
 }
 
-SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe) {
+SearchResult verify_batch(const SearchOptions& options, int64_t size, bool is_largest,
+                          const RunProbe& run_probe) {
   check(options);
   SearchResult result;
   if (size > options.largest || size % options.unit != 0) return result;
   Probe probe = run_probe(size);
   probe.size = size;
-  result.size = leaves_margin(probe, options) ? size : 0;
+  // As much memory a sample at most: what doesn't grow with the batch is in it, too.
+  const double half_more = 1.5 * static_cast<double>(probe.peak_bytes);
+  const bool has_room = size < options.largest &&
+                        half_more <= (1 - options.margin) * static_cast<double>(probe.cap_bytes);
+  result.size = leaves_margin(probe, options) && !(is_largest && has_room) ? size : 0;
   result.probes.push_back(probe);
   return result;
 }

@@ -47,8 +47,10 @@ using RunProbe = std::function<Probe(int64_t size)>;
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe);
 
 /// One probe of a size that an earlier search has found: the result's size is 0 where it no longer
-/// fits with the margin, or is over the largest.
-SearchResult verify_batch(const SearchOptions& options, int64_t size, const RunProbe& run_probe);
+/// fits with the margin, or is over the largest; where `is_largest` it was to be, also where half as
+/// many samples more would fit by now.
+SearchResult verify_batch(const SearchOptions& options, int64_t size, bool is_largest,
+                          const RunProbe& run_probe);
 
 /// Continues from a search: times the powers of two that it has left out below its size, and
 /// returns the smallest size whose samples a second are within `tolerance` of the best.

@@ -252,6 +252,19 @@ def test_types_are_converted_with_a_warning(resnet, tmp_path):
     assert done.returncode == 0 and "BFloat16 weights are converted" in done.stderr
 
 
+def test_float64_weights_are_taken_as_they_are(resnet, tmp_path):
+    recipe, file, model = resnet()
+    wide = {name: tensor.double() + 1e-12 if tensor.is_floating_point() else tensor
+            for name, tensor in model.state_dict().items()}
+    for weights in (wide, model.state_dict()):
+        save_file(weights, file)
+        done = trainer("--recipe", recipe, "--output", tmp_path / f"run-{id(weights)}", *sets(
+            model__pretrained=str(file), precision__mode="fp64", train__steps=1, optimizer__learning_rate=0.0))
+        assert done.returncode == 0 and "converted" not in done.stderr, done.stderr
+        ours = load_file(latest_checkpoint(tmp_path / f"run-{id(weights)}") / "model.safetensors")
+        assert torch.equal(ours["conv1.weight"], weights["conv1.weight"].double())
+
+
 @pytest.mark.parametrize("patterns, words", [(["layer9.*"], '"layer9.*" matches no parameter'),
                                              (["*"], "leaves no parameter to train")])
 def test_patterns_that_freeze_nothing_or_everything_are_refused(resnet, patterns, words):

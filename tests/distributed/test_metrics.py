@@ -76,7 +76,7 @@ def test_uneven_shards_are_named(run, tmp_path):  # noqa: F811
     findings, _ = doctor(folder)
     assert "1.33 times the mean" in findings["uneven_shards"]["message"]
     shares = sorted(rank["samples"] for rank in per_rank(folder))
-    assert shares == [STEPS - 1, 2 * (STEPS - 1)]
+    assert shares == [STEPS, 2 * STEPS]
 
 
 def test_a_rank_alone_has_nothing_to_compare(tmp_path):

@@ -35,6 +35,11 @@ TEST(Proof, TheGapIsWhatDataCosts) {
   EXPECT_NEAR(json["gap"].get<double>(), 0.31, 0.001);
 }
 
+TEST(Proof, AGapFarBeyondTheRecordIsNotLaidToDataAlone) {
+  EXPECT_THAT(prove(alone(206), 2961, 40).sentence(),
+              StartsWith("data, or what else ran beside the steps, costs you 93 %: "));
+}
+
 TEST(Proof, WhatTheRunRecordedIsAShareOfTraining) {
   RunFacts facts = alone(1063);
   (*facts.phases)[static_cast<size_t>(Phase::kEvaluation)].share = 0.5;

@@ -164,9 +164,9 @@ TEST(SearchBatch, EndsWhateverProbesSay) {
 }
 
 TEST(VerifyBatch, OneProbeConfirmsASizeOrRefusesIt) {
-  const auto verified = [](double peak_mib, int64_t size) {
+  const auto verified = [](double peak_mib, int64_t size, bool is_largest = true) {
     Device device(1000, linear(peak_mib, 0));
-    return verify_batch({.largest = 64, .unit = 2}, size, [&](int64_t asked) {
+    return verify_batch({.largest = 64, .unit = 2}, size, is_largest, [&](int64_t asked) {
       EXPECT_EQ(asked, size);
       return device.run(asked);
     });
@@ -175,6 +175,10 @@ TEST(VerifyBatch, OneProbeConfirmsASizeOrRefusesIt) {
   EXPECT_EQ(verified(950, 64).probes.size(), 1U);
   EXPECT_EQ(verified(970, 64).size, 0) << "the margin is gone";
   EXPECT_EQ(verified(1001, 64).size, 0);
+  EXPECT_EQ(verified(650, 32).size, 32);
+  EXPECT_EQ(verified(560, 32).size, 0) << "48 would fit";
+  EXPECT_EQ(verified(560, 32, /*is_largest=*/false).size, 32);
+  EXPECT_EQ(verified(560, 64).size, 64) << "no more is asked for";
   EXPECT_TRUE(verified(10, 66).probes.empty()) << "over the largest";
   EXPECT_TRUE(verified(10, 7).probes.empty()) << "no multiple of the unit";
 }

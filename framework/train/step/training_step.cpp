@@ -210,7 +210,9 @@ double TrainingStep::update(const Gradients& step) {
   timeline_.enter(Phase::kOptimizer);
   const std::vector<at::Tensor> gradients = defined_gradients();
   if (observer_ != nullptr && histograms_.falls_due(finished_steps_ + 1)) {
+    timeline_.enter(Phase::kOther);
     histograms_.count(finished_steps_ + 1, components_.scaler->scale_of_loss());
+    timeline_.enter(Phase::kOptimizer);
   }
   at::Tensor gradient_norm;
   if (job_.train.clip_norm > 0) {

@@ -98,7 +98,8 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     const TuningCache cache(group->is_main() ? cache_folder("batch") : std::filesystem::path());
     const std::string key = prober.key();
     if (const auto known = how.is_fresh ? std::nullopt : known_size(*group, cache, key)) {
-      tuning.search = tune::verify_batch(options, *known, run);
+      const bool is_largest = job.batch.objective != tune::Objective::kThroughput;
+      tuning.search = tune::verify_batch(options, *known, is_largest, run);
       tuning.was_known = tuning.search.size > 0;
     }
     if (!tuning.was_known) tuning.search = tune::search_batch(options, run);

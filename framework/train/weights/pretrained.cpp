@@ -105,9 +105,10 @@ void say_conversions(const TensorMap& ours, const TensorMap& theirs,
   std::set<std::string_view> types;
   for (const auto& [name, tensor] : theirs) {
     const auto found = ours.find(name);
-    if (found != ours.end() && found->second.scalar_type() != tensor.scalar_type()) {
-      types.insert(c10::toString(tensor.scalar_type()));
-    }
+    if (found == ours.end() || found->second.scalar_type() == tensor.scalar_type()) continue;
+    const bool is_usual = found->second.scalar_type() == at::kDouble &&
+                          tensor.scalar_type() == at::kFloat;  // precision.mode = "fp64"
+    if (!is_usual) types.insert(c10::toString(tensor.scalar_type()));
   }
   for (const std::string_view type : types) {
     log::warning("{}: its {} weights are converted to the model's type", path.string(), type);
