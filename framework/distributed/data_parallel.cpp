@@ -34,7 +34,7 @@ namespace {
 
 constexpr const char* kSum = "the sum of gradients";
 constexpr const char* kStepOutcome = "the outcome of the step";
-constexpr size_t kMostNames = 8;  // of parameters in a message
+constexpr size_t kMaxLeftOut = 8;  // of parameters in a message
 
 /// How a rank's step went. Of all ranks' the last one in this list counts.
 enum Outcome : int { kSummed, kGivenUp, kLeftOut };
@@ -303,10 +303,10 @@ std::string DataParallel::names_left_out() const {
   std::string names;
   size_t count = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (round_->has_gradient[i] != 0 || ++count > kMostNames) continue;
+    if (round_->has_gradient[i] != 0 || ++count > kMaxLeftOut) continue;
     names += (names.empty() ? "" : ", ") + names_.at(i);
   }
-  if (count > kMostNames) names += fmt::format(" and {} more", count - kMostNames);
+  if (count > kMaxLeftOut) names += fmt::format(" and {} more", count - kMaxLeftOut);
   return names.empty() ? "a use of a parameter" : names;
 }
 

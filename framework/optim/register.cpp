@@ -13,9 +13,7 @@ void register_optimizers() {
   optimizers.add<SgdConfig>("sgd", "stochastic gradient descent with momentum");
   optimizers.add<AdamConfig>("adam", "Adam; weight decay is added to the gradient");
   optimizers.add<AdamWConfig>("adamw", "Adam with decoupled weight decay");
-  optimizers.add<LambConfig>("lamb",
-                             "Adam scaled layer by layer, for very large batches; layers without "
-                             "weight_decay are not scaled");
+  optimizers.add<LambConfig>("lamb", "Adam scaled layer by layer, for very large batches");
   optimizers.add<LarsConfig>("lars", "momentum SGD scaled layer by layer, for very large batches");
 }
 

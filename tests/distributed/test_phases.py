@@ -18,7 +18,7 @@ STRATEGIES = {
     "stages": (3, {"distributed__stages": 3, "batch__micro": 16, "model__depth": 3}),
 }
 # Which rank, at which call: of stages the first one flattens images, and the last one evaluates.
-PHASES = {"forward": (0, 3), "backward": (1, 3), "communication": (1, 30), "optimizer": (0, 2),
+PHASES = {"forward": (0, 3), "backward": (1, 3), "communication": (1, 40), "optimizer": (0, 2),
           "evaluation": (2, 1), "checkpoint": (1, 1)}
 
 

@@ -11,7 +11,7 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-constexpr int64_t kMostAhead = int64_t{1} << 20;
+constexpr int64_t kMaxAhead = int64_t{1} << 20;
 
 void require(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return;
@@ -23,8 +23,8 @@ void check(int64_t size, const LoaderOptions& o, int64_t start_epoch, int64_t st
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   require("global_batch", o.global_batch, 1, kAny);
   require("micro_batch", o.micro_batch, 1, kAny);
-  require("workers", o.workers, 0, kMostAhead);
-  require("prefetch", o.prefetch, 0, kMostAhead);
+  require("workers", o.workers, 0, kMaxAhead);
+  require("prefetch", o.prefetch, 0, kMaxAhead);
   require("world", o.world, 1, kAny);
   require("rank", o.rank, 0, o.world - 1);
   require("epochs", o.epochs, 0, kAny);
