@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -134,6 +135,13 @@ class Run:
 
 def by_file(folder):
     return {"BRIM_RENDEZVOUS_FILE": str(folder / f"rendezvous-{uuid.uuid4().hex}")}
+
+
+def free_port():
+    """One that no one has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def by_port(port, host="127.0.0.1"):

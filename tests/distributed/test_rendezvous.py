@@ -8,17 +8,14 @@ import threading
 
 import pytest
 
-from runs import (SHORT_TIMEOUT_S, TRAINER, by_file, by_port, job, run,  # noqa: F401
+from runs import (SHORT_TIMEOUT_S, TRAINER, by_file, by_port, free_port, job, run,  # noqa: F401
                   wait_until)
 from trainer import metrics, sets
 
 
 @pytest.fixture
 def port():
-    """One that no one has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 def hasty_job(output):

@@ -1,9 +1,7 @@
 """What a launcher's end, a stop and a restart leave: nothing running, and the same training."""
-import socket
-
 import pytest
 
-from runs import TRAINER, Run, job, run, wait_until, with_fault  # noqa: F401
+from runs import TRAINER, Run, free_port, job, run, wait_until, with_fault  # noqa: F401
 from trainer import assert_same_tensors, latest_checkpoint, metrics
 
 WORLD = 3
@@ -13,12 +11,6 @@ STEPS = 40
 def command(output, **values):
     return [TRAINER, *job(output, **{"train__steps": STEPS, "checkpoint__every_steps": 8,
                                      "model__dropout": 0.1, "train__ema": 0.99, **values})]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def losses(folder):
