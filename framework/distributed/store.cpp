@@ -9,6 +9,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <variant>
 #include <vector>
 
 #include "framework/base/descriptor.h"
@@ -149,33 +150,27 @@ Error ended(const Ranks& ranks) {
           server_of(ranks), ranks.rank};
 }
 
-/// Once. What stood against it, in `problem`, where the result has no store.
-OpenStore join(const Ranks& ranks, const Address& address, const std::optional<Listener>& listener,
-               milliseconds limit, std::optional<Error>& problem) {
+/// One try: the store, or what stood against it.
+std::variant<OpenStore, Error> join(const Ranks& ranks, const Address& address,
+                                    const std::optional<Listener>& listener, milliseconds limit) {
   if (!listener) {  // LibTorch's own waiting takes the limit once for each kind of address
     const std::string obstacle = wait_for_listener(address, limit);
     if (!obstacle.empty()) throw unreachable(ranks, address, limit, obstacle);
   }
   const Deadline deadline(limit, unreachable(ranks, address, limit, kNoStore).what());
   const auto store = connect(address, listener, limit);
-  if (store == nullptr) {
-    problem = unreachable(ranks, address, limit, kNoStore);
-    return {};
-  }
+  if (store == nullptr) return unreachable(ranks, address, limit, kNoStore);
   try {
     const auto own = c10::make_intrusive<c10d::PrefixStore>(
         "brim-attempt-" + agreed_start(*store, ranks, listener.has_value()), store);
     require_same_world(*own, ranks);
-    if (is_first_of_its_rank(*own, ranks)) {
-      return {own, own->clone(), ranks.one_machine() ? kLoopback : own_address(address)};
-    }
-    problem = claimed_twice(ranks);
+    if (!is_first_of_its_rank(*own, ranks)) return claimed_twice(ranks);
+    return OpenStore{own, own->clone(), ranks.one_machine() ? kLoopback : own_address(address)};
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {
-    problem = ended(ranks);
+    return ended(ranks);
   }
-  return {};
 }
 
 }  // namespace
@@ -192,11 +187,10 @@ OpenStore open_store(const Ranks& ranks, milliseconds limit) {
   constexpr milliseconds kPause(100);
   const auto end = std::chrono::steady_clock::now() + limit;
   for (milliseconds left = limit;; std::this_thread::sleep_for(kPause)) {
-    std::optional<Error> problem;
-    OpenStore open = join(ranks, address, listener, left, problem);
-    if (!problem) return open;
+    const auto outcome = join(ranks, address, listener, left);
+    if (const auto* open = std::get_if<OpenStore>(&outcome)) return *open;
     left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-    if (!may_be_old || left <= kPause) throw Error(*problem);
+    if (!may_be_old || left <= kPause) throw std::get<Error>(outcome);
   }
 }
 

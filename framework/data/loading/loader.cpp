@@ -266,7 +266,7 @@ std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& s
     slot.labels[static_cast<size_t>(index)] = label;
     if (classes_ == 0 || (label >= 0 && label < classes_)) return std::nullopt;
     return Failure{index, Exit::kData,
-                   fmt::format("{}: expected a label from 0 to {}, found {}", dataset_.name(sample),
+                   fmt::format("{}: expected a label from 0 to {}, found {}", name(sample),
                                classes_ - 1, label)};
   } catch (const Error& error) {
     return Failure{index, error.status(), error.what()};
