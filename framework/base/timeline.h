@@ -27,8 +27,9 @@ std::string_view phase_name(Phase phase);
 
 /// Work on data that no step waited for, in seconds.
 struct OverlappedWork {
-  double decode_s = 0;      // of the loader's threads together
-  double decode_cpu_s = 0;  // of that, on a core
+  double decode_s = 0;       // of the loader's threads together
+  double decode_cpu_s = 0;   // of that, on a core
+  double decode_wall_s = 0;  // while at least one of them was at it
   // of the device, which transforms too (CopyStream::take_overlapped_s); 0 on the CPU
   double copy_s = 0;
 };

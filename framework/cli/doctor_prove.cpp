@@ -23,6 +23,10 @@
 namespace brim::cli {
 namespace {
 
+// As long as the run took, within these.
+constexpr double kShortest_s = 1;
+constexpr double kLongest_s = 15;
+
 /// Of a job for several devices, one of them.
 void choose_one(device::DeviceConfig& config) {
   const device::DeviceList list = device::parse_device_list(config.select);
@@ -79,8 +83,10 @@ doctor::Proof prove_run(const experiment::RunData& run, bool trusts_library) {
   site::limits().bound_memory(job.device, placement.devices);
   const c10::Device device = device::choose_device(placed);
   const auto memory = device::memory_of(device, job.device, ranks);
-  log::info("{}: its steps on preloaded samples, on {}", job.run.name, device.str());
-  const train::Ceiling ceiling = train::measure_ceiling(std::move(job), device, *memory);
+  const double seconds = std::clamp(facts.seconds.value_or(0), kShortest_s, kLongest_s);
+  log::info("{}: its steps on preloaded samples for {:.0f} s, on {}", job.run.name, seconds,
+            device.str());
+  const train::Ceiling ceiling = train::measure_ceiling(std::move(job), device, *memory, seconds);
   doctor::Proof proof = doctor::prove(facts, ceiling.samples_per_s, ceiling.steps);
   compare_machines(run.record, device, proof);
   return proof;

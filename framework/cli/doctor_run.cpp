@@ -33,8 +33,12 @@ constexpr double kWatchEveryS = 2.0;
 constexpr size_t kProfileRows = 5;
 constexpr auto kNap = std::chrono::milliseconds(50);
 
+std::optional<telemetry::MemoryAccount> memory_of(const experiment::RunData& run) {
+  return telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
+}
+
 std::string memory_table(const experiment::RunData& run) {
-  const auto memory = telemetry::read_memory_account(run.record.value("memory", nlohmann::json()));
+  const auto memory = memory_of(run);
   return memory ? printable_lines(memory->table()) : "";
 }
 
@@ -59,6 +63,7 @@ std::string report_on(const experiment::RunData& run, bool as_json, const Beside
   if (as_json) {
     nlohmann::json json = doctor::to_json(diagnosis);
     json["run"] = run.folder.string();
+    if (const auto memory = memory_of(run)) json["memory"] = telemetry::to_json(*memory);
     if (beside.proof) json["proof"] = doctor::to_json(*beside.proof);
     if (beside.fix) json["fix"] = doctor::to_json(*beside.fix);
     if (beside.profile) {

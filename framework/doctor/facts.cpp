@@ -39,13 +39,29 @@ std::optional<Spread> spread_of(const RunData& run, std::string_view metric) {
   return Spread{series->mean(), quantiles.at(0.05), quantiles.at(0.5), quantiles.at(0.95)};
 }
 
-/// A second of decoding on one of a rank's n cores makes a step that uses all of them 1/n s longer.
-double read_decode_share(const RunData& run, const RunFacts& facts, double wall_s) {
-  const Series* decode = run.metric("overlapped_s/decode_cpu");
-  if (decode == nullptr || !facts.cores || facts.is_cuda.value_or(true)) return 0;
+/// A step's threads wait for the one whose core decodes, and no longer if others decode at the same
+/// time. Decoding on cores that the step leaves idle costs it nothing.
+void read_decoding(const RunData& run, double wall_s, RunFacts& facts) {
+  const Series* on_core = run.metric("overlapped_s/decode_cpu");
+  if (on_core == nullptr || !facts.cores || facts.is_cuda.value_or(true)) return;
   const auto ranks = static_cast<double>(std::max<int64_t>(1, facts.ranks.value_or(1)));
   const double cores = std::max(1.0, static_cast<double>(*facts.cores) / ranks);
-  return std::clamp(settled_sum(*decode) / wall_s / cores, 0.0, 1 - facts.share(Phase::kDataWait));
+  const double decoding = settled_sum(*on_core) / wall_s;
+  const double most = 1 - facts.share(Phase::kDataWait);
+  facts.decode_load = std::clamp(decoding / cores, 0.0, most);
+
+  const Series* of_all = run.metric("overlapped_s/decode");
+  const Series* of_any = run.metric("overlapped_s/decode_wall");
+  const double any_s = of_any == nullptr ? 0 : settled_sum(*of_any);
+  if (of_all == nullptr || any_s <= 0) {  // recorded by an older version
+    facts.decode_share = facts.decode_load;
+    return;
+  }
+  const double at_once = std::max(1.0, settled_sum(*of_all) / any_s);
+  const double idle =
+      facts.threads ? std::max(0.0, cores - static_cast<double>(*facts.threads)) : 0.0;
+  const double taken = std::clamp(at_once - idle, 0.0, 1.0);
+  facts.decode_share = std::clamp(decoding / at_once * taken, 0.0, most);
 }
 
 void read_phases(const RunData& run, RunFacts& facts) {
@@ -64,7 +80,7 @@ void read_phases(const RunData& run, RunFacts& facts) {
   if (!is_recorded || all <= 0) return;
   for (PhaseFacts& phase : phases) phase.share /= all;
   facts.phases = phases;
-  facts.decode_share = read_decode_share(run, facts, all);
+  read_decoding(run, all, facts);
 
   const auto speed = spread_of(run, "samples_per_s");
   if (!facts.step_s || !speed) return;
@@ -115,6 +131,7 @@ void read_record(const json& record, RunFacts& facts) {
   facts.has_convolutions = read_value<bool>(record, {"job", "convolutions"});
   facts.is_channels_last = read_value<bool>(record, {"job", "channels_last"});
   facts.micro_batch = read_value<int64_t>(record, {"job", "micro_batch"});
+  facts.threads = read_value<int64_t>(record, {"job", "threads"});
 }
 
 template <class T>

@@ -39,6 +39,7 @@ struct RunFacts {
   /// Of the wall time, what decoding beside the steps takes from them: they share the cores. 0 on a
   /// GPU.
   double decode_share = 0.0;
+  double decode_load = 0.0;  // of the time of a rank's cores, what decoding beside the steps takes
   std::optional<Spread> step_s = {};
   /// Samples a second that the step would take if data cost nothing, and that it gets.
   /// Evaluations and checkpoints are not counted.
@@ -57,6 +58,7 @@ struct RunFacts {
   std::string precision = {};  // "fp32", "bf16", …; "": not recorded
   std::optional<bool> has_convolutions = {}, is_channels_last = {};
   std::optional<int64_t> micro_batch = {}, global_batch = {}, ranks = {}, cores = {};
+  std::optional<int64_t> threads = {};      // that a rank's operators use on a CPU
   std::optional<bool> has_cuda_graph = {};  // train.cuda_graph
   std::optional<int64_t> workers = {};      // loader threads
   bool workers_are_auto = true;

@@ -8,6 +8,11 @@
 #include "framework/base/units.h"
 
 namespace brim::train {
+namespace {
+
+constexpr int kLoaderNice = 10;  // what nice(1) adds by default
+
+}  // namespace
 
 data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
                                  at::Device device, bool channels_last, at::ScalarType dtype) {
@@ -46,6 +51,8 @@ data::LoaderOptions Inputs::share(data::LoaderOptions options) const {
   const distributed::Ranks& ranks = components_.group->ranks();
   options.rank = components_.data_rank();
   options.world = components_.data_world();
+  // On a CPU the step computes on the same cores, and its threads wait for the one held up.
+  if (components_.device.is_cpu()) options.nice = kLoaderNice;
   if (options.adapt_workers) {
     options.workers = std::max<int64_t>(1, usable_cores() / ranks.local_world - 1);
   }

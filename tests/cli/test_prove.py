@@ -35,7 +35,7 @@ def test_data_that_costs_is_told_with_its_share(slow_run):
     assert proof["ceiling_per_s"] > 2 * proof["run_per_s"] > 0
     assert proof["gap"] == pytest.approx(1 - proof["run_per_s"] / proof["ceiling_per_s"])
     assert proof["message"].startswith(f"data costs you {100 * proof['gap']:.0f} %: ")
-    assert proof["ranks"] == 1 and 5 <= proof["steps"] <= 100
+    assert proof["ranks"] == 1 and 5 <= proof["steps"]
     assert report["too_short"]  # the rules say nothing of seconds; the proof measures
 
 

@@ -43,6 +43,7 @@ def test_a_slow_loader_is_named(slow_run):
     found = {finding["rule"]: finding for finding in report["findings"]}
     assert found["loader_bound"]["severity"] == "severe"
     assert report["steps"] % 40 == 0 and report["run"] == str(run)
+    assert report["memory"] == record["memory"]
     assert "straggler" not in report["not_recorded"]  # one rank has none
 
 

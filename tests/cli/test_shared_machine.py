@@ -1,10 +1,12 @@
 """Training beside other processes that use the same cores."""
 import contextlib
 import os
+import pathlib
 import subprocess
 import sys
+import time
 
-from trainer import DIGITS, TRAINER, environment, trainer
+from trainer import DIGITS, LIMIT_S, TRAINER, environment, sets, start, trainer
 
 CORES = len(os.sched_getaffinity(0))
 os.environ.pop("OMP_WAIT_POLICY", None)  # other tests are run with sleeping threads
@@ -46,6 +48,26 @@ def test_a_run_that_others_disturbed_is_measured_again(tmp_path):
     assert done.returncode == 0, done.stderr
     repeated = [line for line in done.stderr.splitlines() if line.endswith("; repeating it")]
     assert len(repeated) == 2  # no more than count
+
+
+def nice_of_threads(process):
+    stats = pathlib.Path(f"/proc/{process}/task").glob("*/stat")
+    return [int(stat.read_text().rpartition(")")[2].split()[16]) for stat in stats]
+
+
+def test_the_loaders_threads_leave_the_cores_to_the_step(tmp_path):
+    run = tmp_path / "run"
+    process = start("--recipe", DIGITS, "--output", run, *sets(train__steps=10_000_000, data__workers=2,
+                                                               eval__enabled=False))
+    try:
+        end = time.monotonic() + LIMIT_S
+        while not (run / "metrics.jsonl").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        nice = nice_of_threads(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    assert nice.count(10) == 2 and nice.count(0) == len(nice) - 2
 
 
 def test_doctor_says_how_threads_wait():

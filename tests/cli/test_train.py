@@ -47,7 +47,8 @@ def test_phases_of_every_line_sum_to_its_wall_time(digits):
 def test_work_on_data_beside_the_phases_is_shown(digits, tmp_path):
     def overlapped(run):
         lines = [line["overlapped_s"] for line in metrics(run) if "loss" in line]
-        assert lines and all(set(line) == {"decode", "decode_cpu", "copy"} for line in lines)
+        assert lines and all(set(line) == {"decode", "decode_cpu", "decode_wall", "copy"} for line in lines)
+        assert all(line["decode_wall"] <= line["decode"] + 1e-9 for line in lines)
         assert all(line["copy"] == 0 for line in lines)  # the CPU copies nothing ahead
         return [line["decode"] for line in lines]
 

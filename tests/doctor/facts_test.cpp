@@ -41,24 +41,31 @@ TEST(Facts, TheWarmUpIsNotCounted) {
 }
 
 TEST(Facts, DecodingOnTheStepsCoresIsPartOfWhatDataCosts) {
-  const json line = {{"step", 10},
-                     {"step_s", 1.0},
-                     {"samples_per_s", 80},
-                     {"phases_s", {{"data_wait", 0.2}, {"backward", 0.8}}},
-                     {"overlapped_s", {{"decode", 0.9}, {"decode_cpu", 0.6}}}};
+  const json line = {
+      {"step", 10},
+      {"step_s", 1.0},
+      {"samples_per_s", 80},
+      {"phases_s", {{"data_wait", 0.2}, {"backward", 0.8}}},
+      {"overlapped_s", {{"decode", 0.9}, {"decode_cpu", 0.6}, {"decode_wall", 0.45}}}};
   json second = line;
   second["step"] = 20;
-  const auto facts_on = [&](const char* device, int ranks) {
-    return facts_from({{"device", device}, {"ranks", ranks}, {"machine", {{"cores", 4}}}},
+  const auto facts_on = [&](const char* device, int ranks, int threads) {
+    return facts_from({{"device", device},
+                       {"ranks", ranks},
+                       {"machine", {{"cores", 4}}},
+                       {"job", {{"threads", threads}}}},
                       "[batch]\nglobal = 80\n", {line, second});
   };
-  const RunFacts alone = facts_on("cpu", 1);
-  EXPECT_NEAR(alone.decode_share, 0.15, 1e-9);
-  EXPECT_NEAR(alone.data_share(), 0.35, 1e-9);
+  const RunFacts alone = facts_on("cpu", 1, 4);
+  EXPECT_NEAR(alone.decode_share, 0.3, 1e-9);  // 0.6 s of two threads at the same time
+  EXPECT_NEAR(alone.data_share(), 0.5, 1e-9);
+  EXPECT_NEAR(alone.decode_load, 0.15, 1e-9);
   EXPECT_NEAR(*alone.given_per_s, 80, 1e-6);
-  EXPECT_NEAR(*alone.wanted_per_s, 80 / 0.65, 1e-6);
-  EXPECT_NEAR(facts_on("cpu", 2).decode_share, 0.3, 1e-9);  // ranks share the cores
-  EXPECT_EQ(facts_on("cuda:0", 1).decode_share, 0);
+  EXPECT_NEAR(*alone.wanted_per_s, 80 / 0.5, 1e-6);
+  EXPECT_NEAR(facts_on("cpu", 2, 2).decode_load, 0.3, 1e-9);  // ranks share the cores
+  EXPECT_NEAR(facts_on("cpu", 1, 3).decode_share, 0.3, 1e-9);
+  EXPECT_EQ(facts_on("cpu", 1, 2).decode_share, 0);  // two cores are left for decoding
+  EXPECT_EQ(facts_on("cuda:0", 1, 4).decode_share, 0);
 }
 
 TEST(Facts, EvaluationsAndCheckpointsAreNoTraining) {

@@ -336,7 +336,7 @@ TEST(Rules, DecodingThatTakesTheStepsCoresAsksForLessOfIt) {
   RunFacts facts = healthy();
   facts.is_cuda = false;
   give(facts, Phase::kDataWait, 0.2);
-  facts.decode_share = 0.36;
+  facts.decode_share = facts.decode_load = 0.36;
   facts.given_per_s = 44;
   facts.wanted_per_s = 100;
   const RuleResult seen = check_loader(facts);

@@ -1,6 +1,7 @@
 #include "framework/data/loading/loader.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <ctime>
@@ -112,7 +113,10 @@ const Batch* Loader::next() {
 /// To be called before reading_ or waiting_ change. mutex_ is held.
 void Loader::account() {
   const double now = now_s();
-  if (!waiting_) overlapped_.decode_s += static_cast<double>(reading_) * (now - accounted_s_);
+  if (!waiting_ && reading_ > 0) {
+    overlapped_.decode_s += static_cast<double>(reading_) * (now - accounted_s_);
+    overlapped_.decode_wall_s += now - accounted_s_;
+  }
   accounted_s_ = now;
 }
 
@@ -307,6 +311,9 @@ std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failu
 }
 
 void Loader::work(int64_t number, const std::stop_token& stop) {
+  if (options_.nice != 0) {  // of this thread alone, as Linux has it
+    ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + options_.nice);
+  }
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const bool is_active = number < active_;

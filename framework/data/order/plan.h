@@ -25,6 +25,7 @@ struct LoaderOptions {
   int64_t micro_batch = 1;     // most samples of one Batch
   int64_t workers = 0;         // most decoding threads; next() decodes too where it has to wait
   bool adapt_workers = false;  // as many of them as the consumer's pace takes
+  int nice = 0;                // is added to that of the decoding threads, as by nice(1)
   int64_t prefetch = 2;        // batches made ahead of the one in use
   uint64_t seed = 0;
   std::shared_ptr<const Order> order = sequential_order();

@@ -24,7 +24,7 @@ struct LoaderAdvice {
 std::optional<int64_t> enough_workers(const RunFacts& facts) {
   const double ratio = *facts.wanted_per_s / std::max(*facts.given_per_s, 1e-9);
   const bool has_idle_cores =
-      facts.decode_share <= facts.share(Phase::kDataWait) &&
+      facts.decode_load <= facts.share(Phase::kDataWait) &&
       (!facts.load_per_core || !reached(*facts.load_per_core, kLoadPerCore));
   if (!facts.workers || !facts.cores || !has_idle_cores) return std::nullopt;
   const int64_t now = std::max<int64_t>(*facts.workers, 1);

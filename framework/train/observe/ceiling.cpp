@@ -10,6 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/device/shared_cores.h"
 #include "framework/train/components.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/step/training_step.h"
@@ -19,8 +20,7 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 3;
 constexpr int64_t kFewestSteps = 5;
-constexpr int64_t kMaxSteps = 100;
-constexpr double kLongEnoughS = 10;
+constexpr double kWarmUpShare = 0.3;  // of the time: the ways to wait are compared in it
 constexpr int64_t kMaxReady = 64;
 constexpr int64_t kReadyBytes = int64_t{64} << 20;
 
@@ -105,7 +105,7 @@ void require_going_on() {
 
 }  // namespace
 
-Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memory) {
+Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memory, double seconds) {
   if (!job.batch.global || !job.batch.micro) {
     throw Error(Exit::kRecipe,
                 "[batch] global and micro: expected the numbers that a run records, "
@@ -115,21 +115,19 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   TrainingComponents components = build_components(job, device, distributed::Group::alone());
   components.train_data = ready_in_place_of(std::move(components.train_data), components.input);
   TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
-  for (int64_t i = 0; i < kWarmUpSteps; ++i) {
-    require_going_on();
-    step.take();
-  }
-  memory.synchronize();
-  Ceiling result;
-  const double start_s = now_s();
-  while (result.steps < kMaxSteps &&
-         (result.steps < kFewestSteps || now_s() - start_s < kLongEnoughS)) {
-    require_going_on();
-    step.take();
-    ++result.steps;
-  }
-  memory.synchronize();
-  result.seconds = now_s() - start_s;
+  const auto take_steps = [&](int64_t fewest, double at_least_s) {
+    const double start_s = now_s();
+    int64_t taken = 0;
+    for (; taken < fewest || now_s() - start_s < at_least_s; ++taken) {
+      require_going_on();
+      step.take();
+      device::SharedCores::count_step();
+    }
+    memory.synchronize();
+    return Ceiling{.steps = taken, .seconds = now_s() - start_s};
+  };
+  take_steps(kWarmUpSteps, kWarmUpShare * seconds);
+  Ceiling result = take_steps(kFewestSteps, (1 - kWarmUpShare) * seconds);
   result.samples_per_s = static_cast<double>(result.steps * *job.batch.global) / result.seconds;
   return result;
 }

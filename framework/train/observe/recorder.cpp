@@ -121,6 +121,7 @@ void Recorder::count(const StepRecord& record) {
   for (int phase = 0; phase < kPhaseCount; ++phase) window_.phase_s[phase] += record.phase_s[phase];
   window_.overlapped.decode_s += record.overlapped.decode_s;
   window_.overlapped.decode_cpu_s += record.overlapped.decode_cpu_s;
+  window_.overlapped.decode_wall_s += record.overlapped.decode_wall_s;
   window_.overlapped.copy_s += record.overlapped.copy_s;
   window_.host_syncs += record.host_syncs;
   if (rules_.has_line(record.step, last_step_)) {
@@ -162,6 +163,7 @@ void Recorder::write_line(const PendingLine& line, const ArrivedValues& arrived)
   }
   const nlohmann::json overlapped = {{"decode", window.overlapped.decode_s / steps},
                                      {"decode_cpu", window.overlapped.decode_cpu_s / steps},
+                                     {"decode_wall", window.overlapped.decode_wall_s / steps},
                                      {"copy", window.overlapped.copy_s / steps}};
   nlohmann::json json = {{"step", record.step},
                          {"epoch", record.epoch},

@@ -1,5 +1,6 @@
 #include "framework/train/run/job_record.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <nlohmann/json.hpp>
@@ -29,6 +30,7 @@ nlohmann::json job_record(const JobConfig& job, const TrainingComponents& compon
           {"channels_last", components.channels_last},
           {"convolutions", components.has_convolutions},
           {"parameters", components.parameters},
+          {"threads", at::get_num_threads()},
           {"micro_batch", job.batch.micro_or_all()},
           {"batch_statistics", has_statistics(nn::whole_of(*components.model))}};
 }

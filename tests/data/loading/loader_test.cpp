@@ -480,7 +480,8 @@ TEST(LoaderTest, ASleepingThreadTakesNoCore) {
   Loader ahead(dataset, {.global_batch = 4, .micro_batch = 4, .workers = 2, .prefetch = 2});
   while (dataset.reads < 3 * 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const OverlappedWork work = ahead.take_overlapped();
-  EXPECT_GT(work.decode_s, 0.2);  // twelve samples
+  EXPECT_GT(work.decode_s, 0.2);                                            // twelve samples
+  EXPECT_NEAR(work.decode_wall_s, work.decode_s / 2, 0.2 * work.decode_s);  // by two at once
   EXPECT_LT(work.decode_cpu_s, 0.5 * work.decode_s);
 }
 
