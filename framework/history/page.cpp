@@ -68,7 +68,7 @@ std::string losses(std::span<const PastRun> runs) {
   }
   if (items.empty()) return R"(<div class="card findings fine"><p>No hour was lost.</p></div>)";
   return fmt::format(
-      R"(<div class="card findings"><h3>What would give most back</h3><ul>{}</ul></div>)", items);
+      R"(<div class="card findings"><h2>What would give most back</h2><ul>{}</ul></div>)", items);
 }
 
 std::string rows_of(std::span<const PastRun> runs) {
@@ -122,7 +122,7 @@ std::string make_page(std::span<const PastRun> runs, const std::string& title,
   page += section("By week", runs, GroupBy::kWeek) + section("By user", runs, GroupBy::kUser) +
           section("By model", runs, GroupBy::kModel) + section("By host", runs, GroupBy::kHost);
   page += fmt::format(
-      R"(<section><h2>Runs</h2><div class="card scroll"><table><thead><tr><th>run</th>)"
+      R"(<section><h2>Runs</h2><div class="card scroll" tabindex="0"><table><thead><tr><th>run</th>)"
       R"(<th>started</th><th>user</th><th>host</th><th>model</th><th>best</th>)"
       R"(<th class="n">samples/s</th><th class="n">hours</th><th class="n">kWh</th><th>verdict</th>)"
       "</tr></thead><tbody>{}</tbody></table></div></section>"

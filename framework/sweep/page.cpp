@@ -55,10 +55,10 @@ std::string curves(const Store& store, std::span<const Trial> trials,
 std::string table_of(const Plan& plan, std::span<const Trial> trials,
                      const std::vector<size_t>& order) {
   const std::vector<std::string> keys = keys_of(trials);
-  std::string html =
-      fmt::format(R"(<div class="card scroll"><table><thead><tr><th>trial</th><th>state</th>)"
-                  R"(<th>{}</th><th>step</th>)",
-                  escape_html(plan.metric));
+  std::string html = fmt::format(
+      R"(<div class="card scroll" tabindex="0"><table><thead><tr><th>trial</th><th>state</th>)"
+      R"(<th>{}</th><th>step</th>)",
+      escape_html(plan.metric));
   for (const std::string& key : keys) html += fmt::format("<th>{}</th>", escape_html(key));
   html += "<th>reason</th></tr></thead><tbody>";
   for (const size_t place : order) {
@@ -123,7 +123,7 @@ experiment::Page sweep_page(const Store& store, std::span<const Trial> trials,
        !has_results
            ? ""
            : fmt::format(
-                 R"(<section><h2>Settings and results</h2><div class="card scroll">{}</div></section>)",
+                 R"(<section><h2>Settings and results</h2><div class="card scroll" tabindex="0">{}</div></section>)",
                  parallel_coordinates(plan, trials))});
   page.blocks.push_back({"curves", !has_results
                                        ? ""

@@ -94,8 +94,9 @@ std::string parallel_coordinates(const Plan& plan, std::span<const Trial> trials
   const double apart = std::max(kNearest, (kWhole - 2 * kLeft) / gaps);
   const double width = 2 * kLeft + apart * gaps;
   std::string svg =
-      fmt::format(R"(<svg class="trials" viewBox="0 0 {} {}" width="{}" height="{}" role="img">)",
-                  width, kHeight, width, kHeight);
+      fmt::format(R"(<svg class="trials" viewBox="0 0 {} {}" width="{}" height="{}" role="img" )"
+                  R"(aria-label="a line for each trial, through its settings to its {}">)",
+                  width, kHeight, width, kHeight, escape_html(plan.metric));
   for (size_t i = shown.size(); i-- > 0;) {
     std::string points;
     for (size_t axis = 0; axis < axes.size(); ++axis) {

@@ -24,7 +24,7 @@ body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.5 sy
 main { max-width: 1240px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 26px; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 36px 0 12px; }
-h3 { font-size: 14px; margin: 0; font-weight: 600; overflow-wrap: anywhere; }
+h3, .card h2 { font-size: 14px; margin: 0; font-weight: 600; overflow-wrap: anywhere; }
 p { margin: 6px 0; }
 .soft, .unit, .note, .x-unit { color: var(--soft); }
 .note, .x-unit { font-size: 12px; margin: 2px 0 0; }
@@ -117,7 +117,6 @@ tr.differs td { background: var(--mark); }
 .best { color: var(--good); font-weight: 600; }
 .findings { margin: 18px 0 0; padding: 12px 16px; border-left: 4px solid var(--warn); }
 .findings.fine { border-left-color: var(--good); }
-.findings h2 { font-size: 14px; margin: 0; }
 .findings ul { margin: 4px 0 0; padding-left: 18px; }
 .stack { display: grid; gap: 14px; margin-top: 14px; }
 .caption { display: flex; align-items: baseline; }

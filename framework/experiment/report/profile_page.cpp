@@ -98,7 +98,7 @@ std::string module_treemap(const StepProfile& profile) {
   }
   const std::string drawing = draw_treemap(std::move(parts));
   if (drawing.empty()) return "";
-  return R"(<section class="card"><div class="caption"><h3>Where a step's time goes, by module</h3></div>)" +
+  return R"(<section class="card"><div class="caption"><h2>Where a step's time goes, by module</h2></div>)" +
          drawing +
          R"(<p class="note">An area is a share of the wall time; parts of a block have one colour. )"
          R"(What no module claims has its own: data, optimizer, the time between operators.</p></section>)";
@@ -121,7 +121,7 @@ constexpr const char* kWorkHeads =
 std::string profile_table(const std::string& title, const std::string& head,
                           const std::string& rows) {
   return fmt::format(
-      R"(<h2>{}</h2><div class="card scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>)",
+      R"(<h2>{}</h2><div class="card scroll" tabindex="0"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>)",
       title, head, rows);
 }
 
@@ -191,7 +191,7 @@ std::string make_profile_page(const StepProfile& profile, const std::vector<std:
   const std::string advice =
       items.empty()
           ? R"(<div class="card findings fine">nothing stands out.</div>)"
-          : R"(<div class="card findings"><h3>What to change</h3><ul>)" + items + "</ul></div>";
+          : R"(<div class="card findings"><h2>What to change</h2><ul>)" + items + "</ul></div>";
   const std::string title = escape_html(profile.recipe);
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

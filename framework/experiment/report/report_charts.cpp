@@ -277,7 +277,7 @@ std::string times_table(const std::vector<PhaseTimes>& phases, const std::string
         readable_number(times.at(0.95) * 1e3));
   }
   return fmt::format(
-      R"(<div class="card"><h3>{}</h3><p></p><div class="bar">{}</div><p></p><div class="scroll">)"
+      R"(<div class="card"><h3>{}</h3><p></p><div class="bar">{}</div><p></p><div class="scroll" tabindex="0">)"
       R"(<table><thead><tr><th>phase</th><th class="n">share</th><th class="n">mean, ms a step</th>)"
       R"(<th class="n">p50</th><th class="n">p95</th></tr></thead><tbody>{}</tbody></table></div></div>)",
       escape_html(label), bar, rows);

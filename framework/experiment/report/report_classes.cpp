@@ -108,13 +108,13 @@ std::string classes_section(const Shown& shown) {
     const bool has_matrix =
         classes.size() <= kLargestMatrix &&
         std::ranges::any_of(classes, [](const Class& c) { return !c.taken_for.empty(); });
-    html +=
-        fmt::format(R"(<div class="card">{}<div class="scroll"><table>{}</table></div>{}</div>)",
-                    shown.is_one() ? "" : "<h3>" + escape_html(shown.labels[i]) + "</h3>",
-                    has_matrix ? matrix(classes) : hardest(classes),
-                    has_matrix ? R"(<p class="note">Rows are labels, columns what their samples )"
-                                 R"(were taken for, in the run's last evaluation.</p>)"
-                               : "");
+    html += fmt::format(
+        R"(<div class="card">{}<div class="scroll" tabindex="0"><table>{}</table></div>{}</div>)",
+        shown.is_one() ? "" : "<h3>" + escape_html(shown.labels[i]) + "</h3>",
+        has_matrix ? matrix(classes) : hardest(classes),
+        has_matrix ? R"(<p class="note">Rows are labels, columns what their samples )"
+                     R"(were taken for, in the run's last evaluation.</p>)"
+                   : "");
   }
   return html;
 }

@@ -153,7 +153,7 @@ std::string merits_table(const Shown& shown) {
     rows += "</tr>";
   }
   return fmt::format(
-      R"(<p></p><div class="card scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>)",
+      R"(<p></p><div class="card scroll" tabindex="0"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>)",
       head, rows);
 }
 
@@ -254,8 +254,9 @@ std::string keys_table(const Shown& shown, const std::vector<Keys>& runs, bool o
     }
     head += "</tr></thead>";
   }
-  return fmt::format(R"(<div class="card scroll"><table>{}<tbody>{}</tbody></table></div>)", head,
-                     rows);
+  return fmt::format(
+      R"(<div class="card scroll" tabindex="0"><table>{}<tbody>{}</tbody></table></div>)", head,
+      rows);
 }
 
 }  // namespace

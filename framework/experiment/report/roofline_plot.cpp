@@ -152,7 +152,7 @@ std::string draw_roofline(const StepProfile& profile) {
   std::string marks;
   for (const Dot& dot : dots) marks += dot_path(axes, dot, profile.wall_s);
   return fmt::format(
-      R"(<section class="card"><div class="caption"><h3>Roofline</h3><span class="unit">GFLOP/s</span>)"
+      R"(<section class="card"><div class="caption"><h2>Roofline</h2><span class="unit">GFLOP/s</span>)"
       R"(</div><div class="legend">{}</div><div class="plot"><div class="ys">{}</div>)"
       R"(<div class="area tall"><svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" )"
       R"(aria-label="roofline"><path class="grid" d="{}"/>{}{}</svg></div><div class="xs">{}</div>)"
