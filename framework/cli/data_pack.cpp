@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -19,6 +20,17 @@ using nlohmann::json;
 
 namespace {
 
+/// A folder for the shards within the images' own would be one of their classes.
+void require_outside(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code code;
+  const auto images = std::filesystem::weakly_canonical(from, code);
+  const auto shards = std::filesystem::weakly_canonical(to, code).lexically_relative(images);
+  if (code || shards.empty() || *shards.begin() == "..") return;
+  throw UsageError(
+      "{}: expected a folder for the shards that is not within {}, whose folders are classes",
+      to.string(), from.string());
+}
+
 int pack_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const std::string from = required_option(parsed, "data pack", "from");
   const std::string to = required_option(parsed, "data pack", "to");
@@ -29,6 +41,7 @@ int pack_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*
       .quality = static_cast<int>(integer_option(parsed, "quality", 1, 100)),
       .seed = static_cast<uint64_t>(integer_option(parsed, "seed", 0, INT64_MAX)),
       .threads = threads_option(parsed)};
+  require_outside(from, to);
   const double start = now_s();
   const auto images = data::open_image_folder(from);
   const auto done = data::pack(*images, to, how, [&](const data::PackProgress& progress) {
@@ -45,10 +58,10 @@ int pack_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*
                             {"seconds", now_s() - start}}
                            .dump());
   } else {
-    fmt::print("{} in {} of {}{}, {}\n", format_plural(done.done, "image"),
-               format_plural(done.shards, "shard"), format_bytes(done.bytes),
-               done.kept_shards == 0 ? "" : fmt::format(", {} of them kept", done.kept_shards),
-               format_duration(now_s() - start));
+    fmt::print("{} in {}{}, {} together, {}\n", format_plural(done.done, "image"),
+               format_plural(done.shards, "shard"),
+               done.kept_shards == 0 ? "" : fmt::format(" ({} of them kept)", done.kept_shards),
+               format_bytes(done.bytes), format_duration(now_s() - start));
   }
   return 0;
 }

@@ -73,6 +73,23 @@ def test_another_set_with_the_same_names_is_no_old_pack(tmp_path):
     assert done.returncode == 3 and "packed of other images" in done.stderr, done.stderr
 
 
+def test_a_pack_that_lacks_shards_is_noticed(tmp_path):
+    packed_by("--from", image_folder(tmp_path / "images"), "--to", tmp_path / "shards", "--samples", 10)
+    assert "expected" not in trainer("data", "inspect", tmp_path / "shards").stderr
+    (tmp_path / "shards" / "shard-000002.tar").unlink()  # as a pack that was killed leaves it
+    done = trainer("data", "inspect", tmp_path / "shards")
+    assert "expected 24 images by its pack.json, found 20" in done.stderr
+
+
+def test_shards_do_not_go_where_a_class_would_be(tmp_path):
+    folder = image_folder(tmp_path / "images")
+    for inside in (folder, folder / "shards", folder / ".." / "images" / "class 0"):
+        done = trainer("data", "pack", folder, inside)
+        assert done.returncode == 2 and "not within" in done.stderr, done.stderr
+    assert not (folder / "shards").exists()
+    assert trainer("data", "pack", folder, tmp_path / "images-packed").returncode == 0
+
+
 def test_what_macos_keeps_beside_a_shard_is_none(tmp_path):
     packed_by("--from", image_folder(tmp_path / "images"), "--to", tmp_path / "shards")
     (tmp_path / "shards" / "._shard-000000.tar").write_bytes(b"x")

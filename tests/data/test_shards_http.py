@@ -440,6 +440,40 @@ def test_damaged_shards_are_not_trusted(server, tmp_path):
     assert f"error[data]: {server.url}/s.tar: at byte" in done.stderr and "truncated" in done.stderr
 
 
+def test_what_is_no_shard_is_not_kept(server, tmp_path):
+    server.put("s.tar", b"<html>log in</html>")
+    done = start("list", server.url + "/s.tar", tmp_path, 0)
+    assert done.returncode == 3 and f"removed from {tmp_path} and fetched again" in done.stderr
+    server.put("s.tar", shard(0, 10))
+    assert names(start("list", server.url + "/s.tar", tmp_path, 0)) == expected(0, 10)
+
+
+def test_an_index_of_another_shard_of_the_same_size_is_refused(server, tmp_path):
+    first, second = shard(0, 10), shard(1, 10)  # tarfile fills up to a whole number of 10 KiB
+    assert len(first) == len(second)
+    (tmp_path / "s.tar").write_bytes(first)
+    names(start("list", tmp_path / "s.tar", tmp_path, 0))
+    server.put("s.tar", second)
+    server.put("s.tar.index", (tmp_path / "s.tar.index").read_bytes())
+    done = start("list", server.url + "/s.tar", tmp_path / "c", 0)
+    assert done.returncode == 3 and "so the shard or the index was replaced" in done.stderr
+    # The shard is here now; its own index is made.
+    assert names(start("list", server.url + "/s.tar", tmp_path / "c", 0)) == expected(1, 10)
+
+
+def test_a_shard_that_was_replaced_after_its_removal_is_noticed(server, tmp_path):
+    for i in range(2):
+        server.put(f"s-{i}.tar", shard(2 * i, 10))
+    pattern = server.url + "/s-{0..1}.tar"
+    assert names(start("list", pattern, tmp_path, 0)) == expected(0, 10) + expected(2, 10)
+    for path in tmp_path.glob("*.tar"):
+        path.unlink()  # as trim() does; their indexes stay
+    for i in range(2):
+        server.put(f"s-{i}.tar", shard(2 * i + 1, 10))
+    assert start("list", pattern, tmp_path, 0).returncode == 3
+    assert names(start("list", pattern, tmp_path, 0)) == expected(1, 10) + expected(3, 10)
+
+
 def test_the_cache_keeps_to_its_budget(server, tmp_path):
     for i in range(6):
         server.put(f"s-{i}.tar", shard(10 * i, 10))

@@ -74,6 +74,15 @@ std::string digest_names(const EncodedImages& images) {
   return digest(std::as_bytes(std::span(text)));
 }
 
+/// Null where it is missing or no JSON.
+nlohmann::json read_description(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return nullptr;
+  auto json = nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes), nullptr,
+                                    /*allow_exceptions=*/false);
+  return json.is_discarded() ? nlohmann::json() : json;
+}
+
 class Packer {
  public:
   Packer(const EncodedImages& images, const fs::path& folder, const PackOptions& options,
@@ -276,11 +285,16 @@ PackProgress pack(const EncodedImages& images, const fs::path& folder, const Pac
   return Packer(images, folder, options, report).run();
 }
 
+std::optional<int64_t> image_count_in(const fs::path& path) {
+  const auto json = read_description(path);
+  if (!json.is_object() || !json.contains("images") || !json["images"].is_number_integer()) {
+    return std::nullopt;
+  }
+  return json["images"].get<int64_t>();
+}
+
 std::vector<std::string> class_names_in(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return {};
-  const auto json = nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes),
-                                          nullptr, /*allow_exceptions=*/false);
+  const auto json = read_description(path);
   if (!json.is_object() || !json.contains("classes") || !json["classes"].is_array()) return {};
   std::vector<std::string> names;
   for (const auto& name : json["classes"]) {

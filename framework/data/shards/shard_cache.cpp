@@ -141,6 +141,8 @@ bool remove_unused(const fs::path& path) {
   return is_unused;
 }
 
+fs::path kept_index_path(fs::path shard) { return shard += kIndexSuffix; }
+
 /// The address of a shard's index: the suffix goes before a query.
 std::string index_url(const std::string& url) {
   const size_t end = std::min(url.find_first_of("?#"), url.size());
@@ -220,7 +222,7 @@ HttpLimits ShardCache::limits(int64_t max_bytes) const {
   return limits;
 }
 
-std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
+std::shared_ptr<const FileBytes> ShardCache::open(const std::string& url) {
   const fs::path path = path_of(url);
   constexpr int kTries = 3;  // another process may remove it between fetching and opening
   for (int i = 1;; ++i) {
@@ -243,22 +245,55 @@ std::shared_ptr<const ByteSource> ShardCache::open(const std::string& url) {
 }
 
 ShardIndex ShardCache::index(const std::string& url) {
-  fs::path path = path_of(url);
-  path += kIndexSuffix;
+  const fs::path shard = path_of(url);
+  const fs::path path = kept_index_path(shard);
   if (auto index = kept_index(path, path.string())) return std::move(*index);
-  if (fetch(index_url(url), path, limits(kMaxStoredIndexBytes))) {
-    if (auto index = kept_index(path, shown_address(index_url(url)))) return std::move(*index);
+  if (!is_there(shard)) {
+    if (fetch(index_url(url), path, limits(kMaxStoredIndexBytes))) {
+      if (auto index = kept_index(path, shown_address(index_url(url)))) return std::move(*index);
+    }
+    static std::atomic<bool> said = false;
+    if (!said.exchange(true)) {
+      log::info(
+          "{}: the server has no index of it; shards without one are fetched now, to index them",
+          shown_address(url));
+    }
   }
-  static std::atomic<bool> said = false;
-  if (!said.exchange(true)) {
-    log::info(
-        "{}: the server has no index of it; shards without one are fetched now, to index them",
-        shown_address(url));
-  }
-  ShardIndex index = build_index(*open(url));
+  ShardIndex index = make_index(url, *open(url));
   write_file(path, print_index(index));
   trim();
   return index;
+}
+
+ShardIndex ShardCache::make_index(const std::string& url, const FileBytes& shard) {
+  try {
+    ShardIndex index = build_index(shard);
+    index.shard_modified_ns = shard.modified_ns();
+    return index;
+  } catch (const Error& error) {
+    if (error.status() != Exit::kData) throw;
+    std::error_code code;
+    fs::remove(path_of(url), code);
+    throw Error(Exit::kData, "{}; it is removed from {} and fetched again by the next start",
+                error.what(), folder_.string());
+  }
+}
+
+bool ShardCache::fits(const std::string& url, const FileBytes& shard, ShardIndex& index) {
+  if (index.shard_modified_ns == shard.modified_ns()) return true;
+  const ShardIndex found = make_index(url, shard);
+  if (found.samples != index.samples || found.names != index.names ||
+      found.name_ends != index.name_ends) {
+    return false;
+  }
+  index.shard_modified_ns = found.shard_modified_ns;
+  write_file(kept_index_path(path_of(url)), print_index(index));
+  return true;
+}
+
+void ShardCache::forget_index(const std::string& url) {
+  std::error_code code;
+  fs::remove(kept_index_path(path_of(url)), code);
 }
 
 std::vector<std::string> ShardCache::class_names(const std::string& url) {

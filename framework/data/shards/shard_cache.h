@@ -35,11 +35,19 @@ class ShardCache {
   /// The shard, fetched if it isn't there. While it is open it is not removed. Throws Error(kData)
   /// where it can't be had, Error(kResource) where it can't be written. One that was too large is
   /// not asked for again.
-  std::shared_ptr<const ByteSource> open(const std::string& url);
+  std::shared_ptr<const FileBytes> open(const std::string& url);
 
-  /// The shard's index: a kept one, else the file with the suffix .index beside the shard, else one
-  /// made of the shard, which is fetched for that; logged once.
+  /// The shard's index: a kept one, else one made of a kept shard, else the file with the suffix
+  /// .index beside the shard, else one made of the shard, which is fetched for that; logged once.
+  /// A shard of which none can be made is removed.
   ShardIndex index(const std::string& url);
+
+  /// Makes sure that `index` is that of the shard, which is read for it unless it was before. False
+  /// where it is another's.
+  bool fits(const std::string& url, const FileBytes& shard, ShardIndex& index);
+
+  /// Removes what is kept of a shard's index.
+  void forget_index(const std::string& url);
 
   /// The names of the classes, by label, from pack.json beside the shard; kept, as is that the
   /// server has none. Empty without them; where the server fails, that is logged.
@@ -62,6 +70,7 @@ class ShardCache {
   HttpLimits limits(int64_t max_bytes) const;
   /// False where the server has none.
   bool fetch(const std::string& url, const std::filesystem::path& path, const HttpLimits& limits);
+  ShardIndex make_index(const std::string& url, const FileBytes& shard);
   /// Throws TooLargeError where the object was too large before.
   void refuse_again(const std::string& url);
 

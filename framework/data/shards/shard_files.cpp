@@ -89,6 +89,7 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
     auto file = cache_->open(address);
     check_shard(*file, expected,
                 fmt::format("remove {}* and start again", cache_->path_of(address).string()));
+    if (!cache_->fits(address, *file, indexes_[static_cast<size_t>(shard)])) refuse_index(shard);
     return file;
   }
   const std::string advice = "start again once it is as it should be";
@@ -98,6 +99,19 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
     throw Error(Exit::kData, "{}: changed since it was indexed; {}", address, advice);
   }
   return file;
+}
+
+/// What is at an address was replaced, or its index was made of something else. A start after this
+/// asks for all indexes again.
+void ShardFiles::refuse_index(int64_t shard) {
+  for (const std::string& address : addresses_) {
+    if (is_url(address)) cache_->forget_index(address);
+  }
+  throw Error(Exit::kData,
+              "{}: its samples are not those of its index, so the shard or the index was replaced. "
+              "Start again: indexes are fetched or made again. If the same is said then, the "
+              "server's indexes are stale: run trainer data inspect where its shards lie",
+              name(shard));
 }
 
 void ShardFiles::keep(int64_t shard, std::shared_ptr<const ByteSource> file) {

@@ -7,6 +7,8 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/base/printable.h"
+#include "framework/base/units.h"
+#include "framework/data/shards/pack.h"
 #include "framework/data/shards/shard_files.h"
 #include "framework/data/shards/shard_list.h"
 #include "framework/data/shards/tar.h"
@@ -32,6 +34,7 @@ class ShardedImages final : public EncodedImages {
     if (size == 0) {
       throw Error(Exit::kData, "{}: expected samples, found none", shown_address(pattern));
     }
+    warn_of_missing(pattern, size);
     classes_ = classes.value_or(greatest_label() + 1);
     if (greatest_label() >= classes_) refuse_label();
     class_names_ = files_.class_names();
@@ -83,6 +86,18 @@ class ShardedImages final : public EncodedImages {
   const ShardSample& at(int64_t index) const {
     const auto [shard, sample] = locate(index);
     return files_.index(shard).samples[static_cast<size_t>(sample)];
+  }
+
+  /// A folder may hold a pack that was broken off.
+  static void warn_of_missing(const std::string& pattern, int64_t size) {
+    std::error_code code;
+    if (is_url(pattern) || !std::filesystem::is_directory(pattern, code)) return;
+    const auto packed = image_count_in(std::filesystem::path(pattern) / kPackDescription);
+    if (!packed || *packed == size) return;
+    log::warning(
+        "{}: expected {} images by its {}, found {}: it was not packed to its end, or shards are "
+        "missing; the same trainer data pack continues it",
+        pattern, format_count(*packed), kPackDescription, format_count(size));
   }
 
   int64_t greatest_label() const {
