@@ -139,7 +139,8 @@ class Measurement {
     }
   }
 
-  FormTimes times(Form fused, Form plain) {
+  /// Of `rounds` and as many more as it takes.
+  FormTimes times(Form fused, Form plain, int rounds) {
     const at::AutoGradMode with_gradients(true);
     const Clock::time_point start = Clock::now();
     std::array<Form, 2> forms = {fused, plain};
@@ -154,9 +155,9 @@ class Measurement {
       const double ratio = best[0] / best[1];
       return std::max(ratio, 1 / ratio) > kClear || seconds_since(start) > kLongest_s;
     };
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < std::max(kRounds, rounds); ++round) {
       const bool is_timed = round > 0 || (repeats[0] == 1 && repeats[1] == 1);
-      if (is_timed && is_decided()) break;
+      if (round >= rounds && is_timed && is_decided()) break;
       for (size_t i = 0; i < 2; ++i) best[i] = std::min(best[i], seconds(forms[i], repeats[i]));
     }
     return {best[0], best[1]};
@@ -206,8 +207,10 @@ int64_t count_in_time(const TwoForms& operation, Form plain) {
 /// nullopt where memory runs out.
 std::optional<FormTimes> measure(const TwoForms& operation, Form fused, Form plain) {
   std::optional<FormTimes> times;
-  const bool fits = device::fits(
-      [&] { times = Measurement(operation, count_in_time(operation, plain)).times(fused, plain); });
+  const bool fits = device::fits([&] {
+    times = Measurement(operation, count_in_time(operation, plain))
+                .times(fused, plain, operation.rounds);
+  });
   return fits ? times : std::nullopt;
 }
 

@@ -31,6 +31,8 @@ struct TwoForms {
   /// What is taken where there is no measurement: by Fused::kUsual, in evaluation, or where memory
   /// runs out in it.
   bool is_fused_otherwise = true;
+  /// Rounds that are measured at least: more where a wrong choice would cost the whole run.
+  int rounds = 0;
 };
 
 /// One of them: the result of the operation on tensors like those. It changes nothing else, such as

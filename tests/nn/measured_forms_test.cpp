@@ -73,6 +73,24 @@ TEST(MeasuredForms, TheFasterOneIsTaken) {
   EXPECT_FALSE(Doubling("slow fused form", 300, 1).takes_fused(at::rand({64, 64})));
 }
 
+TEST(MeasuredForms, OneDisturbedReadingDecidesNothingOfWeight) {
+  // The form that is faster waits for others in all readings but its tenth.
+  int plain_calls = 0;
+  const at::Tensor x = at::ones({4, 4});
+  const auto fused = [](const Tensors& batch, const Tensors&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Tensors{batch[0] * 2};
+  };
+  const auto plain = [&](const Tensors& batch, const Tensors&) {
+    if (++plain_calls != 10) std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    return Tensors{batch[0] * 2};
+  };
+  EXPECT_FALSE(takes_fused(
+      Fused::kMeasured,
+      {.name = "disturbed", .batch = {x}, .parameters = {}, .is_training = true, .rounds = 12},
+      fused, plain));
+}
+
 TEST(MeasuredForms, OneMeasurementAShapeAndFormat) {
   Doubling work("measured once", 300, 1);
   EXPECT_FALSE(work.takes_fused(at::rand({8, 64})));
