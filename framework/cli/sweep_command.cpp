@@ -55,6 +55,20 @@ void show_trials(const Store& store, const std::vector<Trial>& trials, bool want
   std::fflush(stdout);
 }
 
+/// Whether --resume will ask for --trust-library: trials differ in values, those that were added last
+/// in more.
+bool needs_trust(Store& store) {
+  const std::vector<Trial> trials = store.trials();
+  if (trials.empty()) return false;
+  try {
+    check_trial(trials.front(), store.folder(), /*trusts_library=*/false);
+    check_trial(trials.back(), store.folder(), /*trusts_library=*/false);
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 /// Runs what is left, and leaves the table and the page in the folder. Without devices a cluster
 /// runs it.
 int run_trials(Store& store, std::optional<sweep::Devices>& devices, bool trusts_library,
@@ -70,8 +84,11 @@ int run_trials(Store& store, std::optional<sweep::Devices>& devices, bool trusts
     return 0;
   }
   const auto joined = store.join();
-  const Exit status = sweep::Runner(store, *devices, trusts_library).run();
-  const std::vector<Trial> trials = store.trials();
+  const sweep::Trust trust{.is_given = trusts_library,
+                           .is_needed = trusts_library && needs_trust(store)};
+  const Exit status = sweep::Runner(store, *devices, trust).run();
+  std::vector<Trial> trials = store.trials();
+  store.look_at_runs(trials);
   write_file(store.folder() / kTableFile, sweep::csv(store.plan(), trials));
   write_file(store.folder() / kPageFile, sweep::make_page(store, trials, timestamp()));
   show_trials(store, trials, wants_json);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,14 @@ int cancel(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/)
   return 0;
 }
 
+void require_keys_once(const std::vector<std::string>& settings) {
+  std::set<std::string> keys;
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('='));
+    if (!keys.insert(key).second) throw UsageError("--set: {} is given twice; leave one out", key);
+  }
+}
+
 int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
   const fs::path folder = required_option(options, "sweep add", "folder");
   std::vector<std::string> settings;
@@ -73,6 +82,7 @@ int add(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/) {
         "which trials? Give --trials N for more of the search, or --set for one of "
         "your own");
   }
+  require_keys_once(settings);
   Store store(folder);
   std::vector<Trial> known, added;
   do {  // again where another process was faster: a search draws by how many trials there are

@@ -186,6 +186,11 @@ void plan_devices(const SweepConfig& config, const train::JobConfig& job, Plan& 
   plan.idle_utilisation = job.device.idle_utilisation;
 }
 
+void require_evaluations(const train::JobConfig& job) {
+  if (job.eval.enabled) return;
+  throw Error(Exit::kRecipe, "[eval] enabled = false: a sweep compares evaluations; enable them");
+}
+
 }  // namespace
 
 PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
@@ -201,9 +206,7 @@ PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
         "optimizer.learning_rate=1e-3..1e-1:log");
   }
   train::JobConfig& job = planned.job;
-  if (!job.eval.enabled) {
-    throw Error(Exit::kRecipe, "[eval] enabled = false: a sweep compares evaluations; enable them");
-  }
+  require_evaluations(job);
   const auto data = job.data.open_train();
   if (job.data.open_eval() == nullptr) {
     throw Error(Exit::kRecipe, "[data.eval] is missing: a sweep compares evaluations");
@@ -248,7 +251,10 @@ std::vector<Trial> plan_more(const Plan& plan, const std::filesystem::path& base
   train::JobConfig job = source.job({});
   const int64_t samples = plan.rungs.empty() ? 0 : job.data.open_train()->size();
   std::vector<Trial> added;
-  if (!settings.empty()) added.push_back(trial_of(source, plan, settings, samples));
+  if (!settings.empty()) {
+    require_evaluations(source.job(settings));
+    added.push_back(trial_of(source, plan, settings, samples));
+  }
   if (count == 0) return added;
   source.layers.varied_by = "vary";
   std::set<Settings> taken;

@@ -52,7 +52,8 @@ int show_status(const cxxopts::ParseResult& options, std::span<char* const> /*ar
   const bool forgets = is_watch && is_terminal && ::isatty(STDERR_FILENO) != 0;
   bool has_said_so = false;
   for (;;) {
-    const std::vector<sweep::Trial> trials = store.trials();
+    std::vector<sweep::Trial> trials = store.trials();
+    store.look_at_runs(trials);
     // Over the table before, on a terminal.
     if (is_watch && is_terminal) fmt::print("\x1b[H\x1b[2J");
     print_trials(options, store.plan(), trials);

@@ -13,7 +13,6 @@
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/experiment/bench/child.h"
-#include "framework/experiment/run_data.h"
 #include "framework/sweep/asha.h"
 #include "framework/sweep/table.h"
 
@@ -22,7 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kLookEvery_ms = 500;
-constexpr int64_t kMaxFailures = 2;  // a failure is tried once more
 constexpr double kLockPatience_s = 20.0;
 
 /// A trial whose sweep was killed dies with it, but not at the same moment.
@@ -34,10 +32,14 @@ void wait_for_lock(const fs::path& run) {
   }
 }
 
+bool may_pass_later(const Trial& trial) {
+  return trial.state == State::kFailed && trial.failures >= kMaxFailures;
+}
+
 }  // namespace
 
-Runner::Runner(Store& store, Devices& devices, bool trusts_library)
-    : store_(store), plan_(store.plan()), trusts_library_(trusts_library), devices_(devices) {
+Runner::Runner(Store& store, Devices& devices, Trust trust)
+    : store_(store), plan_(store.plan()), trust_(trust), devices_(devices) {
   store_.take_back(trials_);
 }
 
@@ -102,7 +104,7 @@ void Runner::start(Claim claim, Placement placement) {
   const int64_t end = next_end(plan_, trial);
   std::vector<std::string> arguments = {
       "train", (run / "recipe.toml").string(), "--output", run.string(), "--resume", "auto"};
-  if (trusts_library_) arguments.emplace_back("--trust-library");
+  if (trust_.is_given) arguments.emplace_back("--trust-library");
   arguments.insert(arguments.end(), placement.arguments.begin(), placement.arguments.end());
   if (end < trial.steps) {  // the first part of the whole run: the schedule is the whole run's
     arguments.insert(arguments.end(), {"--set", fmt::format("train.steps={}", end), "--set",
@@ -161,15 +163,14 @@ void Runner::take_end(Trial& trial, const experiment::ChildEnd& end, bool was_to
 
 void Runner::take_result(Trial& trial) {
   try {
-    const experiment::RunData run = experiment::read_run(store_.run_folder(trial));
-    const experiment::Series* metric = run.metric("eval_" + plan_.metric);
-    if (metric == nullptr || metric->empty()) {
-      throw Error(Exit::kData, "trial {}: its run has recorded no {}", trial.id, plan_.metric);
-    }
     const bool is_whole =
         trial.results.size() >= plan_.rungs.size() || next_end(plan_, trial) >= trial.steps;
-    trial.results.push_back({.step = run.last_step(),
-                             .metric = plan_.is_lower_better ? metric->low() : metric->high()});
+    const auto result = store_.result_of_run(trial, /*latest=*/!is_whole);
+    if (!result) {
+      throw Error(Exit::kData, "trial {}: its run has recorded no finite {}", trial.id,
+                  plan_.metric);
+    }
+    trial.results.push_back(*result);
     trial.state = is_whole ? State::kDone : State::kPaused;
     trial.failures = 0;
     trial.reason.clear();
@@ -206,9 +207,12 @@ void Runner::show() const {
 
 Exit Runner::finish() const {
   const std::string folder = shell_word(store_.folder().string());
-  log::info("{}", summary(plan_, trials_));
+  std::vector<Trial> trials = trials_;
+  store_.look_at_runs(trials);
+  log::info("{}", summary(plan_, trials));
   if (next_trial(plan_, trials_)) {
-    log::info("stopped, state saved; continue with: trainer sweep --resume {}", folder);
+    log::info("stopped, state saved; continue with: trainer sweep --resume {}{}", folder,
+              trust_.is_needed ? " --trust-library" : "");
     return Exit::kStopped;
   }
   const int64_t elsewhere = std::ranges::count(trials_, State::kRunning, &Trial::state);
@@ -221,6 +225,11 @@ Exit Runner::finish() const {
       std::ranges::any_of(trials_, [](const Trial& trial) { return trial.last() != nullptr; });
   if (!has_result && first_failure_) throw *first_failure_;
   log::info("everything is in {}; trainer sweep status {} shows it", folder, folder);
+  if (std::ranges::any_of(trials_, may_pass_later)) {
+    log::info(
+        "trials that failed twice may pass later: trainer sweep --resume {}{} tries them again",
+        folder, trust_.is_needed ? " --trust-library" : "");
+  }
   return Exit::kDone;
 }
 

@@ -16,10 +16,16 @@
 
 namespace brim::sweep {
 
+/// In what the trials' recipes bring with them: libraries and programs.
+struct Trust {
+  bool is_given;   // they may be loaded and run
+  bool is_needed;  // --resume asks for --trust-library
+};
+
 class Runner {
  public:
-  /// The caller has joined the sweep. `trusts_library`: the recipes' libraries may be loaded.
-  Runner(Store& store, Devices& devices, bool trusts_library);
+  /// The caller has joined the sweep.
+  Runner(Store& store, Devices& devices, Trust trust);
 
   /// kDone, or kStopped where a stop was asked for: trials under way have then saved their state.
   /// Throws Error(kResource) where the store can't be written, and what the first trial failed with
@@ -49,7 +55,7 @@ class Runner {
 
   Store& store_;
   const Plan& plan_;
-  bool trusts_library_;
+  Trust trust_;
   Devices& devices_;
   std::vector<Trial> trials_;
   std::vector<Running> running_;

@@ -162,6 +162,9 @@ std::vector<Parameter> parse_space(const std::vector<std::string>& texts,
     if (parameter.key == "device.select") {
       refuse(text, "a sweep chooses each trial's device itself; give --devices");
     }
+    if (parameter.key.starts_with("sweep.")) {
+      refuse(text, "that says how the sweep searches; vary keys of the recipe");
+    }
     if (std::ranges::find(space, parameter.key, &Parameter::key) != space.end()) {
       refuse(text, "{} is given twice; list all its values in one", parameter.key);
     }

@@ -13,6 +13,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/experiment/run_data.h"
 
 namespace brim::sweep {
 namespace fs = std::filesystem;
@@ -172,13 +173,45 @@ fs::path Store::run_folder(const Trial& trial) const {
 }
 
 std::unique_ptr<FileLock> Store::join() {
-  if (const auto alone = lock_if_idle(folder_)) set_request(Request::kRun);
+  if (const auto alone = lock_if_idle(folder_)) {
+    set_request(Request::kRun);
+    continue_failed();
+  }
   const double end_s = now_s() + kJoinPatience_s;
   for (;;) {
     if (auto joined = FileLock::try_lock(folder_ / kLock, FileLock::Kind::kShared)) return joined;
     if (now_s() > end_s || !sleep_unless_stopped(kStopPoll)) {
       throw Error(Exit::kResource, "{}: another process is changing this sweep; try again",
                   folder_.string());
+    }
+  }
+}
+
+void Store::continue_failed() {
+  Statement(database_, "UPDATE trial SET state = ?, failures = 0 WHERE state = ? AND failures >= ?")
+      .bind(word_of(State::kStopped))
+      .bind(word_of(State::kFailed))
+      .bind(kMaxFailures)
+      .step();
+}
+
+std::optional<RungResult> Store::result_of_run(const Trial& trial, bool latest) const {
+  const experiment::RunData run = experiment::read_run(run_folder(trial));
+  const experiment::Series* metric = run.metric("eval_" + plan_.metric);
+  if (metric == nullptr || metric->empty()) return std::nullopt;
+  const double best = plan_.is_lower_better ? metric->low() : metric->high();
+  return RungResult{.step = run.last_step(), .metric = latest ? metric->last() : best};
+}
+
+void Store::look_at_runs(std::vector<Trial>& trials) const {
+  for (Trial& trial : trials) {
+    const bool has_ended_well = trial.state == State::kDone || trial.state == State::kPaused;
+    std::error_code code;
+    if (has_ended_well || !fs::exists(run_folder(trial) / "metrics.jsonl", code)) continue;
+    try {
+      trial.so_far = result_of_run(trial, /*latest=*/false);
+    } catch (const Error&) {
+      trial.so_far.reset();  // nothing is known of it
     }
   }
 }

@@ -53,12 +53,18 @@ class Store {
   const Plan& plan() const { return plan_; }
 
   /// This process runs the sweep while the lock lives, beside others that do. The first of them
-  /// takes back what was asked of the ones before. Throws Error(kResource) where another changes
+  /// takes back what was asked of the ones before, and trials are to be continued that were given up
+  /// after kMaxFailures: what they lacked may be there now. Throws Error(kResource) where another changes
   /// the sweep for 10 s.
   std::unique_ptr<FileLock> join();
 
   /// By their ids, from 1 on: trials are added, none goes.
   std::vector<Trial> trials();
+  /// Sets Trial::so_far of those that run, or have stopped, failed or been cancelled.
+  void look_at_runs(std::vector<Trial>& trials) const;
+  /// By the evaluations of the trial's run, the latest or the best; nullopt without any. Throws
+  /// Error(kData) where there is no run.
+  std::optional<RungResult> result_of_run(const Trial& trial, bool latest) const;
   /// Reads them again where another process has written since the last call. Throws Error(kData)
   /// where trials are gone.
   void refresh(std::vector<Trial>& trials);
@@ -79,6 +85,7 @@ class Store {
   void set_request(Request request);
 
  private:
+  void continue_failed();
   void stop_abandoned(std::vector<Trial>& trials);
   std::unique_ptr<FileLock> lock_of(const Trial& trial) const;
   void write(const Trial& trial);

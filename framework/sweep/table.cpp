@@ -160,10 +160,9 @@ std::vector<std::string> keys_of(std::span<const Trial> trials) {
 }
 
 std::string value_at(const Trial& trial, const std::string& key) {
-  for (const std::string& setting : trial.settings) {
-    if (setting.starts_with(key + "=")) return value_of(setting);
-  }
-  return "";
+  const auto is_of_key = [&](const std::string& setting) { return setting.starts_with(key + "="); };
+  const auto found = std::ranges::find_if(trial.settings, is_of_key);
+  return found == trial.settings.end() ? "" : value_of(*found);
 }
 
 std::optional<double> number_in(const std::string& word) {

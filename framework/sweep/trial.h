@@ -12,6 +12,8 @@ namespace brim::sweep {
 
 /// Of steps and epochs: a product of two still is a number of 64 bits.
 inline constexpr int64_t kMaxCount = int64_t{1} << 31;
+/// In a row, after which a trial is given up.
+inline constexpr int64_t kMaxFailures = 2;
 
 enum class State {
   kWaiting,    // not begun
@@ -27,10 +29,11 @@ inline constexpr std::array<std::string_view, 7> kStateWords = {
 
 constexpr std::string_view word_of(State state) { return kStateWords[static_cast<size_t>(state)]; }
 
-/// What the evaluations up to the end of a rung say.
+/// What the evaluations up to a step say.
 struct RungResult {
-  int64_t step = 0;     // of the rung's end
-  double metric = 0.0;  // the best so far
+  int64_t step = 0;
+  double metric =
+      0.0;  // of a rung but the last: the latest, by which trials compare; else the best
 };
 
 struct Trial {
@@ -41,13 +44,17 @@ struct Trial {
   int64_t steps_per_epoch = 0;             // 0 without rungs
   int64_t schedule_steps = 0;              // what the schedule is laid out for; 0 without rungs
   State state = State::kWaiting;
-  int64_t failures = 0;                  // in a row
-  std::string reason = {};               // of the last failure
-  double seconds = 0.0;                  // that its processes ran
-  std::vector<RungResult> results = {};  // of the rungs it has finished, the whole run's last
+  int64_t failures = 0;                   // in a row
+  std::string reason = {};                // of the last failure
+  double seconds = 0.0;                   // that its processes ran
+  std::vector<RungResult> results = {};   // of the rungs it has finished, the whole run's last
+  std::optional<RungResult> so_far = {};  // of one that has not ended well: Store::look_at_runs()
 
   /// Null before the first result.
-  const RungResult* last() const { return results.empty() ? nullptr : &results.back(); }
+  const RungResult* last() const {
+    if (so_far) return &*so_far;
+    return results.empty() ? nullptr : &results.back();
+  }
 };
 
 /// Whether it may still run.

@@ -185,10 +185,11 @@ experiment::Page sweep_page(WatchedFolder& folder, const std::string& name) {
   const std::filesystem::path path = name.empty() ? folder.folder() : folder.folder() / name;
   folder.require_inside(path, kSweepFiles);
   sweep::Store store(path);
-  const std::vector<sweep::Trial> trials = store.trials();
+  std::vector<sweep::Trial> trials = store.trials();
   for (const sweep::Trial& trial : trials) {
     folder.require_inside(store.run_folder(trial), kRunFiles);
   }
+  store.look_at_runs(trials);
   return sweep::sweep_page(
       store, trials, "",
       [&](const std::filesystem::path& run,

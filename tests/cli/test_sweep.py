@@ -242,6 +242,39 @@ def test_a_trial_that_may_pass_is_tried_once_more(tmp_path):
     good, bad = status(tmp_path / "s")["trials"]
     assert good["state"] == "done" and bad["state"] == "failed"
     assert bad["failures"] == 2 and "trying once more" in done.stderr and "given up" in done.stderr
+    assert f"trainer sweep --resume {tmp_path / 's'} tries them again" in done.stderr
+    again = trainer("sweep", "--resume", tmp_path / "s")
+    assert again.returncode == 0 and "trial 2" in again.stderr and "trying once more" in again.stderr
+    assert [trial["failures"] for trial in status(tmp_path / "s")["trials"]] == [0, 2]
+
+
+def test_what_a_trial_has_found_is_shown_before_its_end_and_after_a_cancel(tmp_path):
+    folder = tmp_path / "s"
+    process = start("sweep", *SMALL, "--output", folder, *sets(train__steps=100000), *RATES, "--trials", 1)
+    try:
+        wait_for(lambda: (folder / "trials/0001/metrics.jsonl").exists() and evaluations(folder / "trials/0001"))
+        running = status(folder)["trials"][0]
+        assert running["state"] == "running" and running["metric"] > 0 and running["step"] > 0
+        assert trainer("sweep", "cancel", folder).returncode == 0
+        said = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    cancelled = status(folder)["trials"][0]
+    best = max(line["eval_top1"] for line in evaluations(folder / "trials/0001"))
+    assert cancelled["state"] == "cancelled" and cancelled["metric"] == pytest.approx(best), said
+    assert float((folder / "trials.csv").read_text().splitlines()[1].split(",")[2]) == pytest.approx(best)
+
+
+def test_the_line_that_continues_a_sweep_can_be_called(tmp_path):
+    process = start("sweep", *SMALL, "--output", tmp_path / "s", *sets(train__steps=100000), *RATES, "--trials", 1,
+                    "--set", 'telemetry.exec=["sh", "-c", "cat > /dev/null"]')
+    try:
+        wait_for(lambda: any(map(is_training, children(process.pid))))
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LIMIT_S)[1]
+    finally:
+        process.kill()
+    assert f"continue with: trainer sweep --resume {tmp_path / 's'} --trust-library" in said
 
 
 @pytest.mark.parametrize("args, words", [
@@ -261,6 +294,7 @@ def test_a_trial_that_may_pass_is_tried_once_more(tmp_path):
     (["--vary", "model.hidden=8,9", "--trials", "3"], "has 2 combinations"),
     (["--vary", "model.hidden=8,9", "--vary", "model.hidden=7"], "given twice"),
     (["--vary", "device.select=cpu,0"], "give --devices"),
+    (["--vary", "sweep.trials=1,2"], "how the sweep searches"),
     (["--vary", "model.hidden=8,9", "--per-device", "0"], "from 1 to 256"),
     (["--vary", "model.hidden=8,9", *sets(eval__enabled=False)], "a sweep compares evaluations"),
     (["--vary", "model.hidden=8,9", "--asha", *sets(train__epochs=2, eval__every_epochs=2)], "before the first rung"),
@@ -319,6 +353,39 @@ def test_asha_continues_only_the_best(asha_sweep):
     assert trials[by_first[0]]["step"] == 4 * 23
     assert reached[by_first[-1]] == 1 and trials[by_first[-1]]["state"] == "paused"
     assert sum(reached) < 12
+
+
+TOKENS = """[model]
+name = "gpt"
+layers = 1
+heads = 2
+width = 16
+[data]
+kind = "synthetic_tokens"
+samples = 80
+[batch]
+global = 8
+[optimizer]
+name = "sgd"
+[train]
+epochs = 4
+[eval]
+every_epochs = 1
+"""
+
+
+def test_asha_compares_what_trials_are_now(tmp_path):
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    done = trainer("sweep", tmp_path / "tokens.toml", "--asha", "--reduction", 2, "--output", tmp_path / "s",
+                   "--vary", "optimizer.learning_rate=3,1,0.1,0.03")
+    assert done.returncode == 0, done.stderr
+    has_worsened = False
+    for trial in status(tmp_path / "s")["trials"]:
+        losses = {line["step"]: line["eval_loss"] for line in evaluations(tmp_path / "s/trials" / f"{trial['trial']:04}")}
+        for rung in trial["rungs"][:2]:  # the last one has the best
+            assert rung["loss"] == pytest.approx(losses[rung["step"]])
+            has_worsened |= rung["loss"] > min(loss for step, loss in losses.items() if step < rung["step"] + 1)
+    assert has_worsened
 
 
 def test_a_paused_trial_equals_an_undisturbed_run(asha_sweep, tmp_path):
@@ -416,8 +483,11 @@ def test_another_terminal_pauses_adds_and_cancels(tmp_path):
 
 
 def test_more_draws_continue_the_search(random_sweep, tmp_path):
-    refused = trainer("sweep", "add", random_sweep, "--set", "optimizer.learning_rat=1")
-    assert refused.returncode == 2 and "did you mean 'learning_rate'" in refused.stderr
+    for words, settings in (("did you mean 'learning_rate'", ["optimizer.learning_rat=1"]),
+                            ("a sweep compares evaluations", ["eval.enabled=false"]),
+                            ("momentum is given twice", ["optimizer.momentum=0.1", "optimizer.momentum=0.2"])):
+        refused = trainer("sweep", "add", random_sweep, *(f"--set={setting}" for setting in settings))
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
     args = [*SMALL, *sets(train__steps=1), *RATES, "--vary", "optimizer.momentum=0.8,0.9"]
     assert trainer("sweep", *args, "--trials", 1, "--output", tmp_path / "s").returncode == 0
     assert trainer("sweep", "add", tmp_path / "s", "--trials", 2).returncode == 0
