@@ -20,12 +20,14 @@ constexpr std::array kLost = {Cause::kData, Cause::kCommunication, Cause::kCheck
                               Cause::kOther, Cause::kIdle};
 constexpr size_t kShownLosses = 3;
 constexpr int64_t kDayS = 24 * 3600;
+constexpr int64_t kWeekS = 7 * kDayS;
 
 /// The Monday of its week, by UTC.
 std::string week_of(int64_t unix_s) {
   constexpr int64_t kFirstMonday = 4;  // of January 1970, in days from its first
-  const int64_t day = unix_s / kDayS;
-  const std::time_t monday = (day - (day - kFirstMonday) % 7) * kDayS;
+  const int64_t begin_s = kFirstMonday * kDayS;
+  const int64_t since_monday_s = ((unix_s - begin_s) % kWeekS + kWeekS) % kWeekS;
+  const std::time_t monday = unix_s - since_monday_s;
   std::tm parts{};
   ::gmtime_r(&monday, &parts);
   std::array<char, 16> text{};
@@ -124,7 +126,7 @@ int64_t read_period(const std::string& text) {
   if (is_one_letter && count > 0 && count <= kMaxCount) {
     if (*rest == 'h') return count * 3600;
     if (*rest == 'd') return count * kDayS;
-    if (*rest == 'w') return count * 7 * kDayS;
+    if (*rest == 'w') return count * kWeekS;
   }
   throw UsageError(
       "--since: expected 1 to {} hours, days or weeks, as in 12h, 7d or 4w, found '{}'",

@@ -141,6 +141,18 @@ def test_each_part_of_a_run_counts_with_its_own_ranks(tmp_path):
     assert both_s == pytest.approx(alone_s + 2 * (ages[-1] - alone_s), rel=0.05), (alone_s, both_s)
 
 
+def test_weeks_before_1970_begin_on_monday_too(runs, tmp_path):
+    for day, monday in {"1969-12-28": "1969-12-22", "1969-12-29": "1969-12-29", "1970-01-01": "1969-12-29",
+                        "1970-01-04": "1969-12-29", "1970-01-05": "1970-01-05"}.items():
+        folder = tmp_path / day
+        shutil.copytree(runs / "one", folder)
+        record = json.loads((folder / "run.json").read_text())
+        record["started"] = f"{day}T12:00:00+0000"
+        (folder / "run.json").write_text(json.dumps(record))
+        (week,) = history_of(folder, "--by", "week")["groups"]
+        assert week["name"] == monday
+
+
 @pytest.mark.parametrize("line", ['{"step": 2, "step_s": 1, "process_age_s": 5, "phases_s": {"forward": 1e308}}',
                                   '{"step": 2, "step_s": 1, "process_age_s": 5, "run_age_s": 1e300}'])
 def test_metrics_beyond_reason_leave_their_run_out(runs, tmp_path, line):
