@@ -71,6 +71,15 @@ const nlohmann::json& RunData::first_part() const {
   return is_resumed ? earlier->front() : record;
 }
 
+std::optional<BestEvaluation> RunData::best_evaluation() const {
+  const bool has_tokens = metric("tokens_per_s") != nullptr;
+  const Series* top1 = metric("eval_top1");
+  if (top1 != nullptr && !has_tokens) return BestEvaluation{"top1", top1->high(), top1->last()};
+  const Series* loss = metric("eval_loss");
+  if (loss == nullptr) return std::nullopt;
+  return BestEvaluation{"loss", loss->low(), loss->last()};
+}
+
 int64_t RunData::steps() const {
   const int64_t before = integer_at(first_part(), "after_step").value_or(0);
   return std::max<int64_t>(0, last_step() - std::max<int64_t>(0, before));

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,13 @@ struct WrittenText {
 struct RunData {
   std::filesystem::path folder;
   std::string name;       // the folder's
+/// A run's best evaluation.
+struct BestEvaluation {
+  std::string metric;  // "top1", or "loss"
+  double value = 0.0;
+  double last = 0.0;  // the same of the last evaluation
+};
+
   nlohmann::json record;  // run.json; an empty object where there is none
   std::string recipe;     // recipe.toml as it stands; "" where there is none
   /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
@@ -65,6 +73,9 @@ struct RunData {
   /// What run.json says of the run's first part: all of it, where the run was never resumed.
   const nlohmann::json& first_part() const;
   /// The steps that the run has taken itself: it may have begun with another run's state.
+  /// By the lowest loss where samples are tokens or the run has no accuracy, else by the highest
+  /// accuracy; absent before the first evaluation.
+  std::optional<BestEvaluation> best_evaluation() const;
   int64_t steps() const;
   /// What a reader should know of what is missing or was left out, in words.
   std::vector<std::string> remarks() const;

@@ -117,16 +117,6 @@ std::string shown_text_at(const nlohmann::json& record, const char* key) {
   return printable(text_at(record, key));
 }
 
-void read_metric(const RunData& run, PastRun& past) {
-  if (const Series* top1 = run.metric("eval_top1")) {
-    past.metric_name = "top1";
-    past.metric = top1->high();
-  } else if (const Series* loss = run.metric("eval_loss")) {
-    past.metric_name = "loss";
-    past.metric = loss->low();
-  }
-}
-
 }  // namespace
 
 double Hours::total() const { return std::accumulate(by_cause.begin(), by_cause.end(), 0.0); }
@@ -149,7 +139,10 @@ PastRun past_run_of(const RunData& run, std::string name) {
                .ranks = std::max<int64_t>(1, facts.ranks.value_or(1)),
                .steps = run.last_step()};
   past.started_unix_s = unix_time_s(past.started);
-  read_metric(run, past);
+  if (const auto best = run.best_evaluation()) {
+    past.metric_name = best->metric;
+    past.metric = best->value;
+  }
   if (const Series* speed = run.metric("samples_per_s")) {
     past.samples_per_s = speed->quantiles().at(0.5);
   }

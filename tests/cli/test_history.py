@@ -141,6 +141,18 @@ def test_each_part_of_a_run_counts_with_its_own_ranks(tmp_path):
     assert both_s == pytest.approx(alone_s + 2 * (ages[-1] - alone_s), rel=0.05), (alone_s, both_s)
 
 
+def test_the_best_of_a_language_model_is_its_lowest_loss(tmp_path):
+    run = tmp_path / "runs" / "text"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    (run / "metrics.jsonl").write_text(
+        '{"step": 1, "loss": 3, "step_s": 1, "process_age_s": 4, "tokens_per_s": 640}\n'
+        '{"step": 1, "eval_loss": 2.5, "eval_top1": 30}\n{"step": 2, "eval_loss": 3.5, "eval_top1": 40}\n')
+    (found,) = history_of(run.parent)["runs"]
+    assert (found["metric"], found["best"]) == ("loss", 2.5)
+    assert "loss 2.5" in history(run.parent).stdout
+
+
 def test_weeks_before_1970_begin_on_monday_too(runs, tmp_path):
     for day, monday in {"1969-12-28": "1969-12-22", "1969-12-29": "1969-12-29", "1970-01-01": "1969-12-29",
                         "1970-01-04": "1969-12-29", "1970-01-05": "1970-01-05"}.items():

@@ -104,6 +104,17 @@ def test_all_charts_of_several_runs_are_drawn(two):
     assert "batch.global" in text and "Peaks" not in text
 
 
+def test_the_best_of_a_language_model_is_its_lowest_loss(tmp_path):
+    run = write_run(tmp_path / "text", tokens_per_s=640.0)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 500, "eval_loss": 1.5, "eval_top1": 95}) + "\n")
+    text = report(tmp_path / "one.html", run)
+    assert "<span>best loss</span><b>1</b><small>last 1.5</small>" in text
+    assert "best top1" not in text and "<span>evaluation loss" not in text
+    both = report(tmp_path / "two.html", run, write_run(tmp_path / "images"))
+    assert re.search(r"<th[^>]*>best top1</th><th[^>]*>best loss</th><th[^>]*>evaluation loss</th>", both)
+
+
 @pytest.mark.parametrize("peak, is_cut", [(0.26, False), (2.0, True)])
 def test_peaks_that_are_said_to_be_cut_off_are(tmp_path, peak, is_cut):
     """A peak just above two and a half times the others is shown whole."""

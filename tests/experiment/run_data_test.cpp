@@ -76,6 +76,28 @@ TEST(RunData, DamageIsLeftOutAndSaid) {
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("run.json is damaged")));
 }
 
+TEST(RunData, TheBestEvaluationIsTheOneThatCheckpointsAreChosenBy) {
+  constexpr const char* kEvaluations =
+      "{\"step\":1,\"eval_loss\":2,\"eval_top1\":30}\n"
+      "{\"step\":2,\"eval_loss\":3,\"eval_top1\":50}\n"
+      "{\"step\":3,\"eval_loss\":4,\"eval_top1\":40}\n";
+  const TemporaryFolder images, texts, losses, none;
+  make_run(images, kEvaluations);
+  make_run(texts, std::string("{\"step\":1,\"tokens_per_s\":640}\n") + kEvaluations);
+  make_run(losses, "{\"step\":1,\"eval_loss\":2}\n");
+  make_run(none, line(1, 1));
+  const auto of_images = read_run(images.path()).best_evaluation();
+  EXPECT_EQ(of_images->metric, "top1");
+  EXPECT_EQ(of_images->value, 50);
+  EXPECT_EQ(of_images->last, 40);
+  const auto of_texts = read_run(texts.path()).best_evaluation();
+  EXPECT_EQ(of_texts->metric, "loss");
+  EXPECT_EQ(of_texts->value, 2);
+  EXPECT_EQ(of_texts->last, 4);
+  EXPECT_EQ(read_run(losses.path()).best_evaluation()->metric, "loss");
+  EXPECT_FALSE(read_run(none.path()).best_evaluation());
+}
+
 TEST(RunData, ARunThatHasJustStartedIsARun) {
   const TemporaryFolder folder;
   put_content(folder / "run.json", "{}");

@@ -52,27 +52,34 @@ std::string milliseconds(double seconds) {
                      : format_duration(seconds);
 }
 
+/// What the run's best checkpoint was chosen by comes first.
+void add_evaluation(const RunData& run, std::vector<Merit>& all) {
+  Merit top1{"best top1", ""}, lowest{"best loss", ""}, last{"evaluation loss", ""};
+  const auto best = run.best_evaluation();
+  const bool is_by_loss = best && best->metric == "loss";
+  if (is_by_loss) {
+    lowest = {"best loss", readable_number(best->value), "last " + readable_number(best->last),
+              best->value, -1};
+  } else if (best) {
+    top1 = {"best top1", fmt::format("{:.2f} %", best->value),
+            fmt::format("last {:.2f} %", best->last), best->value, 1};
+  }
+  const Series* loss = run.metric("eval_loss");
+  if (loss != nullptr && !is_by_loss) {
+    last = {"evaluation loss", readable_number(loss->last()),
+            "lowest " + readable_number(loss->low()), loss->last(), -1};
+  }
+  all.insert(all.end(), {top1, lowest, last});
+}
+
 /// In the same order for every run; an empty text where it has none.
 std::vector<Merit> merits(const RunData& run) {
   std::vector<Merit> all;
-  const Series* top1 = run.metric("eval_top1");
-  const Series* evaluation = run.metric("eval_loss");
+  add_evaluation(run, all);
   const Series* loss = run.metric("loss");
   const Series* speed = run.metric("samples_per_s");
   const Series* step = run.metric("step_s");
   const Series* peak = run.metric("memory/peak_bytes");
-  if (top1 != nullptr) {
-    all.push_back({"best top1", fmt::format("{:.2f} %", top1->high()),
-                   fmt::format("last {:.2f} %", top1->last()), top1->high(), 1});
-  } else {
-    all.push_back({"best top1", ""});
-  }
-  if (evaluation != nullptr) {
-    all.push_back({"evaluation loss", readable_number(evaluation->last()),
-                   "lowest " + readable_number(evaluation->low()), evaluation->last(), -1});
-  } else {
-    all.push_back({"evaluation loss", ""});
-  }
   all.push_back(loss == nullptr
                     ? Merit{"training loss", ""}
                     : Merit{"training loss", readable_number(loss->last()),
