@@ -44,6 +44,19 @@ std::string name_of(const fs::path& folder) {
   return path.filename().empty() ? path.string() : path.filename().string();
 }
 
+/// Of a line's step and its times, those that no run can have. Null says nothing. A phase may be
+/// negative by what another one was given of it (Timeline::move).
+bool is_beyond_reason(const LineMetric& metric) {
+  if (metric.section.empty() && metric.key == "step") {
+    return !(metric.value >= 0 && metric.value <= kLastStep);
+  }
+  if (metric.section.empty() && metric.key == "step_s") {
+    return metric.value < 0 || metric.value > kMaxRunS;
+  }
+  const bool is_time = metric.section == "phases_s" || metric.section == "overlapped_s";
+  return is_time && std::abs(metric.value) > kMaxRunS;
+}
+
 }  // namespace
 
 FileVersion version_of(const fs::path& file) {
@@ -218,7 +231,7 @@ void RunReader::take_line(std::string_view line) {
     return metric.section.empty() && metric.key == "step";
   });
   if (step == line_.end()) return;
-  if (!(step->value >= 0 && step->value <= kLastStep)) {
+  if (std::ranges::any_of(line_, is_beyond_reason)) {
     ++data_.damaged_lines;
     return;
   }

@@ -19,6 +19,9 @@
 
 namespace brim::experiment {
 
+/// The longest time that a run can take, 10⁹ hours: a line with more is damaged.
+constexpr double kMaxRunS = 3.6e12;
+
 /// Changes with a file's content, unless that is written over in place within a clock tick.
 struct FileVersion {
   uint64_t number = 0;  // its inode; 0: there is no such file

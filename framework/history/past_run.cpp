@@ -25,7 +25,7 @@ using experiment::Series;
 constexpr double kHourS = 3600;
 // What no run reaches: metrics beyond are damage.
 constexpr int64_t kMaxRanks = 1'000'000;
-constexpr int64_t kMaxHours = 1'000'000'000;
+constexpr auto kMaxHours = static_cast<int64_t>(experiment::kMaxRunS / kHourS);
 constexpr double kMaxPowerW = 100'000;  // of a GPU
 constexpr int kDeepest = 16;            // of folders below the one that is searched
 

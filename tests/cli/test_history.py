@@ -165,8 +165,19 @@ def test_weeks_before_1970_begin_on_monday_too(runs, tmp_path):
         assert week["name"] == monday
 
 
-@pytest.mark.parametrize("line", ['{"step": 2, "step_s": 1, "process_age_s": 5, "phases_s": {"forward": 1e308}}',
-                                  '{"step": 2, "step_s": 1, "process_age_s": 5, "run_age_s": 1e300}'])
+def test_a_line_of_times_beyond_reason_is_damage(runs, tmp_path):
+    run = tmp_path / "runs" / "one"
+    shutil.copytree(runs / "one", run)
+    (before,) = history_of(run.parent)["runs"]
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines.insert(3, '{"step": 20, "step_s": 1, "process_age_s": 5, "phases_s": {"forward": 1e308}}\n')
+    (run / "metrics.jsonl").write_text("".join(lines))
+    done = history(run.parent, "--json")
+    assert "1 line of metrics.jsonl was left out as damaged" in done.stderr
+    assert json.loads(done.stdout)["runs"][0]["hours"] == before["hours"]
+
+
+@pytest.mark.parametrize("line", ['{"step": 2, "step_s": 1, "process_age_s": 5, "run_age_s": 1e300}'])
 def test_metrics_beyond_reason_leave_their_run_out(runs, tmp_path, line):
     folder = tmp_path / "runs"
     shutil.copytree(runs, folder)

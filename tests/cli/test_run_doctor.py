@@ -47,6 +47,19 @@ def test_a_slow_loader_is_named(slow_run):
     assert "straggler" not in report["not_recorded"]  # one rank has none
 
 
+def test_an_absurd_line_does_not_hide_the_verdict(slow_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(slow_run, run)
+    before = json.loads(trainer("doctor", run, "--json").stdout)
+    step = metrics(run)[-1]["step"]
+    with open(run / "metrics.jsonl", "a") as file:
+        for times in ('"phases_s": {"forward": 1e308}', '"step_s": -5', '"overlapped_s": {"decode_cpu": 1e300}'):
+            file.write(f'{{"step": {step}, {times}}}\n')
+    done = trainer("doctor", run, "--json")
+    assert "3 lines of metrics.jsonl were left out as damaged" in done.stderr
+    assert json.loads(done.stdout) == before
+
+
 def test_watching_shows_the_memory_table_once(slow_run, tmp_path):
     run = tmp_path / "run"
     run.mkdir()

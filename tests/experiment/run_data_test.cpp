@@ -76,6 +76,22 @@ TEST(RunData, DamageIsLeftOutAndSaid) {
   EXPECT_THAT(run.remarks(), Contains(HasSubstr("run.json is damaged")));
 }
 
+TEST(RunData, TimesThatNoRunCanHaveAreDamage) {
+  const TemporaryFolder folder;
+  std::string lines = line(1, 1);
+  for (const char* times :
+       {R"("step_s":1e308)", R"("step_s":-1)", R"("phases_s":{"forward":1e308})",
+        R"("phases_s":{"copy":-1e308})", R"("overlapped_s":{"decode":1e13})"}) {
+    lines += std::string(R"({"step":2,"loss":9,)") + times + "}\n";
+  }
+  lines += "{\"step\":3,\"loss\":2,\"phases_s\":{\"forward\":-0.01,\"copy\":null}}\n";
+  make_run(folder, lines);
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.damaged_lines, 5);
+  EXPECT_EQ(run.lines, 2);
+  EXPECT_EQ(run.metric("loss")->high(), 2);
+}
+
 TEST(RunData, TheBestEvaluationIsTheOneThatCheckpointsAreChosenBy) {
   constexpr const char* kEvaluations =
       "{\"step\":1,\"eval_loss\":2,\"eval_top1\":30}\n"
