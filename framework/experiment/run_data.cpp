@@ -71,6 +71,15 @@ const Series* RunData::metric(std::string_view name) const {
   return found == metrics.end() || found->second.empty() ? nullptr : &found->second;
 }
 
+std::optional<BestEvaluation> RunData::best_evaluation() const {
+  const bool has_tokens = metric("tokens_per_s") != nullptr;
+  const Series* top1 = metric("eval_top1");
+  if (top1 != nullptr && !has_tokens) return BestEvaluation{"top1", top1->high(), top1->last()};
+  const Series* loss = metric("eval_loss");
+  if (loss == nullptr) return std::nullopt;
+  return BestEvaluation{"loss", loss->low(), loss->last()};
+}
+
 int64_t RunData::last_step() const {
   int64_t last = 0;
   for (const auto& [name, series] : metrics) last = std::max(last, series.last_step());
@@ -82,15 +91,6 @@ const nlohmann::json& RunData::first_part() const {
   const bool is_resumed = earlier != record.end() && earlier->is_array() && !earlier->empty() &&
                           earlier->front().is_object();
   return is_resumed ? earlier->front() : record;
-}
-
-std::optional<BestEvaluation> RunData::best_evaluation() const {
-  const bool has_tokens = metric("tokens_per_s") != nullptr;
-  const Series* top1 = metric("eval_top1");
-  if (top1 != nullptr && !has_tokens) return BestEvaluation{"top1", top1->high(), top1->last()};
-  const Series* loss = metric("eval_loss");
-  if (loss == nullptr) return std::nullopt;
-  return BestEvaluation{"loss", loss->low(), loss->last()};
 }
 
 int64_t RunData::steps() const {
@@ -167,6 +167,7 @@ void RunReader::open() {
   data_.texts.clear();
   earlier_s_ = 0.0;
   data_.lines = data_.damaged_lines = data_.left_out_metrics = data_.torn_bytes = 0;
+  data_.losses = data_.losses_not_finite = 0;
   expected_.clear();
   unfinished_.clear();
   is_too_long_ = false;
@@ -242,6 +243,7 @@ void RunReader::take_line(std::string_view line) {
   for (size_t i = 0; i < line_.size(); ++i) {
     if (i == static_cast<size_t>(step - line_.begin())) continue;
     const LineMetric& metric = line_[i];
+    if (metric.section.empty() && metric.key == "loss") count_loss(metric.value);
     // Most lines have the metrics of the one before, in the same order.
     if (i >= expected_.size()) expected_.resize(i + 1);
     Expected& expected = expected_[i];
@@ -255,6 +257,11 @@ void RunReader::take_line(std::string_view line) {
       ++data_.left_out_metrics;
     }
   }
+}
+
+void RunReader::count_loss(double loss) {
+  ++data_.losses;
+  if (!std::isfinite(loss)) ++data_.losses_not_finite;
 }
 
 /// Lines have the age of their process and, in files of newer versions, that of the run. In others

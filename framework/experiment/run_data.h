@@ -44,9 +44,6 @@ struct WrittenText {
   std::string text;
 };
 
-struct RunData {
-  std::filesystem::path folder;
-  std::string name;       // the folder's
 /// A run's best evaluation.
 struct BestEvaluation {
   std::string metric;  // "top1", or "loss"
@@ -54,6 +51,9 @@ struct BestEvaluation {
   double last = 0.0;  // the same of the last evaluation
 };
 
+struct RunData {
+  std::filesystem::path folder;
+  std::string name;       // the folder's
   nlohmann::json record;  // run.json; an empty object where there is none
   std::string recipe;     // recipe.toml as it stands; "" where there is none
   /// By "key" or "section/key": "loss", "phases_s/forward", "eval_top1".
@@ -66,19 +66,20 @@ struct BestEvaluation {
   static constexpr size_t kMaxTexts = 3;
   int64_t lines = 0;  // with a step
   int64_t damaged_lines = 0;
-  int64_t left_out_metrics = 0;      // over the number that is kept
+  int64_t losses = 0, losses_not_finite = 0;  // that lines have of training; null is not finite
+  int64_t left_out_metrics = 0;               // over the number that is kept
   int64_t torn_bytes = 0;            // of a last line without its end: being written, or cut off
   std::vector<std::string> notices;  // of run.json and recipe.toml
 
   /// Null where the run has no such metric.
   const Series* metric(std::string_view name) const;
+  /// By the lowest loss where samples are tokens or the run has no accuracy, else by the highest
+  /// accuracy; absent before the first evaluation.
+  std::optional<BestEvaluation> best_evaluation() const;
   int64_t last_step() const;
   /// What run.json says of the run's first part: all of it, where the run was never resumed.
   const nlohmann::json& first_part() const;
   /// The steps that the run has taken itself: it may have begun with another run's state.
-  /// By the lowest loss where samples are tokens or the run has no accuracy, else by the highest
-  /// accuracy; absent before the first evaluation.
-  std::optional<BestEvaluation> best_evaluation() const;
   int64_t steps() const;
   /// What a reader should know of what is missing or was left out, in words.
   std::vector<std::string> remarks() const;
@@ -107,6 +108,7 @@ class RunReader {
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
+  void count_loss(double loss);
   void take_age(int64_t step);
   void take_text(int64_t step, std::string_view line);
   Series* find(const LineMetric& metric);

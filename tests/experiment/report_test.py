@@ -115,6 +115,18 @@ def test_the_best_of_a_language_model_is_its_lowest_loss(tmp_path):
     assert re.search(r"<th[^>]*>best top1</th><th[^>]*>best loss</th><th[^>]*>evaluation loss</th>", both)
 
 
+@pytest.mark.parametrize("lost, words", [(0, None), (1, "1 of 50 recorded losses is not finite."),
+                                         (50, "50 of 50 recorded losses are not finite.")])
+def test_losses_that_are_not_finite_are_counted(tmp_path, lost, words):
+    run = write_run(tmp_path / "run")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in [line for line in lines if "loss" in line][:lost]:
+        line["loss"] = None
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = report(tmp_path / "page.html", run)
+    assert (words or "run") in text and ("not finite" in text) == bool(words)
+
+
 @pytest.mark.parametrize("peak, is_cut", [(0.26, False), (2.0, True)])
 def test_peaks_that_are_said_to_be_cut_off_are(tmp_path, peak, is_cut):
     """A peak just above two and a half times the others is shown whole."""

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "framework/base/units.h"
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/page.h"
 #include "framework/experiment/report/profile_page.h"
@@ -29,10 +30,20 @@ std::string title_of(const Shown& shown) {
   return title;
 }
 
+std::vector<std::string> remarks_of(const RunData& run) {
+  std::vector<std::string> remarks = run.remarks();
+  if (run.losses_not_finite > 0) {
+    remarks.push_back(fmt::format("{} of {} {} not finite", format_count(run.losses_not_finite),
+                                  format_plural(run.losses, "recorded loss", "recorded losses"),
+                                  run.losses_not_finite == 1 ? "is" : "are"));
+  }
+  return remarks;
+}
+
 std::string remarks(const Shown& shown) {
   std::string items;
   for (size_t i = 0; i < shown.runs.size(); ++i) {
-    for (const std::string& remark : shown.runs[i].data.remarks()) {
+    for (const std::string& remark : remarks_of(shown.runs[i].data)) {
       items += fmt::format(R"(<p class="soft">{}: {}.</p>)", escape_html(shown.labels[i]),
                            escape_html(remark));
     }
