@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "framework/base/units.h"
+#include "framework/doctor/diagnosis.h"
 
 namespace brim::doctor {
 namespace {
@@ -23,6 +24,12 @@ std::optional<double> Proof::gap() const {
 }
 
 std::string Proof::sentence() const {
+  const std::string text = comparison();
+  if (!is_too_short || !gap()) return text;
+  return text + "; the run is too short to compare by, its start weighs on it";
+}
+
+std::string Proof::comparison() const {
   const auto count = [](double metric) { return format_count(std::llround(metric)); };
   std::string text =
       fmt::format("the same steps make {} samples/s on preloaded samples", count(ceiling_per_s));
@@ -60,6 +67,7 @@ Proof prove(const RunFacts& facts, double ceiling_per_s, int64_t steps) {
   proof.waited_share = facts.share(Phase::kDataWait) / training;
   proof.recorded_share = facts.data_share() / training;
   proof.steps = steps;
+  proof.is_too_short = diagnose(facts).is_too_short;
   return proof;
 }
 
@@ -74,6 +82,7 @@ nlohmann::json to_json(const Proof& proof) {
           {"recorded", proof.recorded_share},
           {"ranks", proof.ranks},
           {"steps", proof.steps},
+          {"too_short", proof.is_too_short},
           {"message", proof.sentence()}};
 }
 

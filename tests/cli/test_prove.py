@@ -42,7 +42,9 @@ def test_data_that_costs_is_told_with_its_share(slow_run):
 def test_people_read_it_below_the_verdict(slow_run):
     done = trainer("doctor", slow_run, "--prove")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("proof    data costs you ")
+    proof = done.stdout.splitlines()[-1]
+    assert proof.startswith("proof    data costs you ")
+    assert "too short to judge by" in done.stdout and "the run is too short to compare by" in proof
     assert "proof" not in trainer("doctor", slow_run).stdout
 
 

@@ -12,6 +12,7 @@ namespace brim::doctor {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 RunFacts alone(double given_per_s) {
@@ -44,6 +45,16 @@ TEST(Proof, WhatTheRunRecordedIsAShareOfTraining) {
   RunFacts facts = alone(1063);
   (*facts.phases)[static_cast<size_t>(Phase::kEvaluation)].share = 0.5;
   EXPECT_NEAR(prove(facts, 1540, 40).recorded_share, 0.56, 0.001);
+}
+
+TEST(Proof, AShortRunIsComparedWithCaution) {
+  RunFacts facts = alone(1063);
+  EXPECT_THAT(prove(facts, 1540, 40).sentence(), Not(HasSubstr("too short")));
+  facts.steps = 12;
+  const Proof proof = prove(facts, 1540, 40);
+  EXPECT_THAT(proof.sentence(), StartsWith("data costs you 31 %: "));
+  EXPECT_THAT(proof.sentence(), HasSubstr("; the run is too short to compare by"));
+  EXPECT_EQ(to_json(proof)["too_short"], true);
 }
 
 TEST(Proof, NoiseIsNoGap) {
