@@ -110,7 +110,7 @@ Command eval_command() {
               },
           .positional = {"from"},
           .examples = {{"trainer eval runs/digits", "its best checkpoint on its evaluation data"},
-                       {"trainer eval runs/digits --set data.eval.path=other", "on other data"}},
+                       {"trainer eval runs/resnet50 --set data.eval.path=other", "on other data"}},
           .run = evaluate};
 }
 

@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from trainer import TRAINER, environment, trainer
+from trainer import SOURCE, TRAINER, environment, trainer
 
 COMMANDS = re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", trainer("--help").stdout, re.MULTILINE)
 
@@ -61,6 +61,17 @@ def test_examples_have_options_that_exist(command):
         known = help_of(name)
         for word in words:
             assert not word.startswith("--") or word.split("=")[0] in known, (line, word)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_set_keys_that_their_recipe_has(command):
+    recipes = {path.stem for path in (SOURCE / "recipes").glob("*.toml")}
+    for line in re.findall(r"^  (trainer .*? --set .*)$", help_of(command), re.MULTILINE):
+        words = shlex.split(line)
+        values = [word for i, word in enumerate(words) if "--set" in words[i - 1:i + 1]]
+        for recipe in recipes & {word.removeprefix("runs/") for word in words}:
+            done = trainer("recipe", "check", recipe, *values)
+            assert done.returncode == 0, (line, done.stderr)
 
 
 def test_the_overview_names_all_commands_in_80_columns():
