@@ -15,16 +15,12 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/help.h"
 #include "framework/cli/register_all.h"
+#include "framework/device/memory/advice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/device/shared_cores.h"
 
 namespace brim::cli {
 namespace {
-
-constexpr const char* kMemoryAdvice =
-    ". Choose a smaller model, a smaller batch.micro or smaller samples, or give the job more "
-    "memory "
-    "(device.memory_gib)";
 
 size_t count_words(std::string_view name) {
   return 1 + static_cast<size_t>(std::ranges::count(name, ' '));
@@ -151,7 +147,9 @@ int main(int argc, char** argv, void (*register_own)()) {
     } catch (const c10::Error& thrown) {
       const Error error = device::as_error(thrown);
       if (error.status() == Exit::kResource) {
-        throw Error(Exit::kResource, "{}{}", error.what(), kMemoryAdvice);
+        throw Error(Exit::kResource,
+                    "{}. Choose a smaller model, a smaller batch.micro or smaller samples, or {}",
+                    error.what(), device::more_memory());
       }
       expect_own_components();  // LibTorch says what is wrong with a shape, not whose it is
       throw;

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/units.h"
+#include "framework/device/memory/advice.h"
 
 namespace brim::distributed {
 namespace {
@@ -74,10 +75,9 @@ std::vector<size_t> cut_into_stages(const std::vector<PartCost>& parts, const Cu
   }
   throw Error(Exit::kResource,
               "the model does not fit in {} stages: its state takes {}, and a rank has {} for "
-              "tensors. Use more stages (distributed.stages), a smaller model, or give the job "
-              "more memory (device.memory_gib)",
+              "tensors. Use more stages (distributed.stages), a smaller model, or {}",
               options.stages, format_bytes(state_bytes(parts, 0, parts.size())),
-              format_bytes(options.cap_bytes));
+              format_bytes(options.cap_bytes), device::more_memory());
 }
 
 std::vector<std::string> describe_cut(const std::vector<PartCost>& parts,

@@ -14,6 +14,7 @@
 #include "framework/base/units.h"
 #include "framework/base/user.h"
 #include "framework/device/gpus/device_list.h"
+#include "framework/device/memory/advice.h"
 
 namespace brim::site {
 namespace fs = std::filesystem;
@@ -210,6 +211,10 @@ void Limits::bound_memory(device::DeviceConfig& config, const Devices& devices) 
                 config.memory_gib, memory->rule, memory->value, ask());
   }
   config.max_memory_gib = memory->value;
+  const bool may_ask_for_more = config.memory_gib > 0 && config.memory_gib < memory->value;
+  if (may_ask_for_more) return;
+  device::set_memory_rule(fmt::format("{} for more: {} gives a job at most {} GiB of a device",
+                                      ask(), memory->rule, memory->value));
 }
 
 std::string Limits::keep_off(device::Census& census, bool is_training) const {

@@ -18,6 +18,7 @@
 #include "framework/data/order/cost_balanced.h"
 #include "framework/data/order/plan.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory/advice.h"
 #include "framework/distributed/sharded_optimizer.h"
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/fused/upcast.h"
@@ -148,9 +149,9 @@ void require_room(const JobConfig& job, const device::Memory& memory, const Stag
   if (bytes <= limit_bytes) return;
   throw Error(Exit::kResource,
               "the model itself does not fit in memory: expected at most {} of tensors, found {} "
-              "before any activation ({}). Choose a smaller model, or give the job more memory "
-              "(device.memory_gib)",
-              format_bytes(limit_bytes), format_bytes(bytes), account.state_text());
+              "before any activation ({}). Choose a smaller model, or {}",
+              format_bytes(limit_bytes), format_bytes(bytes), account.state_text(),
+              device::more_memory());
 }
 
 /// "cpu", or "4 ranks of cuda".

@@ -16,6 +16,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/timeline.h"
+#include "framework/device/memory/advice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/nn/stage.h"
 #include "framework/nn/wrap.h"
@@ -292,8 +293,8 @@ at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs,
     if (pass == 1) {
       throw Error(Exit::kResource,
                   "out of memory in the evaluation with batch size 1: {}. Choose a smaller "
-                  "model or smaller samples, or give the job more memory (device.memory_gib)",
-                  shortage);
+                  "model or smaller samples, or {}",
+                  shortage, device::more_memory());
     }
     log::warning("out of memory in the evaluation with batch size {}; retrying with {} ({})", pass,
                  (pass + 1) / 2, shortage);

@@ -6,6 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
+#include "framework/device/memory/advice.h"
 
 namespace brim::train {
 namespace {
@@ -36,8 +37,8 @@ void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory
   if (cache_bytes < memory.limit_bytes()) return;
   throw Error(Exit::kResource,
               "data.cache may take {}: expected less than the {} that the job may take. Lower "
-              "data.cache_gib, or give the job more memory (device.memory_gib)",
-              format_bytes(cache_bytes), format_bytes(memory.limit_bytes()));
+              "data.cache_gib, or {}",
+              format_bytes(cache_bytes), format_bytes(memory.limit_bytes()), device::more_memory());
 }
 
 Inputs::Inputs(const JobConfig& job, const TrainingComponents& components)

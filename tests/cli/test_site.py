@@ -165,6 +165,18 @@ def test_memory_is_capped_and_a_recipe_may_ask_for_less(house):
     assert f"device.memory_gib = 2 is more than rule 'everyone' ({house.file}:3) gives: 1." in more.stderr
 
 
+def test_what_does_not_fit_under_a_rule_names_the_rule_and_whom_to_ask(house):
+    house.rules("[rules.everyone]\nmemory_gib = 0.2\n")
+    large = ["--recipe", DIGITS, *sets(model__hidden=8000, batch__global=16)]
+    refused = house.run(*large, "--output", "run")
+    assert refused.returncode == 5
+    assert (f"or ask gpus@example.org for more: rule 'everyone' ({house.file}:3) gives a job at most 0.2 GiB "
+            "of a device") in refused.stderr, refused.stderr
+    assert "device.memory_gib" not in refused.stderr
+    own = house.run(*large, *sets(device__memory_gib=0.1), "--output", "own")
+    assert own.returncode == 5 and "give the job more memory (device.memory_gib)" in own.stderr, own.stderr
+
+
 def test_a_run_stops_saved_when_its_hours_are_over(house):
     house.rules("[rules.everyone]\nhours = 0.0005\n")
     stopped = house.run(*LONG, "--output", "run")

@@ -11,6 +11,7 @@
 #include "framework/base/stop.h"
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory/advice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/data_parallel.h"
 #include "framework/nn/stage.h"
@@ -312,9 +313,8 @@ void TrainingStep::make_room() {
   if (!micro_batch_.halve(finished_steps_, size)) {
     throw Error(Exit::kResource,
                 "out of memory at step {} with micro-batch {}: {}. Name blocks in "
-                "train.recompute, choose a smaller model or smaller samples, or give the job more "
-                "memory (device.memory_gib)",
-                finished_steps_ + 1, size, account().text());
+                "train.recompute, choose a smaller model or smaller samples, or {}",
+                finished_steps_ + 1, size, account().text(), device::more_memory());
   }
   log::warning(
       "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "

@@ -10,6 +10,7 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
+#include "framework/device/memory/advice.h"
 #include "framework/nn/random_state.h"
 #include "framework/train/inputs.h"
 #include "framework/train/stage_plan.h"
@@ -55,8 +56,9 @@ int64_t share_of_part(const JobConfig& job, int64_t samples, int64_t parts) {
            : "Choose";
   throw Error(Exit::kResource,
               "[batch] micro = \"auto\": not even {} fits in memory: {}. {} a smaller model or "
-              "smaller samples, or give the job more memory (device.memory_gib)",
-              options.unit == 1 ? "one sample" : "one pair of samples", account, help);
+              "smaller samples, or {}",
+              options.unit == 1 ? "one sample" : "one pair of samples", account, help,
+              device::more_memory());
 }
 
 /// Rank 0's cache is everyone's.
