@@ -140,6 +140,7 @@ void FullySharded::before_forward(bool /*sums*/) {
   is_backward_ = false;
   connect();
   make_whole(kRoot);
+  waited_before_s_ = exchange_.waited_s;
   begun_.clear();
 }
 

@@ -88,7 +88,7 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   std::string text() const;
 
   void before_forward(bool sums) override;
-  double waited_s() const override { return exchange_.waited_s; }
+  double waited_s() const override { return exchange_.waited_s - waited_before_s_; }
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
   void give_up() override;
   void reset() override;
@@ -145,6 +145,7 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   std::optional<size_t> summing_;      // the unit whose gradients are on their way
   std::optional<size_t> replicating_;  // the one before, whose sums are on theirs
   double started_s_ = 0;
+  double waited_before_s_ = 0;  // of exchange_.waited_s, before the forward pass
   double exposed_s_ = 0, compute_s_ = 0;
   std::vector<Collective> forward_, backward_;  // of the last pass that was complete
 };

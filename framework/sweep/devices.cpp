@@ -185,6 +185,7 @@ site::Devices Devices::devices_of(const std::vector<size_t>& places) const {
 }
 
 void Devices::give_back(const Placement& placement) {
+  next_claim_s_ = next_hold_s_ = 0;  // there may be room now
   for (const size_t place : placement.devices) {
     if (--pool_[place].trials == 0) pool_[place].lock.reset();
   }

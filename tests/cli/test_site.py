@@ -304,6 +304,14 @@ def test_a_sweep_keeps_to_the_rules(house):
     assert [trial["state"] for trial in status["trials"]] == ["done", "done"], status
 
 
+def test_a_sweep_does_not_wait_for_what_it_gave_back(house):
+    house.rules("[rules.everyone]\nat_most = 1\n")
+    done = house.run("sweep", *SMALL, *sets(train__steps=4, eval__enabled=True), "--vary", "run.seed=1,2,3,4",
+                     "--per-device", "2", "--output", "sweep")
+    assert done.returncode == 0 and "4 of 4 trials done" in done.stderr, done.stderr
+    assert "waiting" not in done.stderr
+
+
 @pytest.fixture
 def gpus(house, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

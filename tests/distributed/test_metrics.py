@@ -49,6 +49,16 @@ def test_a_straggler_is_named(run, tmp_path):  # noqa: F811
     assert verdict[0]["rule"] == "straggler", verdict
 
 
+def test_a_wait_for_sharded_weights_is_counted_once(run, tmp_path):  # noqa: F811
+    folder = tmp_path / "run"
+    train(run, folder, "rank=1,where=optimizer,kind=slow,ms=300", train__steps=6, telemetry__every_steps=1,
+          distributed__strategy='"fsdp"')
+    lines = [line for line in metrics(folder) if "phases_s" in line][1:]
+    assert max(line["phases_s"]["communication"] for line in lines) > 0.2  # rank 0 waits for the other's
+    for line in lines:
+        assert min(line["phases_s"].values()) >= 0 and line["phases_s"]["communication"] <= line["step_s"], line
+
+
 @pytest.mark.parametrize("world, slow, ratio", [(2, 1, 1.5), (2, 1, 4), (4, 0, 1.2), (4, 0, 2)])
 def test_a_stragglers_ratio_is_what_was_staged(run, tmp_path, world, slow, ratio):  # noqa: F811
     """Every rank sleeps in its forward pass, far longer than it computes."""
