@@ -3,13 +3,12 @@ import html
 import json
 import pathlib
 import re
-import subprocess
 
 import axe_core_python
 import pytest
 
-from test_watch import BROWSER, Watch
-from trainer import DIGITS, LIMIT_S, sets, trainer
+from test_watch import Watch, browser
+from trainer import DIGITS, sets, trainer
 
 AXE = (pathlib.Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
 RUN = """addEventListener('load', () => axe.run(document).then(found => {
@@ -48,18 +47,13 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize("name", ["report", "comparison", "profile", "sweep", "history", "watch", "watch run",
                                   "watch sweep"])
 def test_a_reader_with_a_keyboard_or_a_screen_reader_is_not_kept_out(pages, name, tmp_path):
-    if BROWSER is None:
-        pytest.skip("no chromium on this system; scripts/setup --tests installs it where packaged")
     text = re.sub('<meta http-equiv="Content-Security-Policy"[^>]*>', "", pages[name])
     script = "<script>" + AXE.replace("</script", r"<\/script") + RUN + "</script></body>"
     page = tmp_path / "page.html"
     page.write_text(text.replace("</body>", script))
     for scheme in ("light", "dark"):  # a phone's width: what is wide scrolls there
         settings = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
-        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000",
-                               f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,1000", *settings,
-                               "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=LIMIT_S)
-        found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-        assert found, done.stderr
+        shown = browser(tmp_path, page.as_uri(), "--window-size=390,1000", *settings)
+        found = re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)
         passed, violations = json.loads(html.unescape(found[1]))
         assert violations == [] and passed > 10, scheme
