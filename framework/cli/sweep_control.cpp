@@ -16,6 +16,7 @@
 #include "framework/cli/options.h"
 #include "framework/cli/sweep_plan.h"
 #include "framework/sweep/store.h"
+#include "framework/sweep/table.h"
 
 namespace brim::cli {
 namespace {
@@ -67,7 +68,7 @@ int cancel(const cxxopts::ParseResult& options, std::span<char* const> /*argv*/)
 void require_keys_once(const std::vector<std::string>& settings) {
   std::set<std::string> keys;
   for (const std::string& setting : settings) {
-    const std::string key = setting.substr(0, setting.find('='));
+    const std::string key = sweep::key_of(setting);
     if (!keys.insert(key).second) throw UsageError("--set: {} is given twice; leave one out", key);
   }
 }

@@ -17,6 +17,7 @@
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
 #include "framework/sweep/search.h"
+#include "framework/sweep/table.h"
 #include "framework/train/components.h"
 #include "framework/train/input_shape.h"
 
@@ -140,7 +141,7 @@ void check_key(const Plan& plan, const std::string& key) {
 /// A trial of these settings. `samples` is the number of training samples.
 Trial trial_of(const Source& source, const Plan& plan, const Settings& settings, int64_t samples) {
   for (const std::string& setting : settings) {
-    check_key(plan, setting.substr(0, setting.find('=')));
+    check_key(plan, sweep::key_of(setting));
   }
   train::JobConfig job = source.job(settings);
   Trial trial{.settings = settings, .recipe = recipe::print(job)};

@@ -98,7 +98,7 @@ nlohmann::json to_json(const Plan& plan, std::span<const Trial> trials) {
   for (const Trial& trial : trials) {
     nlohmann::json settings = nlohmann::json::object();
     for (const std::string& setting : trial.settings) {
-      settings[setting.substr(0, setting.find('='))] = value_of(setting);
+      settings[key_of(setting)] = value_of(setting);
     }
     nlohmann::json rungs = nlohmann::json::array();
     for (const RungResult& result : trial.results) {
@@ -146,13 +146,15 @@ std::string csv(const Plan& plan, std::span<const Trial> trials) {
   return text;
 }
 
+std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
+
 std::string value_of(const std::string& setting) { return setting.substr(setting.find('=') + 1); }
 
 std::vector<std::string> keys_of(std::span<const Trial> trials) {
   std::vector<std::string> keys;
   for (const Trial& trial : trials) {
     for (const std::string& setting : trial.settings) {
-      std::string key = setting.substr(0, setting.find('='));
+      std::string key = key_of(setting);
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(std::move(key));
     }
   }
@@ -160,9 +162,10 @@ std::vector<std::string> keys_of(std::span<const Trial> trials) {
 }
 
 std::string value_at(const Trial& trial, const std::string& key) {
-  const auto is_of_key = [&](const std::string& setting) { return setting.starts_with(key + "="); };
-  const auto found = std::ranges::find_if(trial.settings, is_of_key);
-  return found == trial.settings.end() ? "" : value_of(*found);
+  for (const std::string& setting : trial.settings) {
+    if (setting.starts_with(key + "=")) return value_of(setting);
+  }
+  return "";
 }
 
 std::optional<double> number_in(const std::string& word) {

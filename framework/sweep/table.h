@@ -26,7 +26,8 @@ nlohmann::json to_json(const Plan& plan, std::span<const Trial> trials);
 /// The same with a column for each key (RFC 4180).
 std::string csv(const Plan& plan, std::span<const Trial> trials);
 
-/// The value of the setting "key=value".
+/// The key and the value of the setting "key=value".
+std::string key_of(const std::string& setting);
 std::string value_of(const std::string& setting);
 /// "optimizer.learning_rate" of each key that some trial sets, in the order of their settings.
 std::vector<std::string> keys_of(std::span<const Trial> trials);

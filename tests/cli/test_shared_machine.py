@@ -4,9 +4,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, sets, start, trainer
+from test_live_run import live
+from trainer import DIGITS, TRAINER, environment, sets, trainer
 
 CORES = len(os.sched_getaffinity(0))
 os.environ.pop("OMP_WAIT_POLICY", None)  # other tests are run with sleeping threads
@@ -56,17 +56,8 @@ def nice_of_threads(process):
 
 
 def test_the_loaders_threads_leave_the_cores_to_the_step(tmp_path):
-    run = tmp_path / "run"
-    process = start("--recipe", DIGITS, "--output", run, *sets(train__steps=10_000_000, data__workers=2,
-                                                               eval__enabled=False))
-    try:
-        end = time.monotonic() + LIMIT_S
-        while not (run / "metrics.jsonl").exists() and time.monotonic() < end:
-            time.sleep(0.02)
+    with live(tmp_path / "run", *sets(data__workers=2, eval__enabled=False)) as process:
         nice = nice_of_threads(process.pid)
-    finally:
-        process.kill()
-        process.communicate()
     assert nice.count(10) == 2 and nice.count(0) == len(nice) - 2
 
 

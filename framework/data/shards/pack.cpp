@@ -11,6 +11,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/parallel.h"
 #include "framework/base/random.h"
@@ -74,13 +75,12 @@ std::string digest_names(const EncodedImages& images) {
   return digest(std::as_bytes(std::span(text)));
 }
 
-/// Null where it is missing or no JSON.
+/// No object where it is missing or no JSON.
 nlohmann::json read_description(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return nullptr;
-  auto json = nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes), nullptr,
-                                    /*allow_exceptions=*/false);
-  return json.is_discarded() ? nlohmann::json() : json;
+  return nlohmann::json::parse(read_file(path, Exit::kData, kMaxDescriptionBytes), nullptr,
+                               /*allow_exceptions=*/false);
 }
 
 class Packer {
@@ -286,11 +286,7 @@ PackProgress pack(const EncodedImages& images, const fs::path& folder, const Pac
 }
 
 std::optional<int64_t> image_count_in(const fs::path& path) {
-  const auto json = read_description(path);
-  if (!json.is_object() || !json.contains("images") || !json["images"].is_number_integer()) {
-    return std::nullopt;
-  }
-  return json["images"].get<int64_t>();
+  return integer_at(read_description(path), "images");
 }
 
 std::vector<std::string> class_names_in(const fs::path& path) {

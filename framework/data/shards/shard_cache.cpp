@@ -141,8 +141,6 @@ bool remove_unused(const fs::path& path) {
   return is_unused;
 }
 
-fs::path kept_index_path(fs::path shard) { return shard += kIndexSuffix; }
-
 /// The address of a shard's index: the suffix goes before a query.
 std::string index_url(const std::string& url) {
   const size_t end = std::min(url.find_first_of("?#"), url.size());
@@ -246,7 +244,7 @@ std::shared_ptr<const FileBytes> ShardCache::open(const std::string& url) {
 
 ShardIndex ShardCache::index(const std::string& url) {
   const fs::path shard = path_of(url);
-  const fs::path path = kept_index_path(shard);
+  const fs::path path = index_path(shard);
   if (auto index = kept_index(path, path.string())) return std::move(*index);
   if (!is_there(shard)) {
     if (fetch(index_url(url), path, limits(kMaxStoredIndexBytes))) {
@@ -260,7 +258,7 @@ ShardIndex ShardCache::index(const std::string& url) {
     }
   }
   ShardIndex index = make_index(url, *open(url));
-  write_file(path, print_index(index));
+  store_index(shard, index);
   trim();
   return index;
 }
@@ -287,13 +285,13 @@ bool ShardCache::fits(const std::string& url, const FileBytes& shard, ShardIndex
     return false;
   }
   index.shard_modified_ns = found.shard_modified_ns;
-  write_file(kept_index_path(path_of(url)), print_index(index));
+  store_index(path_of(url), index);
   return true;
 }
 
 void ShardCache::forget_index(const std::string& url) {
   std::error_code code;
-  fs::remove(kept_index_path(path_of(url)), code);
+  fs::remove(index_path(path_of(url)), code);
 }
 
 std::vector<std::string> ShardCache::class_names(const std::string& url) {
