@@ -36,7 +36,9 @@ STEPS |= {f"{name}_fp32": ([*words, "--precision", "fp32"], [*sets, "precision.m
           for name, (words, sets, measured) in STEPS.items()}
 # For GPUs, by --device cuda.
 STEPS |= {"resnet50_256": (["--batch", 256], ["batch.global=256", TENTH], 50),
-          "resnet50_8": (["--batch", 8], ["batch.global=8", "train.cuda_graph=true", TENTH], 200)}
+          "resnet50_8": (["--batch", 8], ["batch.global=8", "train.cuda_graph=true", TENTH], 200),
+          "gpt2_16": (["--model", "gpt2", "--batch", 16],
+                      ["model.name=gpt2", "model.pad_vocabulary_to=64", "data.length=1024", "batch.global=16", TENTH], 50)}
 
 
 def step_counts(name):
@@ -122,6 +124,7 @@ STEP_WORKS |= {f"{name}_fp32": (work.replace("bf16", "fp32"), "none", "none", "n
 GPU_WORKS = {
     "resnet50_256": ("ResNet-50 step, 224 px, batch 256, bf16, channels_last", "none", "≥ 1.0×; eager ≥ 1.3×", "none"),
     "resnet50_8": ("ResNet-50 step, 224 px, batch 8, bf16, channels_last, CUDA graph", "none", "≥ 2.0×", "none"),
+    "gpt2_16": ("GPT-2 124 M step, batch 16×1024, bf16", "none", "≥ 1.0×; eager ≥ 1.3×", "none"),
 }
 
 

@@ -14,8 +14,11 @@ class StreamEvent {
  public:
   /// Now, on the device's current stream.
   static std::shared_ptr<const StreamEvent> now(c10::Device device) {
-    auto event = std::make_shared<StreamEvent>(device);
-    event->event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    return now_on(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  static std::shared_ptr<const StreamEvent> now_on(const c10::Stream& stream) {
+    auto event = std::make_shared<StreamEvent>(stream.device());
+    event->event_.record(stream);
     return event;
   }
   explicit StreamEvent(c10::Device device)

@@ -32,11 +32,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMeasuredBytes = 16 << 20;
+constexpr int64_t kMeasuredGpuBytes = 256 << 20;  // enough for the launches not to be what is timed
 constexpr double kLongPass_s = 0.05;  // where a pass takes longer, a part of the batch is measured
 constexpr double kLeast_s = 3e-4;     // a shorter operation is repeated until this has passed
 constexpr int kRounds = 5;            // at most, after two passes to warm up
 constexpr double kLongest_s = 0.1;    // after which no further round is begun
 constexpr double kClear = 1.3;        // a ratio after which none is
+constexpr int kGpuRounds = 5;         // at least: a pass takes a millisecond, and the first ones vary
 constexpr double kLockWait_s = 10;    // another process measures for a fraction of a second
 constexpr off_t kLargestFile = 4 << 20;
 
@@ -87,7 +89,8 @@ uint64_t quick_key(const TwoForms& operation) {
 /// How much of the batch is measured.
 int64_t measured_count(const at::Tensor& x) {
   const int64_t sample_bytes = std::max<int64_t>(1, static_cast<int64_t>(x.nbytes()) / x.size(0));
-  return std::clamp<int64_t>(kMeasuredBytes / sample_bytes, 1, x.size(0));
+  const int64_t measured_bytes = x.is_cpu() ? kMeasuredBytes : kMeasuredGpuBytes;
+  return std::clamp<int64_t>(measured_bytes / sample_bytes, 1, x.size(0));
 }
 
 std::string name_of(const TwoForms& operation) {
@@ -142,6 +145,7 @@ class Measurement {
   /// Of `rounds` and as many more as it takes.
   FormTimes times(Form fused, Form plain, int rounds) {
     const at::AutoGradMode with_gradients(true);
+    if (!device_.is_cpu()) rounds = std::max(rounds, kGpuRounds);
     const Clock::time_point start = Clock::now();
     std::array<Form, 2> forms = {fused, plain};
     std::array<int, 2> repeats{};

@@ -22,7 +22,7 @@ struct TwoForms {
   std::string_view name;  // with all that makes it another operation: "batch norm, add, ReLU"
   /// The first dimension of each is the samples' or rows'; some may be undefined. Of a large batch
   /// the first 16 MiB are measured, which is more than the caches of a core keep, or fewer where a
-  /// pass over these takes long.
+  /// pass over these takes long; on a GPU 256 MiB, over which a pass takes longer than its launch.
   at::TensorList batch;
   at::TensorList parameters;
   /// Whether the pass belongs to training. In evaluation nothing is measured: the form is training's

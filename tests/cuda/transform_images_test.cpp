@@ -38,13 +38,12 @@ TEST_F(Gpu, AugmentsAsTheCpuDoes) {
       {0, 8, 8, 3},   {2, 0, 8, 3},     {97, 64, 66, 3}, {70'000, 2, 4, 3}};
   for (const std::vector<int64_t>& size : sizes) {
     const at::Tensor pixels = at::randint(256, size, at::kByte);
-    const at::Tensor changes = changes_for(pixels);
     for (const bool channels_last : {false, true}) {
       for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
         SCOPED_TRACE(testing::Message()
                      << pixels.sizes() << " channels_last " << channels_last << " " << dtype);
         expect_as_on_cpu(pixels, std::nullopt, channels_last, dtype);
-        expect_as_on_cpu(pixels, changes, channels_last, dtype);
+        if (pixels.size(1) > 0) expect_as_on_cpu(pixels, changes_for(pixels), channels_last, dtype);
       }
     }
   }

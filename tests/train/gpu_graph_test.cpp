@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "framework/cli/register_all.h"
 #include "framework/device/choice.h"
-#include "framework/device/cuda_loader.h"
 #include "framework/recipe/document.h"
 #include "framework/train/trainer.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/train/gpu.h"
 
 namespace brim::train {
 namespace {
@@ -83,7 +82,7 @@ name = "graph"
 [train]
 steps = 16
 [model]
-name = "gpt2"
+name = "gpt"
 layers = 2
 width = 64
 heads = 2
@@ -148,13 +147,7 @@ struct Job {
 
 void PrintTo(const Job& job, std::ostream* out) { *out << job.model << ' ' << job.precision; }
 
-class GpuGraph : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { cli::register_all_components(); }
-  void SetUp() override {
-    if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;
-  }
-};
+class GpuGraph : public OnGpu {};
 
 class GpuGraphOf : public GpuGraph, public ::testing::WithParamInterface<Job> {};
 

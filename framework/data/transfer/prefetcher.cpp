@@ -48,6 +48,7 @@ const DevicePrefetcher::Input* DevicePrefetcher::next() {
   if (copies_) {
     const at::Device device = copies_->stream().device();
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    timeline_.enter(Phase::kCopy);  // what the device waits for it
     copies_->block(stream);
     // Memory that one stream allocates and another one uses is given back only after both.
     const DeviceBatch& batch = current_->tensors;

@@ -1,5 +1,6 @@
 #include "framework/train/observe/device_times.h"
 
+#include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 namespace brim::train {
 
+using Activity = libkineto::ActivityType;
 using torch::autograd::profiler::KinetoEvent;
 
 DeviceTimes::DeviceTimes(c10::Device gpu) : device_(gpu) { start_kineto(gpu, /*is_trace=*/false); }
@@ -30,11 +32,17 @@ DeviceCalls DeviceTimes::take() {
   std::vector<const KinetoEvent*> calls;
   std::unordered_map<uint64_t, int64_t> kernels_ns;  // by the call that launched them
   for (const KinetoEvent& event : result->events()) {
-    if (event.deviceType() == c10::DeviceType::CPU) {
-      // What is no operator, such as a launch, has no number of its own that kernels refer to.
-      if (event.startThreadId() != 0 && event.correlationId() != 0) calls.push_back(&event);
-    } else if (event.linkedCorrelationId() != 0) {
-      kernels_ns[event.linkedCorrelationId()] += static_cast<int64_t>(event.durationNs());
+    switch (static_cast<Activity>(event.activityType())) {
+      case Activity::CPU_OP:
+        calls.push_back(&event);
+        break;
+      case Activity::CONCURRENT_KERNEL:
+      case Activity::GPU_MEMCPY:
+      case Activity::GPU_MEMSET:
+        kernels_ns[event.linkedCorrelationId()] += static_cast<int64_t>(event.durationNs());
+        break;
+      default:  // launches, waits, and what else CUDA does on the host
+        break;
     }
   }
   std::ranges::stable_sort(calls, std::less<>{}, [](const KinetoEvent* call) {

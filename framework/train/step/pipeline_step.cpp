@@ -1,6 +1,8 @@
 #include "framework/train/step/pipeline_step.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -30,7 +32,11 @@ PipelineStep::PipelineStep(const JobConfig& job, const TrainingComponents& compo
       sequence_(dynamic_cast<nn::Stage&>(*components.model).whole()),
       strategy_(strategy),
       passes_(passes),
-      timeline_(timeline) {}
+      timeline_(timeline) {
+  const c10::Device device = components.device;
+  if (device.is_cpu()) return;
+  arrivals_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
 
 bool PipelineStep::prepare(int64_t micro_batch_size, const std::function<void()>& work,
                            std::string& shortage) {
@@ -62,10 +68,12 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   const auto actions =
       distributed::stage_actions(job_.distributed.schedule, pipeline_.stages(), pipeline_.stage(),
                                  static_cast<int64_t>(micro_batches.size()));
-  for (const distributed::StageAction& action : actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const distributed::StageAction& action = actions[i];
+    const auto* next = i + 1 < actions.size() ? &actions[i + 1] : nullptr;
     if (!is_short_) {
       try {
-        is_short_ = !device::fits([&] { take(action, inputs); }, &shortage);
+        is_short_ = !device::fits([&] { take(action, next, inputs); }, &shortage);
       } catch (const Error& error) {
         if (error.status() != Exit::kStopped) throw;
         is_short_ = true;
@@ -86,9 +94,16 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   return losses_;
 }
 
-void PipelineStep::take(const distributed::StageAction& action, data::DevicePrefetcher& inputs) {
+void PipelineStep::take(const distributed::StageAction& action,
+                        const distributed::StageAction* next, data::DevicePrefetcher& inputs) {
   const auto micro_batch = static_cast<size_t>(action.micro_batch);
   action.is_backward ? backward(micro_batch) : forward(micro_batch, inputs);
+  // While this one computes. Before anything else for which the host may wait for the device: what
+  // the neighbour waits for has been sent.
+  if (next != nullptr && has_messages(next->is_backward, /*is_sender=*/false)) {
+    start_receiving(next->is_backward, static_cast<size_t>(next->micro_batch));
+  }
+  if (!action.is_backward) inputs.prefetch();
 }
 
 void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
@@ -98,7 +113,7 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
   flight.model_inputs = flight.inputs = batch->tensors.inputs;
   if (!pipeline_.is_first()) {
     flight.inputs = receive(/*gradients=*/false, micro_batch).requires_grad_();
-    start_receiving(/*gradients=*/false, micro_batch + 1);  // while this one computes
+    receive_ahead(/*gradients=*/false, micro_batch + 1);
   }
   timeline_.enter(Phase::kForward);
   sequence_.begin(flight.model_inputs);
@@ -118,9 +133,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
       flight.outputs = components_.model->forward(flight.inputs);
     }
     send(/*gradients=*/false, pipeline_.outputs().pack(flight.outputs));
-    start_receiving(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
+    receive_ahead(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
   }
-  inputs.prefetch();
   flights_[micro_batch] = std::move(flight);
 }
 
@@ -130,7 +144,7 @@ void PipelineStep::backward(size_t micro_batch) {
   at::Tensor gradient;
   if (!pipeline_.is_last()) {
     gradient = receive(/*gradients=*/true, micro_batch);
-    start_receiving(/*gradients=*/true, micro_batch + 1);
+    receive_ahead(/*gradients=*/true, micro_batch + 1);
   }
   if (!job_.train.recompute.empty()) sequence_.begin(flight.model_inputs);
   timeline_.enter(Phase::kCommunication);
@@ -181,8 +195,14 @@ at::Tensor PipelineStep::memory_for(bool gradients, bool is_sender, size_t micro
   return (gradients == is_sender ? room_.before : room_.after).narrow(0, 0, samples);
 }
 
+void PipelineStep::receive_ahead(bool gradients, size_t micro_batch) {
+  if (components_.device.is_cpu()) start_receiving(gradients, micro_batch);
+}
+
 void PipelineStep::start_receiving(bool gradients, size_t micro_batch) {
   Messages& in = gradients ? gradients_in_ : activations_in_;
+  c10::OptionalStreamGuard guard;  // a message waits for no work that is enqueued already
+  if (arrivals_) guard.reset_stream(*arrivals_);
   for (; in.begun <= micro_batch && in.begun < micro_batches_->size(); ++in.begun) {
     const at::Tensor into = memory_for(gradients, /*is_sender=*/false, in.begun);
     in.under_way.emplace_back(
@@ -200,6 +220,10 @@ at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
   auto [tensor, pending] = std::move(in.under_way.front());
   in.under_way.pop_front();
   pending.wait();
+  if (arrivals_) {
+    tensor.record_stream(
+        c10::impl::VirtualGuardImpl(arrivals_->device_type()).getStream(arrivals_->device()));
+  }
   // Where its gradients are back, a micro-batch's activations have arrived.
   if (gradients) finish_sends(activations_out_, in.begun - in.under_way.size());
   waited_s_ += now_s() - start_s;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <deque>
@@ -74,7 +75,9 @@ class PipelineStep {
     size_t begun = 0;
   };
 
-  void take(const distributed::StageAction& action, data::DevicePrefetcher& inputs);
+  /// `next`: the action after it; null: it is the last.
+  void take(const distributed::StageAction& action, const distributed::StageAction* next,
+            data::DevicePrefetcher& inputs);
   void forward(size_t micro_batch, data::DevicePrefetcher& inputs);
   void backward(size_t micro_batch);
   /// What the others wait for of an action, without its values.
@@ -82,6 +85,11 @@ class PipelineStep {
 
   /// Begins to receive up to that micro-batch's activations, or gradients.
   void start_receiving(bool gradients, size_t micro_batch);
+  /// The same of a message that comes after the next action's, on a CPU. On a GPU a message that is
+  /// waited for occupies the device, and what the host asks of it may wait until it is idle, such as
+  /// a kernel's first launch or a search for algorithms: the message must then depend on nothing that
+  /// this rank has yet to send.
+  void receive_ahead(bool gradients, size_t micro_batch);
   at::Tensor receive(bool gradients, size_t micro_batch);
   /// `message` as MessageShape makes them.
   void send(bool gradients, const at::Tensor& message);
@@ -99,6 +107,7 @@ class PipelineStep {
   StepGraph& passes_;
   Timeline& timeline_;
   distributed::MessageRoom room_;
+  std::optional<c10::Stream> arrivals_;  // on which messages are received; none on the CPU
 
   // Of the step under way.
   const std::vector<data::BatchPlan>* micro_batches_ = nullptr;
