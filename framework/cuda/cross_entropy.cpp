@@ -86,11 +86,10 @@ at::Tensor cross_entropy_backward(const at::Tensor& gradient, const at::Tensor& 
   check(share, 1);
   check(rows, 2 * inputs.rows);
   const c10::cuda::CUDAGuard guard(logits.device());
-  // Where rows of logits begin on packs, as those of a padded vocabulary do, so do the gradient's.
-  const int64_t pack = kPackBytes / logits.element_size();
-  const bool begins_on_packs = inputs.stride % pack == 0;
-  const int64_t stride =
-      begins_on_packs ? (inputs.classes + pack - 1) / pack * pack : inputs.classes;
+  // Where rows of logits begin on packs, as those of a padded vocabulary do (aligned_linear.h), the
+  // gradient's lie as they do.
+  const int64_t pack = kPackBytes / static_cast<int64_t>(logits.element_size());
+  const int64_t stride = inputs.stride % pack == 0 ? inputs.stride : inputs.classes;
   const at::Tensor padded = at::empty({inputs.rows, stride}, logits.options());
   C10_CUDA_CHECK(launch_cross_entropy_backward(
       inputs, rows.const_data_ptr(), share.const_data_ptr(), gradient.const_data_ptr(),

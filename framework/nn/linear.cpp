@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "framework/nn/fused/aligned_linear.h"
 #include "framework/nn/fused/few_row_linear.h"
 #include "framework/nn/fused/linear.h"
 #include "framework/nn/fused/operator.h"
@@ -24,6 +25,9 @@ at::Tensor of_any_rows(const at::Tensor& x, const at::Tensor& weight, const at::
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
                   bool is_training) {
+  if (when != Fused::kNever && has_aligned_linear(x, weight, bias)) {
+    return aligned_linear(x, weight);
+  }
   const bool is_upcast = when != Fused::kNever && has_fused_linear(x, weight);
   const bool is_of_few_rows =
       when != Fused::kNever && !(is_upcast && when == Fused::kAlways) &&

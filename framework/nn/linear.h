@@ -8,7 +8,7 @@
 namespace brim::nn {
 
 /// x [..., I], weight [O, I], bias [O] or undefined, to [..., O]; `when`: in a form of
-/// fused/linear.h or fused/few_row_linear.h, where there is one for these.
+/// fused/linear.h, fused/few_row_linear.h or fused/aligned_linear.h, where there is one for these.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
                   bool is_training);
 

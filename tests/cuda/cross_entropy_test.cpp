@@ -3,6 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
+#include "framework/nn/fused/aligned_linear.h"
+#include "framework/nn/fused/linear_cross_entropy.h"
 #include "tests/cuda/gpu.h"
 
 namespace brim::cuda {
@@ -62,6 +66,26 @@ TEST_F(Gpu, CrossEntropyOfRowsWithoutLabelsIsZero) {
   const LossPass found = pass(at::kCUDA, at::randn({4, 2000}), targets);
   EXPECT_EQ(found.loss.item<double>(), 0);
   EXPECT_EQ(found.gradient.abs().max().item<double>(), 0);
+}
+
+/// By way of logits whose rows begin on 128 bytes; in another order of sums than LibTorch's.
+TEST_F(Gpu, AnOutputLayersLossIsLibTorchs) {
+  at::manual_seed(4);
+  const at::Tensor x = at::randn({300, 64}).cuda(), weight = at::randn({5003, 64}).cuda();
+  const at::Tensor labels = at::randint(5003, {300}, at::kLong).cuda();
+  ASSERT_TRUE(nn::has_aligned_linear(x, weight, {}));
+  const auto pass = [&](nn::Fused when) {
+    const at::Tensor in = x.clone().requires_grad_(), of = weight.clone().requires_grad_();
+    const at::Tensor loss = nn::linear_cross_entropy(in, of, labels, -100, when, true);
+    loss.backward();
+    return std::vector<at::Tensor>{loss.detach(), in.grad(), of.grad()};
+  };
+  const auto expected = pass(nn::Fused::kNever), found = pass(nn::Fused::kUsual);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LE((found[i] - expected[i]).norm().item<double>(),
+              1e-5 * expected[i].norm().item<double>())
+        << i;
+  }
 }
 
 }  // namespace
