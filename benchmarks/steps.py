@@ -35,7 +35,7 @@ STEPS = {
 STEPS |= {f"{name}_fp32": ([*words, "--precision", "fp32"], [*sets, "precision.mode=fp32"], measured)
           for name, (words, sets, measured) in STEPS.items()}
 # For GPUs, by --device cuda.
-STEPS |= {"resnet50_256": (["--batch", 256], ["batch.global=256", TENTH], 50),
+STEPS |= {"resnet50_256": (["--batch", 256], ["batch.global=256", "data.workers=4", TENTH], 50),
           "resnet50_8": (["--batch", 8], ["batch.global=8", "train.cuda_graph=true", TENTH], 200),
           "gpt2_16": (["--model", "gpt2", "--batch", 16],
                       ["model.name=gpt2", "model.pad_vocabulary_to=64", "data.length=1024", "batch.global=16", TENTH], 50)}

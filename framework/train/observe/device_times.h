@@ -1,5 +1,4 @@
-// How long the kernels of each operator ran on a GPU, from CUPTI by way of Kineto. Has not run on a
-// GPU yet.
+// How long the kernels of each operator ran on a GPU, from CUPTI by way of Kineto.
 #pragma once
 
 #include <c10/core/Device.h>
