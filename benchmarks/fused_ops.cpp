@@ -33,6 +33,7 @@
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
 #include "framework/nn/fused/linear_cross_entropy.h"
+#include "framework/nn/max_pool.h"
 #include "framework/nn/model.h"
 
 namespace brim {
@@ -140,6 +141,25 @@ void batch_norm(at::IntArrayRef sizes, at::ScalarType type, bool has_residual) {
            // Forward reads x twice, backward x and the gradient; with a residual there are it, the
            // result and the gradient that the ReLU lets through.
            (has_residual ? 11 : 8) * bytes_of(x)});
+}
+
+void max_pool(at::IntArrayRef sizes, at::ScalarType type) {
+  if (!is_wanted("max pool")) return;
+  const nn::PoolWindow window = {.kernel = 3, .stride = 2, .padding = 1};
+  const at::Tensor x = random(sizes).to(type).contiguous(at::MemoryFormat::ChannelsLast);
+  if (!nn::has_fused_max_pool(x, window)) return;
+  nn::MaxPool2d pool(window);
+  const at::Tensor gradient = at::randn_like(pool->forward(x));
+  x.requires_grad_();
+  measure({"max pool",
+           name_of(type),
+           sizes.vec(),
+           {x},
+           [&](bool fused) {
+             nn::use_fused(*pool, when(fused));
+             pool->forward(x).backward(gradient);
+           },
+           2 * bytes_of(x) + 2 * bytes_of(gradient)});
 }
 
 void cross_entropy(int64_t rows, int64_t classes, at::ScalarType type, double smoothing) {
@@ -390,6 +410,7 @@ void measure_all() {
       for (const bool has_residual : {false, true}) batch_norm(sizes, type, has_residual);
     }
   }
+  for (const at::ScalarType type : kTypes) max_pool({256, 64, 112, 112}, type);
   for (const bool bf16 : {false, true}) {
     convolution({8, 512, 1, 1}, 512, 3, 1, bf16);  // the last ones of ResNet-18 at 32 px, batch 8
     convolution({8, 256, 2, 2}, 512, 3, 2, bf16);

@@ -19,10 +19,6 @@ at::Tensor mean_of_neighbours(const at::Tensor& x) {
   return at::avg_pool2d(x, /*kernel_size=*/3, /*stride=*/1, /*padding=*/1);
 }
 
-at::Tensor halved(const at::Tensor& x) {
-  return at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2);
-}
-
 class MixedA : public Mixed {
  public:
   MixedA(int64_t inputs, int64_t pooled) {
@@ -54,15 +50,17 @@ class MixedB : public Mixed {
     branch3x3dbl_1_ = add("branch3x3dbl_1", inputs, 64);
     branch3x3dbl_2_ = add("branch3x3dbl_2", 64, 96, kThree);
     branch3x3dbl_3_ = add("branch3x3dbl_3", 96, 96, kHalving);
+    maxpool_ = register_module("maxpool", nn::MaxPool2d(kHalvingPool));
   }
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor twice =
         branch3x3dbl_3_->forward(branch3x3dbl_2_->forward(branch3x3dbl_1_->forward(x)));
-    return at::cat({branch3x3_->forward(x), twice, halved(x)}, 1);
+    return at::cat({branch3x3_->forward(x), twice, maxpool_->forward(x)}, 1);
   }
 
  private:
   UnitPointer branch3x3_, branch3x3dbl_1_, branch3x3dbl_2_, branch3x3dbl_3_;
+  nn::MaxPool2d maxpool_{nullptr};
 };
 
 class MixedC : public Mixed {
@@ -102,17 +100,19 @@ class MixedD : public Mixed {
     branch7x7x3_2_ = add("branch7x7x3_2", 192, 192, kWideSeven);
     branch7x7x3_3_ = add("branch7x7x3_3", 192, 192, kTallSeven);
     branch7x7x3_4_ = add("branch7x7x3_4", 192, 192, kHalving);
+    maxpool_ = register_module("maxpool", nn::MaxPool2d(kHalvingPool));
   }
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor three = branch3x3_2_->forward(branch3x3_1_->forward(x));
     at::Tensor seven = branch7x7x3_2_->forward(branch7x7x3_1_->forward(x));
     seven = branch7x7x3_4_->forward(branch7x7x3_3_->forward(seven));
-    return at::cat({three, seven, halved(x)}, 1);
+    return at::cat({three, seven, maxpool_->forward(x)}, 1);
   }
 
  private:
   UnitPointer branch3x3_1_, branch3x3_2_, branch7x7x3_1_, branch7x7x3_2_, branch7x7x3_3_,
       branch7x7x3_4_;
+  nn::MaxPool2d maxpool_{nullptr};
 };
 
 class MixedE : public Mixed {

@@ -11,6 +11,7 @@
 #include "framework/nn/block.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/max_pool.h"
 
 namespace brim::models::inception {
 
@@ -22,6 +23,8 @@ struct UnitOptions {
   int64_t stride = 1;
   Sides padding = {0, 0};
 };
+
+inline constexpr nn::PoolWindow kHalvingPool = {.kernel = 3, .stride = 2};
 
 /// Convolution, batch norm, ReLU.
 class Unit : public torch::nn::Module {

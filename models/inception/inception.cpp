@@ -17,8 +17,10 @@ class InceptionV3 : public nn::Model {
     stem_[0] = add_unit("Conv2d_1a_3x3", shape.channels, 32, {.kernel = {3, 3}, .stride = 2});
     stem_[1] = add_unit("Conv2d_2a_3x3", 32, 32, {.kernel = {3, 3}});
     stem_[2] = add_unit("Conv2d_2b_3x3", 32, 64, {.kernel = {3, 3}, .padding = {1, 1}});
+    maxpool1_ = register_module("maxpool1", nn::MaxPool2d(kHalvingPool));
     stem_[3] = add_unit("Conv2d_3b_1x1", 64, 80, {});
     stem_[4] = add_unit("Conv2d_4a_3x3", 80, 192, {.kernel = {3, 3}});
+    maxpool2_ = register_module("maxpool2", nn::MaxPool2d(kHalvingPool));
     add_mixed(before_, "Mixed_5b", make_a(192, 32));
     add_mixed(before_, "Mixed_5c", make_a(256, 64));
     add_mixed(before_, "Mixed_5d", make_a(288, 64));
@@ -58,9 +60,9 @@ class InceptionV3 : public nn::Model {
   /// Images [N, channels, 299, 299] to [N, 768, 17, 17].
   at::Tensor features(const at::Tensor& images) {
     at::Tensor x = stem_[2]->forward(stem_[1]->forward(stem_[0]->forward(images)));
-    x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2);
+    x = maxpool1_->forward(x);
     x = stem_[4]->forward(stem_[3]->forward(x));
-    x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2);
+    x = maxpool2_->forward(x);
     for (const MixedPointer& mixed : before_) x = mixed->run(x);
     return x;
   }
@@ -84,7 +86,8 @@ class InceptionV3 : public nn::Model {
 
   InceptionConfig config_;
   std::array<UnitPointer, 5> stem_;
-  std::vector<MixedPointer> before_, after_;  // the auxiliary head
+  nn::MaxPool2d maxpool1_{nullptr}, maxpool2_{nullptr};  // in the stem
+  std::vector<MixedPointer> before_, after_;             // the auxiliary head
   std::shared_ptr<Auxiliary> auxiliary_;
   nn::Linear fc_{nullptr};
 };

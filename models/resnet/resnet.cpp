@@ -3,13 +3,13 @@
 #include "models/resnet/resnet.h"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
-#include <ATen/ops/max_pool2d.h>
 #include <torch/nn/init.h>
 
 #include "framework/nn/batch_norm.h"
 #include "framework/nn/block.h"
 #include "framework/nn/convolution.h"
 #include "framework/nn/linear.h"
+#include "framework/nn/max_pool.h"
 #include "framework/nn/sequence.h"
 
 namespace brim::models::resnet {
@@ -145,9 +145,10 @@ class ResNet : public nn::Sequence {
         "conv1",
         Conv2d(torch::nn::Conv2dOptions(channels, 64, 7).stride(2).padding(3).bias(false)));
     bn1_ = register_module("bn1", BatchNorm2d(64));
+    maxpool_ = register_module(
+        "maxpool", nn::MaxPool2d(nn::PoolWindow{.kernel = 3, .stride = 2, .padding = 1}));
     add_part("stem", {"conv1", "bn1"}, [this](const at::Tensor& images) {
-      return at::max_pool2d(bn1_->forward_relu(conv1_->forward(images)), /*kernel_size=*/3,
-                            /*stride=*/2, /*padding=*/1);
+      return maxpool_->forward(bn1_->forward_relu(conv1_->forward(images)));
     });
     int64_t inputs = 64;
     for (size_t i = 0; i < kind.blocks.size(); ++i) {
@@ -183,6 +184,7 @@ class ResNet : public nn::Sequence {
 
   Conv2d conv1_{nullptr};
   BatchNorm2d bn1_{nullptr};
+  nn::MaxPool2d maxpool_{nullptr};
   nn::Linear fc_{nullptr};
 };
 

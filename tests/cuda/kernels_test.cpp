@@ -12,6 +12,7 @@
 #include "framework/cuda/cross_entropy_kernel.h"
 #include "framework/cuda/gelu_kernel.h"
 #include "framework/cuda/layer_norm_kernel.h"
+#include "framework/cuda/max_pool_kernel.h"
 #include "framework/cuda/tensor_values.h"
 #include "framework/cuda/transform_images_kernel.h"
 #include "framework/data/transfer/transform_images.h"
@@ -339,6 +340,60 @@ TEST(Kernels, CrossEntropy) {
       {{1, 1}, {5, 2}, {20, 24}, {3, 1001}, {2, 1032}, {3, 2050, 6}, {2, 2048, 8}},
       {kTypes.begin(), kTypes.end()});
   check_cross_entropies({{300, 10}}, {at::kFloat});
+}
+
+struct PoolCase {
+  int32_t images, channels, height, width, kernel, stride, padding;
+};
+
+/// Against LibTorch's on float64, of values that are all apart or, `has_ties`, often the same.
+void check_max_pool(PoolCase size, at::ScalarType type, bool has_ties, int64_t offset) {
+  const auto [images, channels, height, width, kernel, stride, padding] = size;
+  const auto pooled = [&](int32_t side) { return (side + 2 * padding - kernel) / stride + 1; };
+  const PoolShape shape = {.images = images,
+                           .height = height,
+                           .width = width,
+                           .channels = channels,
+                           .out_height = pooled(height),
+                           .out_width = pooled(width),
+                           .kernel = kernel,
+                           .stride = stride,
+                           .padding = padding,
+                           .format = format_of("max_pool", type)};
+  at::Tensor values = at::randn({images, height, width, channels}, at::kDouble);
+  if (has_ties) values = values.round();
+  values.view({-1})[0] = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor x = placed(values.to(type), offset);
+  const at::Tensor y =
+      unwritten({images, shape.out_height, shape.out_width, channels}, type, offset);
+  const at::Tensor places = at::full(y.sizes(), 255, at::kByte);
+  launch_max_pool(shape, x.data_ptr(), y.data_ptr(), places.data_ptr<uint8_t>(), nullptr);
+  const at::Tensor gradient = randn(y.sizes(), type, offset);
+  const at::Tensor x_gradient = unwritten(x.sizes(), type, offset);
+  launch_max_pool_backward(shape, gradient.data_ptr(), places.data_ptr<uint8_t>(),
+                           x_gradient.data_ptr(), nullptr);
+
+  const at::Tensor of_x = leaf(x);
+  const at::Tensor expected =
+      at::max_pool2d(of_x.permute({0, 3, 1, 2}), kernel, stride, padding).permute({0, 2, 3, 1});
+  expected.backward(gradient.to(at::kDouble));
+  EXPECT_TRUE(y.to(at::kDouble).allclose(expected, 0, 0, /*equal_nan=*/true));
+  expect_close("gradient", x_gradient, of_x.grad());
+}
+
+TEST(Kernels, MaxPool) {
+  for (const PoolCase size :
+       {PoolCase{1, 1, 1, 1, 1, 1, 0}, PoolCase{2, 8, 7, 9, 3, 2, 1}, PoolCase{3, 5, 6, 4, 3, 2, 0},
+        PoolCase{1, 16, 5, 5, 2, 2, 0}, PoolCase{2, 3, 8, 8, 5, 1, 2},
+        PoolCase{1, 24, 20, 300, 3, 2, 1}, PoolCase{1, 8, 16, 16, 16, 16, 8}}) {
+    for (const at::ScalarType type : kTypes) {
+      for (const bool has_ties : {false, true}) {
+        SCOPED_TRACE(testing::Message() << size.height << "x" << size.width << " of "
+                                        << size.channels << " by " << size.kernel << " " << type);
+        each_order([&](Offsets offsets) { check_max_pool(size, type, has_ties, offsets.rows); });
+      }
+    }
+  }
 }
 
 TEST(Kernels, CrossEntropyOfInfiniteAndUnknownLogits) {

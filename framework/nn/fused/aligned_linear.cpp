@@ -12,8 +12,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kUnitBytes = 16;     // that matrix units read and write at once
-constexpr int64_t kRowBytes = 128;     // of memory on a GPU, on which rows begin
+constexpr int64_t kUnitBytes = 16;      // that matrix units read and write at once
+constexpr int64_t kRowBytes = 128;      // of memory on a GPU, on which rows begin
 constexpr int64_t kManyOutputs = 2048;  // fewer take no time that is worth a copy of the weight
 constexpr int64_t kManyRows = 256;
 

@@ -54,7 +54,7 @@ class FusedNormConvolution : public Function<FusedNormConvolution> {
 }  // namespace
 
 bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight) {
-  return has_fused_kernels(x) && type_of_product(x) == x.scalar_type() &&
+  return x.is_cpu() && has_fused_kernels(x) && type_of_product(x) == x.scalar_type() &&
          type_of_product(weight) == x.scalar_type();
 }
 
