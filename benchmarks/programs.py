@@ -18,6 +18,7 @@ PEERS = SOURCE / "benchmarks" / "peers"
 
 options = types.SimpleNamespace(steps=6, warmup=2,  # of ResNet-50's
                                 device="cpu",       # that steps are taken on
+                                modes=["tuned", "compile"],  # of the tuned peer
                                 peers=None)         # a Python that has Lightning
 
 

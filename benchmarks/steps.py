@@ -69,8 +69,7 @@ def step_peer(name, script, *words, value="step_s", **more):
 def step_expert(name):
     """The fastest of eager, compiled and, on a GPU, compiled with CUDA graphs; on the CPU with tcmalloc."""
     environment = {"LD_PRELOAD": str(tcmalloc())} if options.device == "cpu" else {}
-    modes = ["tuned", "compile"] + (["graphs"] if options.device == "cuda" else [])
-    each = {mode: step_peer(name, "step.py", "--mode", mode, environment=environment) for mode in modes}
+    each = {mode: step_peer(name, "step.py", "--mode", mode, environment=environment) for mode in options.modes}
     for mode, value in each.items():
         further[mode].append(value)
     return min(each.values())

@@ -55,13 +55,13 @@ at::Tensor sums_for(NormShape shape, const at::Tensor& x) {
 }
 
 at::Tensor normalise(NormShape shape, const at::Tensor& x, const MaybeTensor& residual,
-                     const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& bias,
-                     bool relu) {
+                     const at::Tensor& mean, const at::Tensor& inverse_std,
+                     const at::Tensor& weight, const at::Tensor& bias, bool relu) {
   at::Tensor y = like(x);
-  C10_CUDA_CHECK(
-      launch_normalise(shape, x.const_data_ptr(), pointer(residual),
-                       {mean.const_data_ptr(), scale.const_data_ptr(), bias.const_data_ptr()}, relu,
-                       y.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(launch_normalise(shape, x.const_data_ptr(), pointer(residual),
+                                  {mean.const_data_ptr(), inverse_std.const_data_ptr(),
+                                   weight.const_data_ptr(), bias.const_data_ptr()},
+                                  relu, y.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream()));
   return y;
 }
 
@@ -80,7 +80,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
       {mean.mutable_data_ptr(), inverse_std.mutable_data_ptr(), running_mean.mutable_data_ptr(),
        running_var.mutable_data_ptr(), momentum, eps},
       c10::cuda::getCurrentCUDAStream()));
-  at::Tensor y = normalise(shape, x, residual, mean, weight.mul(inverse_std), bias, relu);
+  at::Tensor y = normalise(shape, x, residual, mean, inverse_std, weight, bias, relu);
   return {y, mean, inverse_std};
 }
 
@@ -90,34 +90,39 @@ at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
   const NormShape shape = shape_of(x, {&weight, &bias, &mean, &inverse_std});
   if (residual) check_like("a residual", *residual, x);
   const c10::cuda::CUDAGuard guard(x.device());
-  return normalise(shape, x, residual, mean, weight.mul(inverse_std), bias, relu);
+  return normalise(shape, x, residual, mean, inverse_std, weight, bias, relu);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
-    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
-    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
-    bool has_residual) {
+    const at::Tensor& gradient, const MaybeTensor& more, const at::Tensor& x, const MaybeTensor& y,
+    const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
+    const at::Tensor& inverse_std, bool relu, bool has_residual) {
   const NormShape shape = shape_of(x, {&weight, &bias, &mean, &inverse_std});
   check_like("the gradient", gradient, x);
   const bool by_output = relu && has_residual;
   TORCH_CHECK(!by_output || y.has_value(), "batch_norm: a residual's gradient needs the result");
   if (by_output) check_like("the result", *y, x);
+  if (more) check_like("the rest of the gradient", *more, x);
   const c10::cuda::CUDAGuard guard(x.device());
+  if (more && !by_output) {  // the gradient of the result is read twice
+    return batch_norm_backward(gradient.add(*more), std::nullopt, x, y, weight, bias, mean,
+                               inverse_std, relu, has_residual);
+  }
   at::Tensor x_gradient = like(x);
   at::Tensor residual_gradient = has_residual ? like(x) : at::Tensor();
   at::Tensor weight_gradient = at::empty_like(mean);
   at::Tensor bias_gradient = at::empty_like(mean);
-  const at::Tensor scale = weight.mul(inverse_std);
   const at::Tensor sums = sums_for(shape, x);
   const at::Tensor slopes = at::empty({2, x.size(1)}, mean.options());
   C10_CUDA_CHECK(launch_norm_backward(
       shape,
       {.gradient = gradient.const_data_ptr(),
+       .more = pointer(more),
        .x = x.const_data_ptr(),
        .y = by_output ? y->const_data_ptr() : nullptr,
        .relu = relu,
-       .factors = {mean.const_data_ptr(), scale.const_data_ptr(), bias.const_data_ptr()},
-       .inverse_std = inverse_std.const_data_ptr(),
+       .factors = {mean.const_data_ptr(), inverse_std.const_data_ptr(), weight.const_data_ptr(),
+                   bias.const_data_ptr()},
        .sums = sums.mutable_data_ptr<double>(),
        .slopes = slopes.mutable_data_ptr(),
        .residual = has_residual ? residual_gradient.mutable_data_ptr() : nullptr,

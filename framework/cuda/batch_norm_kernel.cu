@@ -6,6 +6,16 @@ namespace {
 
 constexpr int kShiftRows = 4;
 
+/// What values of N channels are multiplied by.
+template <class W, int N>
+__device__ Pack<W, N> scales_of(const NormFactors& factors, int channel, int channels) {
+  auto scales = channels_of<W, N>(factors.weight, channel, channels);
+  const auto over_std = channels_of<W, N>(factors.inverse_std, channel, channels);
+#pragma unroll
+  for (int i = 0; i < N; ++i) scales.values[i] *= over_std.values[i];
+  return scales;
+}
+
 /// Values near the channels' means, so that sums of squares about them lose no digits.
 template <class T, int N>
 __device__ Pack<Wide<T>, N> near_means(NormShape shape, const T* x, int channel) {
@@ -79,7 +89,7 @@ __global__ void normalise(NormShape shape, const T* x, const T* residual, NormFa
   const Place at = place<N>();
   if (at.channel >= shape.channels) return;
   const auto mean = channels_of<W, N>(factors.mean, at.channel, shape.channels);
-  const auto scale = channels_of<W, N>(factors.scale, at.channel, shape.channels);
+  const auto scale = scales_of<W, N>(factors, at.channel, shape.channels);
   const auto bias = channels_of<W, N>(factors.bias, at.channel, shape.channels);
   for (int64_t r = at.row; r < shape.rows; r += at.step) {
     const int64_t offset = r * shape.channels + at.channel;
@@ -100,12 +110,12 @@ __global__ void normalise(NormShape shape, const T* x, const T* residual, NormFa
 
 enum class Mask { kNone, kFromInput, kFromOutput };
 
-template <class T, int N, Mask kMask>
+template <class T, int N, Mask kMask, bool kMore>
 __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
   using W = Wide<T>;
   const Place at = place<N>();
   const auto mean = channels_of<W, N>(tensors.factors.mean, at.channel, shape.channels);
-  const auto scale = channels_of<W, N>(tensors.factors.scale, at.channel, shape.channels);
+  const auto scale = scales_of<W, N>(tensors.factors, at.channel, shape.channels);
   const auto bias = channels_of<W, N>(tensors.factors.bias, at.channel, shape.channels);
   T* masked = static_cast<T*>(tensors.residual);
   Sums<W, N, 2> own;
@@ -114,7 +124,8 @@ __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
     const int64_t offset = r * shape.channels + at.channel;
     const auto gradient = load<T, N>(static_cast<const T*>(tensors.gradient) + offset);
     const auto x = load<T, N>(static_cast<const T*>(tensors.x) + offset);
-    Pack<T, N> y, kept;
+    Pack<T, N> y, more, kept;
+    if constexpr (kMore) more = load<T, N>(static_cast<const T*>(tensors.more) + offset);
     if constexpr (kMask == Mask::kFromOutput) {
       y = load<T, N>(static_cast<const T*>(tensors.y) + offset);
     }
@@ -122,6 +133,10 @@ __global__ void sum_gradients(NormShape shape, NormBackward tensors) {
     for (int i = 0; i < N; ++i) {
       const W centred = wide(x.values[i]) - mean.values[i];
       W g = wide(gradient.values[i]);
+      if constexpr (kMore) {  // rounded, as a sum of its own would be
+        narrow(g + wide(more.values[i]), kept.values[i]);
+        g = wide(kept.values[i]);
+      }
       if constexpr (kMask == Mask::kFromInput) {
         g = centred * scale.values[i] + bias.values[i] <= 0 ? W(0) : g;
       } else if constexpr (kMask == Mask::kFromOutput) {
@@ -145,8 +160,9 @@ __global__ void finish_gradients(NormShape shape, NormBackward tensors, int bloc
   const Totals<2> sum = total<2>(tensors.sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
   const auto n = static_cast<double>(shape.rows);
-  const double scale = static_cast<const W*>(tensors.factors.scale)[channel];
-  const double over_std = static_cast<const W*>(tensors.inverse_std)[channel];
+  const W over_std_w = static_cast<const W*>(tensors.factors.inverse_std)[channel];
+  const double scale = static_cast<const W*>(tensors.factors.weight)[channel] * over_std_w;
+  const double over_std = over_std_w;
   static_cast<W*>(tensors.weight)[channel] = static_cast<W>(sum.of[1] * over_std);
   static_cast<W*>(tensors.bias)[channel] = static_cast<W>(sum.of[0]);
   W* slope = static_cast<W*>(tensors.slopes);
@@ -160,7 +176,7 @@ __global__ void input_gradient(NormShape shape, NormBackward tensors, const T* g
   const Place at = place<N>();
   if (at.channel >= shape.channels) return;
   const auto mean = channels_of<W, N>(tensors.factors.mean, at.channel, shape.channels);
-  const auto scale = channels_of<W, N>(tensors.factors.scale, at.channel, shape.channels);
+  const auto scale = scales_of<W, N>(tensors.factors, at.channel, shape.channels);
   const auto bias = channels_of<W, N>(tensors.factors.bias, at.channel, shape.channels);
   const W* slopes = static_cast<const W*>(tensors.slopes);
   const auto slope = channels_of<W, N>(slopes, at.channel, shape.channels);
@@ -216,11 +232,12 @@ void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stre
     launch(kernel, {at.grid, at.block, at.shared_bytes, stream}, shape, tensors);
   };
   if (tensors.relu && tensors.y != nullptr) {
-    sum(sum_gradients<T, N, Mask::kFromOutput>);
+    tensors.more != nullptr ? sum(sum_gradients<T, N, Mask::kFromOutput, true>)
+                            : sum(sum_gradients<T, N, Mask::kFromOutput, false>);
   } else if (tensors.relu) {
-    sum(sum_gradients<T, N, Mask::kFromInput>);
+    sum(sum_gradients<T, N, Mask::kFromInput, false>);
   } else {
-    sum(sum_gradients<T, N, Mask::kNone>);
+    sum(sum_gradients<T, N, Mask::kNone, false>);
   }
   launch(finish_gradients<T>, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors,
          static_cast<int>(at.grid.y));
@@ -257,7 +274,8 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
     const auto* in = static_cast<const T*>(x);
     const auto* add = static_cast<const T*>(residual);
     auto* out = static_cast<T*>(y);
-    packs<T>(shape.channels, {x, residual, y, factors.mean, factors.scale, factors.bias})
+    packs<T>(shape.channels,
+             {x, residual, y, factors.mean, factors.inverse_std, factors.weight, factors.bias})
         ? normalise_as<T, kPack<T>>(shape, in, add, factors, relu, out, stream)
         : normalise_as<T, 1>(shape, in, add, factors, relu, out, stream);
   });
@@ -268,8 +286,9 @@ cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors,
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
     packs<T>(shape.channels,
-             {tensors.gradient, tensors.x, tensors.y, tensors.residual, tensors.x_gradient,
-              tensors.factors.mean, tensors.factors.scale, tensors.factors.bias, tensors.slopes})
+             {tensors.gradient, tensors.more, tensors.x, tensors.y, tensors.residual,
+              tensors.x_gradient, tensors.factors.mean, tensors.factors.inverse_std,
+              tensors.factors.weight, tensors.factors.bias, tensors.slopes})
         ? backward_as<T, kPack<T>>(shape, tensors, stream)
         : backward_as<T, 1>(shape, tensors, stream);
   });

@@ -32,10 +32,11 @@ struct NormStatistics {
 cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
                                    NormStatistics statistics, cudaStream_t stream);
 
-/// Per-channel factors [C] of W: scale is weight / std.
+/// Per-channel factors [C] of W.
 struct NormFactors {
   const void* mean;
-  const void* scale;
+  const void* inverse_std;
+  const void* weight;
   const void* bias;
 };
 /// residual: null for none.
@@ -44,11 +45,11 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
 
 struct NormBackward {
   const void* gradient;
+  const void* more;  // added to the gradient; null for nothing, and only where y is not null
   const void* x;
   const void* y;  // not null: ReLU lets pass where it is positive
   bool relu;      // with y null: where y made again from x is
   NormFactors factors;
-  const void* inverse_std;
   double* sums;
   void* slopes;    // [2, C] of W, memory for the pass
   void* residual;  // gradients out; null for none

@@ -92,7 +92,7 @@ Branch Conv2dImpl::forward_branch(const at::Tensor& x) {
   const bool is_branch = steps && !options.bias() && options.groups() == 1 &&
                          (is_first_pass || x.requires_grad()) && fits_branch(x, weight, *steps) &&
                          form(x, *steps, /*is_branch=*/true) == ConvolutionForm::kProduct;
-  if (!is_branch) return {forward(x), x};
+  if (!is_branch) return {forward(x), is_fused() && x.is_cuda() ? for_other_reader(x) : x};
   if (is_first_pass) {
     return {fused_convolution(x, weight, *steps, /*groups=*/1, ConvolutionForm::kProduct), x};
   }

@@ -21,7 +21,7 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
   /// x [N, C, H, W] to [N, O, OH, OW]
   at::Tensor forward(const at::Tensor& x);
   /// forward(x), and x for what else reads it, such as a residual's addition: fused, this convolution
-  /// adds to x's gradient from there.
+  /// adds to x's gradient from there, or on a GPU the batch norm that gave x does.
   Branch forward_branch(const at::Tensor& x);
   /// forward(norm->forward_relu(x)), to the bit. Fused, in training, the input of this convolution
   /// is not kept but computed again from x in backward (fused/norm_convolution.h).

@@ -38,8 +38,8 @@ constexpr double kLeast_s = 3e-4;     // a shorter operation is repeated until t
 constexpr int kRounds = 5;            // at most, after two passes to warm up
 constexpr double kLongest_s = 0.1;    // after which no further round is begun
 constexpr double kClear = 1.3;        // a ratio after which none is
-constexpr int kGpuRounds = 5;         // at least: a pass takes a millisecond, and the first ones vary
-constexpr double kLockWait_s = 10;    // another process measures for a fraction of a second
+constexpr int kGpuRounds = 5;       // at least: a pass takes a millisecond, and the first ones vary
+constexpr double kLockWait_s = 10;  // another process measures for a fraction of a second
 constexpr off_t kLargestFile = 4 << 20;
 
 double seconds_since(Clock::time_point start) {

@@ -71,8 +71,9 @@ class BasicBlock : public Block {
   }
 
   at::Tensor forward(const at::Tensor& x) override {
-    const at::Tensor out = conv2_->forward_after(bn1_, conv1_->forward(x));
-    return bn2_->forward_add_relu(out, shortcut(x));
+    const auto [first, residual] = conv1_->forward_branch(x);
+    const at::Tensor out = conv2_->forward_after(bn1_, first);
+    return bn2_->forward_add_relu(out, shortcut(residual));
   }
   BatchNorm2d& last_norm() override { return bn2_; }
 

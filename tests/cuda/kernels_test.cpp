@@ -82,7 +82,8 @@ void each_order(const F& check) {
   }
 }
 
-void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool relu,
+/// `has_more`: the gradient comes in two parts.
+void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool relu, bool has_more,
                       Offsets offsets) {
   const auto [offset, of_channels] = offsets;
   const auto [rows, channels] = size;
@@ -91,6 +92,7 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
   const at::Tensor x = randn({rows, channels}, type, offset);
   const at::Tensor residual = randn({rows, channels}, type, offset);
   const at::Tensor gradient = randn({rows, channels}, type, offset);
+  const at::Tensor more = randn({rows, channels}, type, offset);
   const at::Tensor weight = randn({channels}, w, of_channels);
   const at::Tensor bias = randn({channels}, w, of_channels);
   const at::Tensor running_mean = at::ones({channels}, w), running_var = at::ones({channels}, w);
@@ -101,8 +103,8 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
                          {mean.data_ptr(), inverse_std.data_ptr(), running_mean.data_ptr(),
                           running_var.data_ptr(), momentum, eps},
                          nullptr);
-  const at::Tensor scale = weight * inverse_std;
-  const NormFactors factors = {mean.data_ptr(), scale.data_ptr(), bias.data_ptr()};
+  const NormFactors factors = {mean.data_ptr(), inverse_std.data_ptr(), weight.data_ptr(),
+                               bias.data_ptr()};
   const at::Tensor y = unwritten({rows, channels}, type, offset);
   launch_normalise(shape, x.data_ptr(), has_residual ? residual.data_ptr() : nullptr, factors, relu,
                    y.data_ptr(), nullptr);
@@ -113,11 +115,11 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
   sums.fill_(std::numeric_limits<double>::quiet_NaN());
   launch_norm_backward(shape,
                        {.gradient = gradient.data_ptr(),
+                        .more = has_more ? more.data_ptr() : nullptr,
                         .x = x.data_ptr(),
                         .y = has_residual && relu ? y.data_ptr() : nullptr,
                         .relu = relu,
                         .factors = factors,
-                        .inverse_std = inverse_std.data_ptr(),
                         .sums = doubles(sums),
                         .slopes = slopes.data_ptr(),
                         .residual = has_residual ? residual_gradient.data_ptr() : nullptr,
@@ -132,7 +134,7 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
   at::Tensor true_y = (of_x - true_mean) / (true_var + eps).sqrt() * of_weight + of_bias;
   if (has_residual) true_y = true_y + of_residual;
   if (relu) true_y = true_y.relu();
-  true_y.backward(gradient.to(at::kDouble));
+  true_y.backward((has_more ? gradient + more : gradient).to(at::kDouble));
   expect_close("mean", mean, true_mean);
   expect_close("1 / std", inverse_std, (true_var + eps).rsqrt());
   expect_close("running mean", running_mean, momentum * true_mean + (1 - momentum));
@@ -146,7 +148,8 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
 
 TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
   each_order([&](Offsets offsets) {
-    check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false, offsets);
+    check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false,
+                     /*has_more=*/false, offsets);
   });
 }
 
@@ -158,8 +161,12 @@ TEST(Kernels, BatchNorm) {
           SCOPED_TRACE(testing::Message()
                        << size.rows << " rows of " << size.channels << ", " << type << ", residual "
                        << has_residual << ", ReLU " << relu);
-          each_order(
-              [&](Offsets offsets) { check_batch_norm(size, type, has_residual, relu, offsets); });
+          each_order([&](Offsets offsets) {
+            check_batch_norm(size, type, has_residual, relu, /*has_more=*/false, offsets);
+            if (has_residual && relu) {
+              check_batch_norm(size, type, has_residual, relu, /*has_more=*/true, offsets);
+            }
+          });
         }
       }
     }

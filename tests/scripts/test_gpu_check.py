@@ -50,20 +50,21 @@ def wait_for_end(process):
 
 
 def test_real_programs_pass_on_a_cpu(tmp_path):
-    rows, done = check(SCRIPT, tmp_path, "--device", "cpu", "--only", "doctor,resume,precisions,one_rank,profile")
+    rows, done = check(SCRIPT, tmp_path, "--device", "cpu", "--only", "doctor,resume,precisions,two_ranks,profile")
     assert done.returncode == 0 and len(rows) == 5, done.stdout + done.stderr
     assert all(state == "passed" and shown for state, shown in rows.values()), done.stdout
 
 
 def test_a_stage_that_fails_hinders_no_other(package, tmp_path):
-    script = package(test_cuda="exit 3", test_train_gpu="echo '[  SKIPPED ] 5 tests.'", fused_ops="kill -SEGV $$")
-    rows, done = check(script, tmp_path, "--only", "doctor,test_cuda,test_train_gpu,fused_ops,one_rank")
+    script = package(trainer="[ $1 = doctor ] && echo '3 pass, 0 warn, 0 fail' || exit 3", test_cuda="kill -SEGV $$",
+                     test_train_gpu="echo '[  SKIPPED ] 5 tests.'")
+    rows, done = check(script, tmp_path, "--only", "doctor,test_cuda,test_train_gpu,digits,fused_ops")
     assert done.returncode == 1
     assert rows == {"doctor": ["passed", "3 pass, 0 warn, 0 fail"],
-                    "test_cuda": ["FAILED", "exit status 3"],
+                    "test_cuda": ["FAILED", "killed by SIGSEGV"],
                     "test_train_gpu": ["FAILED", "tests were skipped"],
-                    "fused_ops": ["FAILED", "killed by SIGSEGV"],
-                    "one_rank": ["not run", f"{tmp_path / 'bin' / 'trainrun'} is not installed"]}
+                    "digits": ["FAILED", "exit status 3"],
+                    "fused_ops": ["not run", f"{tmp_path / 'bin' / 'fused_ops'} is not installed"]}
 
 
 def test_a_tool_that_is_missing_is_no_failure(package, tmp_path):

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <utility>
 
 #include "framework/nn/fused/batch_norm_cpu.h"
 #include "framework/nn/fused/operator.h"
@@ -23,8 +24,8 @@ TORCH_LIBRARY_FRAGMENT(brim, library) {
       "batch_norm(Tensor x, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
       "Tensor(b!) running_var, float momentum, float eps, bool relu) -> (Tensor, Tensor, Tensor)");
   library.def(
-      "batch_norm_backward(Tensor gradient, Tensor x, Tensor? y, Tensor weight, Tensor bias, "
-      "Tensor mean, Tensor inverse_std, bool relu, bool has_residual) "
+      "batch_norm_backward(Tensor gradient, Tensor? more, Tensor x, Tensor? y, Tensor weight, "
+      "Tensor bias, Tensor mean, Tensor inverse_std, bool relu, bool has_residual) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
   library.def(
       "batch_norm_apply(Tensor x, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, "
@@ -53,9 +54,9 @@ at::Tensor batch_norm_apply_shape(const at::Tensor& x, const MaybeTensor& /*resi
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_shapes(
-    const at::Tensor& /*gradient*/, const at::Tensor& x, const MaybeTensor& /*y*/,
-    const at::Tensor& /*weight*/, const at::Tensor& /*bias*/, const at::Tensor& mean,
-    const at::Tensor& /*inverse_std*/, bool /*relu*/, bool has_residual) {
+    const at::Tensor& /*gradient*/, const MaybeTensor& /*more*/, const at::Tensor& x,
+    const MaybeTensor& /*y*/, const at::Tensor& /*weight*/, const at::Tensor& /*bias*/,
+    const at::Tensor& mean, const at::Tensor& /*inverse_std*/, bool /*relu*/, bool has_residual) {
   const auto format = at::MemoryFormat::ChannelsLast;
   return {at::empty_like(x, format), has_residual ? at::empty_like(x, format) : at::Tensor(),
           at::empty_like(mean), at::empty_like(mean)};
@@ -71,8 +72,8 @@ using BatchNormForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
     at::Tensor&, double, double, bool);
 using BatchNormBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
-    const at::Tensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&, const at::Tensor&,
-    const at::Tensor&, const at::Tensor&, bool, bool);
+    const at::Tensor&, const MaybeTensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&,
+    const at::Tensor&, const at::Tensor&, const at::Tensor&, bool, bool);
 using Apply = at::Tensor(const at::Tensor&, const MaybeTensor&, const at::Tensor&,
                          const at::Tensor&, const at::Tensor&, const at::Tensor&, bool);
 
@@ -91,8 +92,22 @@ const c10::TypedOperatorHandle<Apply>& apply_operator() {
   return operation;
 }
 
+/// What a reader of a norm's result has left for the norm's backward pass.
+struct LeftGradient : torch::CustomClassHolder {
+  at::Tensor gradient;
+};
+
 class FusedBatchNorm : public Function<FusedBatchNorm> {
  public:
+  /// The norm whose result y is; null where it is another operator's.
+  static torch::autograd::CppNode<FusedBatchNorm>* of(const at::Tensor& y) {
+    return dynamic_cast<torch::autograd::CppNode<FusedBatchNorm>*>(y.grad_fn().get());
+  }
+  static c10::intrusive_ptr<LeftGradient> left(const AutogradContext& context) {
+    return c10::static_intrusive_pointer_cast<LeftGradient>(
+        context.saved_data.at("left").toCapsule());
+  }
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const MaybeTensor& residual, const at::Tensor& weight,
                             const at::Tensor& bias, at::Tensor running_mean, at::Tensor running_var,
@@ -105,18 +120,22 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
         {x, relu && has_residual ? y : at::Tensor(), weight, bias, mean, inverse_std});
     context->saved_data["relu"] = relu;
     context->saved_data["has_residual"] = has_residual;
+    context->saved_data["left"] = c10::IValue::make_capsule(c10::make_intrusive<LeftGradient>());
     return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const BackwardPass pass("batch norm");
     const auto saved = context->get_saved_variables();
-    const at::Tensor gradient =
-        gradients[0].to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+    const auto like_x = [&](const at::Tensor& gradient) {
+      return gradient.to(saved[0].scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+    };
+    at::Tensor more = std::exchange(left(*context)->gradient, {});
+    if (more.defined()) more = like_x(more);
     const bool has_residual = context->saved_data["has_residual"].toBool();
-    auto [x_gradient, residual_gradient, weight_gradient, bias_gradient] =
-        backward_operator().call(gradient, saved[0], maybe(saved[1]), saved[2], saved[3], saved[4],
-                                 saved[5], context->saved_data["relu"].toBool(), has_residual);
+    auto [x_gradient, residual_gradient, weight_gradient, bias_gradient] = backward_operator().call(
+        like_x(gradients[0]), maybe(more), saved[0], maybe(saved[1]), saved[2], saved[3], saved[4],
+        saved[5], context->saved_data["relu"].toBool(), has_residual);
     return {x_gradient,
             has_residual ? residual_gradient : at::Tensor(),
             weight_gradient,
@@ -126,6 +145,25 @@ class FusedBatchNorm : public Function<FusedBatchNorm> {
             {},
             {},
             {}};
+  }
+};
+
+class OtherReader : public Function<OtherReader> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& y,
+                            const c10::intrusive_ptr<LeftGradient>& left) {
+    context->set_materialize_grads(false);
+    context->saved_data["left"] = c10::IValue::make_capsule(left);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const BackwardPass pass("batch norm");
+    const auto left = FusedBatchNorm::left(*context);
+    if (gradients[0].defined()) {
+      left->gradient = left->gradient.defined() ? left->gradient + gradients[0] : gradients[0];
+    }
+    return {{}, {}};
   }
 };
 
@@ -153,6 +191,11 @@ at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
                                state.running_var, momentum, state.eps, relu);
 }
 
+at::Tensor for_other_reader(const at::Tensor& y) {
+  const auto* norm = at::GradMode::is_enabled() ? FusedBatchNorm::of(y) : nullptr;
+  return norm == nullptr ? y : OtherReader::apply(y, FusedBatchNorm::left(norm->ctx_));
+}
+
 at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
                                       const BatchNormState& state, bool relu) {
   const at::Tensor inverse_std = (state.running_var + state.eps).rsqrt();
@@ -178,8 +221,8 @@ NormGradients norm_gradients(const at::Tensor& gradient, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& bias,
                              const NormMoments& moments) {
   auto [x_gradient, none, weight_gradient, bias_gradient] = backward_operator().call(
-      gradient.contiguous(at::MemoryFormat::ChannelsLast), x, std::nullopt, weight, bias,
-      moments.mean, moments.inverse_std, /*relu=*/true, /*has_residual=*/false);
+      gradient.contiguous(at::MemoryFormat::ChannelsLast), std::nullopt, x, std::nullopt, weight,
+      bias, moments.mean, moments.inverse_std, /*relu=*/true, /*has_residual=*/false);
   return {x_gradient, weight_gradient, bias_gradient};
 }
 

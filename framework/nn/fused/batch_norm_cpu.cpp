@@ -207,11 +207,16 @@ at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
-    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
-    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
-    bool has_residual) {
+    const at::Tensor& gradient, const MaybeTensor& more, const at::Tensor& x, const MaybeTensor& y,
+    const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
+    const at::Tensor& inverse_std, bool relu, bool has_residual) {
   check(x, {&weight, &bias, &mean, &inverse_std});
   check_layout("the gradient", gradient, x);
+  if (more) {
+    check_layout("the rest of the gradient", *more, x);
+    return batch_norm_backward(gradient.add(*more), std::nullopt, x, y, weight, bias, mean,
+                               inverse_std, relu, has_residual);
+  }
   const bool by_output = relu && has_residual;
   TORCH_CHECK(!by_output || y.has_value(), "batch_norm: a residual's gradient needs the result");
   if (by_output) check_layout("the result", *y, x);

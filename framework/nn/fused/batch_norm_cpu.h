@@ -16,12 +16,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     const at::Tensor& bias, at::Tensor& running_mean, at::Tensor& running_var, double momentum,
     double eps, bool relu);
 
-/// Gradients of x, of the residual (undefined where there is none), weight and bias. `y`, the
-/// result, is needed where there are both a residual and ReLU.
+/// Gradients of x, of the residual (undefined where there is none), weight and bias; the result's is
+/// gradient + more. `y`, the result, is needed where there are both a residual and ReLU.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
-    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
-    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu,
-    bool has_residual);
+    const at::Tensor& gradient, const MaybeTensor& more, const at::Tensor& x, const MaybeTensor& y,
+    const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
+    const at::Tensor& inverse_std, bool relu, bool has_residual);
 
 /// What batch_norm() gives, by moments that are known.
 at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,

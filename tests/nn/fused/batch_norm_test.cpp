@@ -220,6 +220,44 @@ TEST(FusedBatchNorm, AnyNumberOfThreadsGivesTheSameBits) {
   expect_close(three, one, 0);
 }
 
+// y has two readers, of which the gradients reach the norm apart; or the second one's alone.
+TEST(FusedBatchNorm, AnotherReadersGradientIsAdded) {
+  at::manual_seed(3);
+  for (const NormForm form : kNormForms) {
+    for (const bool has_first : {true, false}) {
+      const at::Tensor values = images({4, 19, 5, 3}, at::kDouble);
+      const at::Tensor factors = images({4, 19, 5, 3}, at::kDouble);
+      std::vector<at::Tensor> gradients[2];
+      for (const bool is_apart : {false, true}) {
+        BatchNorm2d norm = make_norm(19, at::kDouble, /*fused=*/true);
+        const at::Tensor x = values.clone().requires_grad_(), r = values.clone().requires_grad_();
+        const at::Tensor y = apply(norm, form, x, r);
+        const at::Tensor other = is_apart ? for_other_reader(y) : y;
+        EXPECT_EQ(other.is_same(y), !is_apart);
+        at::Tensor loss = (other * factors).sum() + other.square().sum();
+        if (has_first) loss = loss + y.sin().sum();
+        loss.backward();
+        gradients[is_apart] = {x.grad(), norm->weight.grad(), norm->bias.grad()};
+        if (form == NormForm::kAddRelu) gradients[is_apart].push_back(r.grad());
+      }
+      for (size_t i = 0; i < gradients[0].size(); ++i) {
+        EXPECT_LE(relative_error(gradients[1][i], gradients[0][i]), 1e-12) << i;
+      }
+    }
+  }
+}
+
+TEST(FusedBatchNorm, ItIsLeftToNoOtherOperator) {
+  const at::Tensor x = images({2, 3, 4, 4}, at::kFloat).requires_grad_();
+  const at::Tensor twice = x * 2;
+  EXPECT_TRUE(for_other_reader(x).is_same(x));
+  EXPECT_TRUE(for_other_reader(twice).is_same(twice));
+  const at::NoGradGuard no_grad;
+  BatchNorm2d norm = make_norm(3, at::kFloat, true);
+  const at::Tensor y = norm->forward_relu(x);
+  EXPECT_TRUE(for_other_reader(y).is_same(y));
+}
+
 TEST(FusedBatchNorm, EvaluationUsesTheRunningStatistics) {
   at::manual_seed(2);
   for (const NormForm form : kNormForms) {
