@@ -68,16 +68,18 @@ class Backend final : public device::CudaBackend {
 
   device::CudaMemory memory(int device) const override {
     prepare_allocator();
-    const c10::cuda::CUDAGuard guard(index(device));
-    size_t free = 0, total = 0;
-    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     const auto stats = allocator::getDeviceStats(index(device));
     return {.allocated_bytes = stats.allocated_bytes[aggregate()].current,
             .reserved_bytes = stats.reserved_bytes[aggregate()].current,
             .peak_bytes = stats.allocated_bytes[aggregate()].peak,
-            .peak_reserved_bytes = stats.reserved_bytes[aggregate()].peak,
-            .free_bytes = static_cast<int64_t>(free),
-            .total_bytes = static_cast<int64_t>(total)};
+            .peak_reserved_bytes = stats.reserved_bytes[aggregate()].peak};
+  }
+
+  device::CudaSpace space(int device) const override {
+    const c10::cuda::CUDAGuard guard(index(device));
+    size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return {.free_bytes = static_cast<int64_t>(free), .total_bytes = static_cast<int64_t>(total)};
   }
 
   void reset_peak(int device) const override {
@@ -144,6 +146,7 @@ class Backend final : public device::CudaBackend {
     const c10::cuda::CUDAGuard guard(index(device));
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = limit;
+    options->is_high_priority_stream = true;  // what ranks wait for goes before what they compute
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world, options);
   }
 

@@ -24,6 +24,9 @@ struct CudaMemory {
   int64_t reserved_bytes = 0;   // by LibTorch's caching allocator
   int64_t peak_bytes = 0;       // most allocated since the last reset
   int64_t peak_reserved_bytes = 0;
+};
+
+struct CudaSpace {
   int64_t free_bytes = 0;  // on the device, for any process
   int64_t total_bytes = 0;
 };
@@ -43,6 +46,8 @@ class CudaBackend {
   /// Versions of what it was linked with: "cuda" (the runtime), "cudnn", "nccl".
   virtual std::map<std::string, std::string> libraries() const = 0;
   virtual CudaMemory memory(int device) const = 0;
+  /// Asks the driver, which takes longer than a look at the allocator.
+  virtual CudaSpace space(int device) const = 0;
   virtual void reset_peak(int device) const = 0;
   virtual void release_cached() const = 0;
   /// LibTorch's allocator remembers what it does, on every device, until memory_snapshot(): the

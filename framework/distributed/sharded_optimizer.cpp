@@ -227,11 +227,14 @@ void ShardedOptimizer::receive(Bucket& bucket) {
   waited_s_ += now_s() - start_s;
   if (bucket.owner == group_->rank() || bucket.shards.size() == 1) return;
   const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> shards, received;
   int64_t first = 0;
   for (const at::Tensor& shard : bucket.shards) {
-    flat_view(shard).copy_(bucket.flat.narrow(0, first, shard.numel()));
+    shards.push_back(flat_view(shard));
+    received.push_back(bucket.flat.narrow(0, first, shard.numel()));
     first += shard.numel();
   }
+  at::_foreach_copy_(shards, received);
 }
 
 void ShardedOptimizer::begin_forward() {

@@ -95,19 +95,10 @@ class CpuMemory final : public Memory {
 class GpuMemory final : public Memory {
  public:
   GpuMemory(int device, const DeviceConfig& config)
-      : Memory(limit(config, memory(device).total_bytes, memory(device).free_bytes)),
-        device_(device),
-        total_bytes_(memory(device).total_bytes) {
-    if (limit_bytes() <= kCudaLibraries) {
-      throw Error(Exit::kResource,
-                  "this job may take {} of the GPU, and {} are left for CUDA's context and "
-                  "libraries: end what runs there, or give it more (device.memory_gib)",
-                  format_bytes(limit_bytes()), format_bytes(kCudaLibraries));
-    }
-  }
+      : GpuMemory(device, config, cuda().backend->space(device)) {}
 
   MemoryStats stats() const override {
-    const CudaMemory now = memory(device_);
+    const CudaMemory now = cuda().backend->memory(device_);
     return {.allocated_bytes = now.allocated_bytes,
             .reserved_bytes = now.reserved_bytes,
             .peak_bytes = now.peak_bytes,
@@ -122,7 +113,18 @@ class GpuMemory final : public Memory {
   void synchronize() const override { cuda().backend->synchronize(device_); }
 
  private:
-  static CudaMemory memory(int device) { return cuda().backend->memory(device); }
+  GpuMemory(int device, const DeviceConfig& config, const CudaSpace& space)
+      : Memory(limit(config, space.total_bytes, space.free_bytes)),
+        device_(device),
+        total_bytes_(space.total_bytes) {
+    if (limit_bytes() <= kCudaLibraries) {
+      throw Error(Exit::kResource,
+                  "this job may take {} of the GPU, and {} are left for CUDA's context and "
+                  "libraries: end what runs there, or give it more (device.memory_gib)",
+                  format_bytes(limit_bytes()), format_bytes(kCudaLibraries));
+    }
+  }
+
   void set_cap(int64_t bytes) override {
     cap_bytes_ = bytes;
     const double share = static_cast<double>(bytes) / static_cast<double>(total_bytes_);
