@@ -196,21 +196,43 @@ void Store::continue_failed() {
 }
 
 std::optional<RungResult> Store::result_of_run(const Trial& trial, bool latest) const {
-  const experiment::RunData run = experiment::read_run(run_folder(trial));
+  return result_of(experiment::read_run(run_folder(trial)), latest);
+}
+
+std::optional<RungResult> Store::result_of(const experiment::RunData& run, bool latest) const {
   const experiment::Series* metric = run.metric("eval_" + plan_.metric);
   if (metric == nullptr || metric->empty()) return std::nullopt;
   const double best = plan_.is_lower_better ? metric->low() : metric->high();
   return RungResult{.step = run.last_step(), .metric = latest ? metric->last() : best};
 }
 
-void Store::look_at_runs(std::vector<Trial>& trials) const {
+std::optional<RungResult> Store::read_so_far(const Trial& trial) {
+  Seen& seen = seen_[trial.id];
+  const bool is_running = trial.state == State::kRunning;
+  if (!is_running && seen.state == trial.state && seen.reader == nullptr) return seen.so_far;
+  seen.state = trial.state;
+  if (seen.reader == nullptr) {
+    seen.reader = std::make_unique<experiment::RunReader>(run_folder(trial));
+  }
+  seen.reader->update();
+  seen.so_far = result_of(seen.reader->data(), /*latest=*/false);
+  if (!is_running) seen.reader.reset();
+  return seen.so_far;
+}
+
+void Store::look_at_runs(std::vector<Trial>& trials, const FindRun& find) {
   for (Trial& trial : trials) {
     const bool has_ended_well = trial.state == State::kDone || trial.state == State::kPaused;
     std::error_code code;
-    if (has_ended_well || !fs::exists(run_folder(trial) / "metrics.jsonl", code)) continue;
+    if (has_ended_well || !fs::exists(run_folder(trial) / "metrics.jsonl", code)) {
+      seen_.erase(trial.id);
+      continue;
+    }
     try {
-      trial.so_far = result_of_run(trial, /*latest=*/false);
+      const experiment::RunData* run = find ? find(run_folder(trial)) : nullptr;
+      trial.so_far = run != nullptr ? result_of(*run, /*latest=*/false) : read_so_far(trial);
     } catch (const Error&) {
+      seen_.erase(trial.id);
       trial.so_far.reset();  // nothing is known of it
     }
   }

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "framework/base/files.h"
+#include "framework/experiment/run_data.h"
 #include "framework/sweep/database.h"
 #include "framework/sweep/plan.h"
 #include "framework/sweep/trial.h"
@@ -30,6 +32,9 @@ struct Claim {
 
 /// The place of the trial to run next; nullopt for none.
 using Choice = std::function<std::optional<size_t>(std::span<const Trial>)>;
+
+/// What is known of the run in a folder; null: nothing yet.
+using FindRun = std::function<const experiment::RunData*(const std::filesystem::path&)>;
 
 class Store {
  public:
@@ -60,8 +65,9 @@ class Store {
 
   /// By their ids, from 1 on: trials are added, none goes.
   std::vector<Trial> trials();
-  /// Sets Trial::so_far of those that run, or have stopped, failed or been cancelled.
-  void look_at_runs(std::vector<Trial>& trials) const;
+  /// Sets Trial::so_far of those that run, or have stopped, failed or been cancelled. Of runs that
+  /// `find` does not give only what is new since the last call is read.
+  void look_at_runs(std::vector<Trial>& trials, const FindRun& find = {});
   /// By the evaluations of the trial's run, the latest or the best; nullopt without any. Throws
   /// Error(kData) where there is no run.
   std::optional<RungResult> result_of_run(const Trial& trial, bool latest) const;
@@ -90,11 +96,20 @@ class Store {
   std::unique_ptr<FileLock> lock_of(const Trial& trial) const;
   void write(const Trial& trial);
   int64_t version();
+  std::optional<RungResult> result_of(const experiment::RunData& run, bool latest) const;
+  std::optional<RungResult> read_so_far(const Trial& trial);
 
   std::filesystem::path folder_;
   Database database_;
   Plan plan_;
   std::optional<int64_t> version_;  // of what others have written, when last read
+  /// Of a trial that has not ended well.
+  struct Seen {
+    std::optional<State> state;                     // as it was read
+    std::unique_ptr<experiment::RunReader> reader;  // while it runs
+    std::optional<RungResult> so_far;
+  };
+  std::map<int64_t, Seen> seen_;
 };
 
 }  // namespace brim::sweep

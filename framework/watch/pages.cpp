@@ -189,16 +189,19 @@ experiment::Page sweep_page(WatchedFolder& folder, const std::string& name) {
   for (const sweep::Trial& trial : trials) {
     folder.require_inside(store.run_folder(trial), kRunFiles);
   }
-  store.look_at_runs(trials);
-  return sweep::sweep_page(
-      store, trials, "",
-      [&](const std::filesystem::path& run,
-          const std::string& metric) -> std::optional<experiment::Series> {
-        const WatchedRun* found = folder.find(run.lexically_relative(folder.folder()).string());
-        if (found == nullptr || found->reader == nullptr) return std::nullopt;
-        const experiment::Series* series = found->reader->data().metric(metric);
-        return series == nullptr ? std::nullopt : std::optional(*series);
-      });
+  const auto find = [&](const std::filesystem::path& run) -> const experiment::RunData* {
+    const WatchedRun* found = folder.find(run.lexically_relative(folder.folder()).string());
+    return found == nullptr || found->reader == nullptr ? nullptr : &found->reader->data();
+  };
+  store.look_at_runs(trials, find);
+  return sweep::sweep_page(store, trials, "",
+                           [&](const std::filesystem::path& path,
+                               const std::string& metric) -> std::optional<experiment::Series> {
+                             const experiment::RunData* run = find(path);
+                             if (run == nullptr) return std::nullopt;
+                             const experiment::Series* series = run->metric(metric);
+                             return series == nullptr ? std::nullopt : std::optional(*series);
+                           });
 }
 
 }  // namespace brim::watch
