@@ -133,7 +133,79 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
   return {x_gradient, residual_gradient, weight_gradient, bias_gradient};
 }
 
+at::Tensor batch_norm_moments(const at::Tensor& x) {
+  const NormShape shape = shape_of(x, {});
+  const c10::cuda::CUDAGuard guard(x.device());
+  const at::Tensor sums = sums_for(shape, x);
+  const at::Tensor shifts = at::empty({x.size(1)}, x.options().dtype(opmath_type(x)));
+  at::Tensor moments = at::empty({2, x.size(1)}, x.options().dtype(at::kDouble));
+  C10_CUDA_CHECK(launch_norm_moments(shape, x.const_data_ptr(), sums.mutable_data_ptr<double>(),
+                                     shifts.mutable_data_ptr(), moments.mutable_data_ptr<double>(),
+                                     c10::cuda::getCurrentCUDAStream()));
+  return moments;
+}
+
+std::tuple<at::Tensor, at::Tensor> batch_norm_backward_sums(
+    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
+    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu) {
+  const NormShape shape = shape_of(x, {&weight, &bias, &mean, &inverse_std});
+  check_like("the gradient", gradient, x);
+  if (y) check_like("the result", *y, x);
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor masked = relu ? like(x) : at::Tensor();
+  at::Tensor totals = at::empty({2, x.size(1)}, x.options().dtype(at::kDouble));
+  const at::Tensor sums = sums_for(shape, x);
+  C10_CUDA_CHECK(launch_norm_gradient_sums(
+      shape,
+      {.gradient = gradient.const_data_ptr(),
+       .more = nullptr,
+       .x = x.const_data_ptr(),
+       .y = pointer(y),
+       .relu = relu,
+       .factors = {mean.const_data_ptr(), inverse_std.const_data_ptr(), weight.const_data_ptr(),
+                   bias.const_data_ptr()},
+       .sums = sums.mutable_data_ptr<double>(),
+       .slopes = nullptr,
+       .residual = relu ? masked.mutable_data_ptr() : nullptr,
+       .weight = nullptr,
+       .bias = nullptr,
+       .x_gradient = nullptr},
+      totals.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+  return {totals, masked};
+}
+
+at::Tensor batch_norm_backward_apply(const at::Tensor& gradient, const at::Tensor& x,
+                                     const at::Tensor& weight, const at::Tensor& mean,
+                                     const at::Tensor& inverse_std, const at::Tensor& slopes) {
+  const at::Tensor slope = slopes.select(0, 0), offset = slopes.select(0, 1);
+  const NormShape shape = shape_of(x, {&weight, &mean, &inverse_std, &slope, &offset});
+  check_like("the gradient", gradient, x);
+  TORCH_CHECK(slopes.is_contiguous(), "batch_norm: expected slopes [2, C] side by side");
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor x_gradient = like(x);
+  C10_CUDA_CHECK(launch_norm_input_gradient(
+      shape,
+      {.gradient = gradient.const_data_ptr(),
+       .more = nullptr,
+       .x = x.const_data_ptr(),
+       .y = nullptr,
+       .relu = false,
+       .factors = {mean.const_data_ptr(), inverse_std.const_data_ptr(), weight.const_data_ptr(),
+                   mean.const_data_ptr()},  // no bias is asked for
+       .sums = nullptr,
+       .slopes = slopes.data_ptr(),
+       .residual = nullptr,
+       .weight = nullptr,
+       .bias = nullptr,
+       .x_gradient = x_gradient.mutable_data_ptr()},
+      c10::cuda::getCurrentCUDAStream()));
+  return x_gradient;
+}
+
 TORCH_LIBRARY_IMPL(brim, CUDA, library) {
+  library.impl("batch_norm_moments", batch_norm_moments);
+  library.impl("batch_norm_backward_sums", batch_norm_backward_sums);
+  library.impl("batch_norm_backward_apply", batch_norm_backward_apply);
   library.impl("batch_norm", batch_norm);
   library.impl("batch_norm_backward", batch_norm_backward);
   library.impl("batch_norm_apply", batch_norm_apply);

@@ -82,6 +82,21 @@ __global__ void finish_statistics(NormShape shape, const double* sums, int block
   old_var = static_cast<W>(share * variance * n / (n - 1) + (1 - share) * old_var);
 }
 
+/// A warp for each channel.
+template <class W>
+__global__ void finish_moments(NormShape shape, const double* sums, int blocks, const W* shifts,
+                               double* moments) {
+  const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+  if (channel >= shape.channels) return;
+  const Totals<2> sum = total<2>(sums, blocks, shape.channels, channel);
+  if (threadIdx.x != 0) return;
+  const auto n = static_cast<double>(shape.rows);
+  const double distance = sum.of[0] / n;
+  const double squares = sum.of[1] - n * distance * distance;
+  moments[channel] = shifts[channel] + distance;
+  moments[shape.channels + channel] = squares < 0 ? 0 : squares / n;  // not-a-number stays it
+}
+
 template <class T, int N, bool kResidual, bool kRelu>
 __global__ void normalise(NormShape shape, const T* x, const T* residual, NormFactors factors,
                           T* y) {
@@ -170,6 +185,17 @@ __global__ void finish_gradients(NormShape shape, NormBackward tensors, int bloc
   slope[shape.channels + channel] = static_cast<W>(-scale * sum.of[0] / n);
 }
 
+/// A warp for each channel.
+static __global__ void finish_totals(NormShape shape, const double* sums, int blocks,
+                                     double* totals) {
+  const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+  if (channel >= shape.channels) return;
+  const Totals<2> sum = total<2>(sums, blocks, shape.channels, channel);
+  if (threadIdx.x != 0) return;
+  totals[channel] = sum.of[0];
+  totals[shape.channels + channel] = sum.of[1];
+}
+
 template <class T, int N, bool kMasked>
 __global__ void input_gradient(NormShape shape, NormBackward tensors, const T* gradients) {
   using W = Wide<T>;
@@ -212,6 +238,15 @@ void statistics_as(NormShape shape, const T* x, double* sums, const NormStatisti
 }
 
 template <class T, int N>
+void moments_as(NormShape shape, const T* x, double* sums, Wide<T>* shifts, double* moments,
+                cudaStream_t stream) {
+  const SumLayout at = layout(shape, N);
+  launch(sum_moments<T, N>, {at.grid, at.block, at.shared_bytes, stream}, shape, x, sums, shifts);
+  launch(finish_moments<Wide<T>>, {warp_each(shape.channels), warps(), 0, stream}, shape, sums,
+         static_cast<int>(at.grid.y), shifts, moments);
+}
+
+template <class T, int N>
 void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors factors, bool relu,
                   T* y, cudaStream_t stream) {
   const SumLayout at = layout(shape, N);
@@ -226,7 +261,7 @@ void normalise_as(NormShape shape, const T* x, const T* residual, NormFactors fa
 }
 
 template <class T, int N>
-void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
+void sum_gradients_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
   const SumLayout at = layout(shape, N);
   const auto sum = [&](auto* kernel) {
     launch(kernel, {at.grid, at.block, at.shared_bytes, stream}, shape, tensors);
@@ -239,6 +274,12 @@ void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stre
   } else {
     sum(sum_gradients<T, N, Mask::kNone, false>);
   }
+}
+
+template <class T, int N>
+void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stream) {
+  const SumLayout at = layout(shape, N);
+  sum_gradients_as<T, N>(shape, tensors, stream);
   launch(finish_gradients<T>, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors,
          static_cast<int>(at.grid.y));
   // A residual's gradient is the masked one.
@@ -281,16 +322,63 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
   });
 }
 
+cudaError_t launch_norm_moments(NormShape shape, const void* x, double* sums, void* shifts,
+                                double* moments, cudaStream_t stream) {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto* values = static_cast<const T*>(x);
+    auto* about = static_cast<Wide<T>*>(shifts);
+    packs<T>(shape.channels, {x})
+        ? moments_as<T, kPack<T>>(shape, values, sums, about, moments, stream)
+        : moments_as<T, 1>(shape, values, sums, about, moments, stream);
+  });
+}
+
+namespace {
+
+template <class T>
+bool packs_of(NormShape shape, const NormBackward& tensors) {
+  return packs<T>(shape.channels,
+                  {tensors.gradient, tensors.more, tensors.x, tensors.y, tensors.residual,
+                   tensors.x_gradient, tensors.factors.mean, tensors.factors.inverse_std,
+                   tensors.factors.weight, tensors.factors.bias, tensors.slopes});
+}
+
+}  // namespace
+
+cudaError_t launch_norm_gradient_sums(NormShape shape, const NormBackward& tensors, double* totals,
+                                      cudaStream_t stream) {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool is_packed = packs_of<T>(shape, tensors);
+    is_packed ? sum_gradients_as<T, kPack<T>>(shape, tensors, stream)
+              : sum_gradients_as<T, 1>(shape, tensors, stream);
+    const SumLayout at = layout(shape, is_packed ? kPack<T> : 1);
+    launch(finish_totals, {warp_each(shape.channels), warps(), 0, stream}, shape, tensors.sums,
+           static_cast<int>(at.grid.y), totals);
+  });
+}
+
+cudaError_t launch_norm_input_gradient(NormShape shape, const NormBackward& tensors,
+                                       cudaStream_t stream) {
+  return with_type(shape.format, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto run = [&](auto pack) {
+      constexpr int N = decltype(pack)::value;
+      const SumLayout at = layout(shape, N);
+      launch(input_gradient<T, N, false>, {at.grid, at.block, 0, stream}, shape, tensors,
+             static_cast<const T*>(tensors.gradient));
+    };
+    packs_of<T>(shape, tensors) ? run(Number<kPack<T>>()) : run(Number<1>());
+  });
+}
+
 cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors,
                                  cudaStream_t stream) {
   return with_type(shape.format, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    packs<T>(shape.channels,
-             {tensors.gradient, tensors.more, tensors.x, tensors.y, tensors.residual,
-              tensors.x_gradient, tensors.factors.mean, tensors.factors.inverse_std,
-              tensors.factors.weight, tensors.factors.bias, tensors.slopes})
-        ? backward_as<T, kPack<T>>(shape, tensors, stream)
-        : backward_as<T, 1>(shape, tensors, stream);
+    packs_of<T>(shape, tensors) ? backward_as<T, kPack<T>>(shape, tensors, stream)
+                                : backward_as<T, 1>(shape, tensors, stream);
   });
 }
 

@@ -32,6 +32,11 @@ struct NormStatistics {
 cudaError_t launch_norm_statistics(NormShape shape, const void* x, double* sums,
                                    NormStatistics statistics, cudaStream_t stream);
 
+/// The parts of the forward and the backward pass between which ranks add up theirs.
+/// moments: double [2, C], mean and biased variance; shifts: [C] of W, memory for the pass.
+cudaError_t launch_norm_moments(NormShape shape, const void* x, double* sums, void* shifts,
+                                double* moments, cudaStream_t stream);
+
 /// Per-channel factors [C] of W.
 struct NormFactors {
   const void* mean;
@@ -58,5 +63,14 @@ struct NormBackward {
   void* x_gradient;
 };
 cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors, cudaStream_t stream);
+
+/// totals: double [2, C], of each channel the sums of the gradient and of its product with x - mean. Of
+/// the gradients out only `residual` is written.
+cudaError_t launch_norm_gradient_sums(NormShape shape, const NormBackward& tensors, double* totals,
+                                      cudaStream_t stream);
+/// x_gradient, by the gradient that the ReLU has let through and by slopes: what is multiplied by
+/// x - mean, and what is added.
+cudaError_t launch_norm_input_gradient(NormShape shape, const NormBackward& tensors,
+                                       cudaStream_t stream);
 
 }  // namespace brim::cuda

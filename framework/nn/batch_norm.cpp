@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tuple>
 #include <utility>
 
 #include "framework/base/error.h"
 #include "framework/nn/block.h"
 #include "framework/nn/fused/batch_norm.h"
+#include "framework/nn/fused/operator.h"
 #include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
@@ -29,15 +31,22 @@ struct Moments {
   at::Tensor count;     // scalar: samples of a channel over all ranks
 };
 
-Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum) {
+Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum, bool is_fused) {
   const int64_t channels = x.size(1);
   const at::Tensor own = at::zeros({2 * channels + 1}, x.options().dtype(at::kDouble));
   if (x.numel() > 0) {
     const int64_t values = x.numel() / channels;
     const auto n = static_cast<double>(values);
-    const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-    auto [variance, mean] = at::var_mean(wide, at::IntArrayRef{0, 2, 3}, /*correction=*/0);
-    mean = mean.to(at::kDouble);
+    at::Tensor mean, variance;
+    if (is_fused) {
+      const at::Tensor moments = own_moments(x);
+      mean = moments[0];
+      variance = moments[1];
+    } else {
+      const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+      std::tie(variance, mean) = at::var_mean(wide, at::IntArrayRef{0, 2, 3}, /*correction=*/0);
+      mean = mean.to(at::kDouble);
+    }
     own.slice(0, 0, channels).copy_(mean * n);
     own.slice(0, channels, 2 * channels).copy_((variance.to(at::kDouble) + mean.square()) * n);
     own[2 * channels].fill_(n);
@@ -49,6 +58,11 @@ Moments moments_over_ranks(const at::Tensor& x, const SumOverRanks& sum) {
       (own.slice(0, channels, 2 * channels) / count - mean.square()).clamp_min(0);
   return {mean, variance, count};
 }
+
+struct Sum : torch::CustomClassHolder {
+  explicit Sum(SumOverRanks sum) : function(std::move(sum)) {}
+  SumOverRanks function;
+};
 
 /// y = (x - mean) / std · weight + bias with moments over all ranks. With g = dL/dy and x̂ the
 /// normalised x: dL/dx = weight / std · (g - mean(g) - x̂ · mean(g · x̂)), both means over all
@@ -87,12 +101,53 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
         (gradient - per_channel(shares[0]) - normal * per_channel(shares[1]));
     return {x_gradient.to(x.scalar_type()), weight_gradient, bias_gradient, {}, {}, {}, {}};
   }
+};
 
- private:
-  struct Sum : torch::CustomClassHolder {
-    explicit Sum(SumOverRanks sum) : function(std::move(sum)) {}
-    SumOverRanks function;
-  };
+/// The same in the passes over memory of fused_batch_norm(), with its residual and ReLU. What ranks add
+/// up is the same: one without samples takes the form above.
+class FusedSyncBatchNorm : public Function<FusedSyncBatchNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const MaybeTensor& residual, const at::Tensor& weight,
+                            const at::Tensor& bias, const NormMoments& moments,
+                            const at::Tensor& count, bool relu, const SumOverRanks& sum) {
+    const ForwardPass pass;
+    const at::Tensor y = norm_by(x, residual.value_or(at::Tensor()), weight, bias, moments, relu);
+    const bool needs_y = relu && residual.has_value();
+    context->save_for_backward(
+        {x, needs_y ? y : at::Tensor(), weight, bias, moments.mean, moments.inverse_std, count});
+    context->saved_data["relu"] = relu;
+    context->saved_data["has_residual"] = residual.has_value();
+    context->saved_data["sum"] = c10::IValue::make_capsule(c10::make_intrusive<Sum>(sum));
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const BackwardPass pass("batch norm");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[2], &bias = saved[3];
+    const NormMoments moments = {saved[4], saved[5]};
+    const auto sum =
+        c10::static_intrusive_pointer_cast<Sum>(context->saved_data["sum"].toCapsule());
+    const at::ScalarType type = weight.scalar_type();
+    const auto [sums, masked] = own_gradient_sums(gradients[0], x, saved[1], weight, bias, moments,
+                                                  context->saved_data["relu"].toBool());
+    sums[1].mul_(moments.inverse_std);  // of the product with the normalised x
+    const at::Tensor own = sums.to(type, /*non_blocking=*/false, /*copy=*/true);
+    sum->function(sums);
+    const at::Tensor shares = sums / saved[6];
+    const at::Tensor scale = (weight * moments.inverse_std).to(at::kDouble);
+    const at::Tensor slopes =
+        at::stack({scale * moments.inverse_std * shares[1], scale * shares[0]}).neg().to(type);
+    return {norm_input_gradient(masked, x, weight, moments, slopes),
+            context->saved_data["has_residual"].toBool() ? masked : at::Tensor(),
+            own[1],
+            own[0],
+            {},
+            {},
+            {},
+            {}};
+  }
 };
 
 }  // namespace
@@ -152,6 +207,10 @@ std::optional<double> BatchNorm2dImpl::begin_fused_pass(const at::Tensor& x,
 
 at::Tensor BatchNorm2dImpl::fused_forward(const at::Tensor& x, const at::Tensor& residual,
                                           bool relu) {
+  // Not measured: other ranks would have to take part. It has fewer passes over memory.
+  if (sum_ && is_training() && is_fused() && has_fused_batch_norm(x, residual, state())) {
+    return synchronized(x, residual, relu, /*is_fused=*/true);
+  }
   if (const auto momentum = begin_fused_pass(x, residual, relu)) {
     return fused_batch_norm(x, residual, state(), *momentum, relu);
   }
@@ -182,11 +241,16 @@ at::Tensor BatchNorm2dImpl::plain_forward(const at::Tensor& x) {
     return at::batch_norm(x, weight, bias, {}, {}, /*training=*/true, /*momentum=*/0.0,
                           options.eps(), at::globalContext().userEnabledCuDNN());
   }
+  return synchronized(x, {}, /*relu=*/false, /*is_fused=*/false);
+}
+
+at::Tensor BatchNorm2dImpl::synchronized(const at::Tensor& x, const at::Tensor& residual, bool relu,
+                                         bool is_fused) {
   Moments moments;
   {
     const at::NoGradGuard no_grad;
-    moments = moments_over_ranks(x, sum_);
-    if (counts) {
+    moments = moments_over_ranks(x, sum_, is_fused);
+    if (!is_recomputing()) {
       const double share = count_batch();
       const at::Tensor unbiased =
           moments.variance * (moments.count / (moments.count - 1).clamp_min(1));
@@ -195,7 +259,13 @@ at::Tensor BatchNorm2dImpl::plain_forward(const at::Tensor& x) {
     }
   }
   const at::Tensor inverse_std = (moments.variance + options.eps()).rsqrt();
-  return SyncBatchNorm::apply(x, weight, bias, moments.mean, inverse_std, moments.count, sum_);
+  if (!is_fused) {
+    return SyncBatchNorm::apply(x, weight, bias, moments.mean, inverse_std, moments.count, sum_);
+  }
+  const at::ScalarType type = weight.scalar_type();
+  return FusedSyncBatchNorm::apply(x, maybe(residual), weight, bias,
+                                   NormMoments{moments.mean.to(type), inverse_std.to(type)},
+                                   moments.count, relu, sum_);
 }
 
 int64_t synchronize_batch_norms(torch::nn::Module& module, const SumOverRanks& sum) {

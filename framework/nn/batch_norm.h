@@ -16,8 +16,8 @@ namespace brim::nn {
 /// Sums a tensor over all ranks, in place.
 using SumOverRanks = std::function<void(const at::Tensor&)>;
 
-/// Fused, it makes fewer passes over memory (fused/batch_norm.h) where images are channels_last; not
-/// over ranks, and in evaluation only where no gradient is asked for.
+/// Fused, it makes fewer passes over memory (fused/batch_norm.h) where images are channels_last; in
+/// evaluation only where no gradient is asked for.
 class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
  public:
   using torch::nn::BatchNorm2dImpl::BatchNorm2dImpl;
@@ -46,6 +46,9 @@ class BatchNorm2dImpl : public torch::nn::BatchNorm2dImpl, public Fusable {
   /// Undefined where there is no fused form.
   at::Tensor fused_forward(const at::Tensor& x, const at::Tensor& residual, bool relu);
   at::Tensor plain_forward(const at::Tensor& x);
+  /// By the statistics of all ranks; a residual and ReLU only where is_fused.
+  at::Tensor synchronized(const at::Tensor& x, const at::Tensor& residual, bool relu,
+                          bool is_fused);
   /// One more batch is seen; how far the running statistics move towards its own.
   double count_batch();
 

@@ -146,6 +146,69 @@ void check_batch_norm(Rows size, at::ScalarType type, bool has_residual, bool re
   if (has_residual) expect_close("gradient of the residual", residual_gradient, of_residual.grad());
 }
 
+/// The passes in parts give what they give as a whole.
+void check_batch_norm_in_parts(Rows size, at::ScalarType type, bool has_residual, bool relu,
+                               Offsets offsets) {
+  const auto [offset, of_channels] = offsets;
+  const auto [rows, channels] = size;
+  const NormShape shape = {rows, channels, format_of("batch_norm", type)};
+  const at::ScalarType w = wide(type);
+  const at::Tensor x = randn({rows, channels}, type, offset);
+  const at::Tensor y = randn({rows, channels}, type, offset);  // of which the sign counts
+  const at::Tensor gradient = randn({rows, channels}, type, offset);
+  const at::Tensor weight = randn({channels}, w, of_channels);
+  const at::Tensor bias = randn({channels}, w, of_channels);
+  const at::Tensor sums = unwritten({norm_sums(shape)}, at::kDouble);
+  const at::Tensor shifts = unwritten({channels}, w),
+                   moments = unwritten({2, channels}, at::kDouble);
+  launch_norm_moments(shape, x.data_ptr(), doubles(sums), shifts.data_ptr(), doubles(moments),
+                      nullptr);
+  const at::Tensor exact = x.to(at::kDouble);
+  expect_close("mean", moments[0].to(w), exact.mean(0));
+  expect_close("variance", moments[1].to(w), exact.var(0, /*unbiased=*/false));
+
+  const at::Tensor mean = moments[0].to(w), inverse_std = (moments[1] + 1e-5).rsqrt().to(w);
+  const at::Tensor masked = unwritten({rows, channels}, type, offset);
+  const at::Tensor totals = unwritten({2, channels}, at::kDouble);
+  NormBackward tensors = {
+      .gradient = gradient.data_ptr(),
+      .more = nullptr,
+      .x = x.data_ptr(),
+      .y = has_residual && relu ? y.data_ptr() : nullptr,
+      .relu = relu,
+      .factors = {mean.data_ptr(), inverse_std.data_ptr(), weight.data_ptr(), bias.data_ptr()},
+      .sums = doubles(sums),
+      .slopes = nullptr,
+      .residual = masked.data_ptr(),
+      .weight = nullptr,
+      .bias = nullptr,
+      .x_gradient = nullptr};
+  sums.fill_(std::numeric_limits<double>::quiet_NaN());
+  launch_norm_gradient_sums(shape, tensors, doubles(totals), nullptr);
+  const at::Tensor centred = exact - mean.to(at::kDouble);
+  const at::Tensor scale = (weight * inverse_std).to(at::kDouble);
+  at::Tensor through = gradient.to(at::kDouble);
+  if (relu && has_residual) {
+    through = through * (y > 0);
+  } else if (relu) {
+    through = through * (centred * scale + bias.to(at::kDouble) > 0);
+  }
+  expect_close("what the ReLU lets through", masked, through);
+  expect_close("sum", totals[0].to(w), through.sum(0));
+  expect_close("sum of products", totals[1].to(w), (through * centred).sum(0));
+
+  const at::Tensor slopes = randn({2, channels}, w, of_channels);
+  const at::Tensor x_gradient = unwritten({rows, channels}, type, offset);
+  tensors.gradient = masked.data_ptr();
+  tensors.y = tensors.residual = nullptr;
+  tensors.relu = false;
+  tensors.slopes = slopes.data_ptr();
+  tensors.x_gradient = x_gradient.data_ptr();
+  launch_norm_input_gradient(shape, tensors, nullptr);
+  expect_close("gradient of x", x_gradient,
+               scale * through + slopes[0].to(at::kDouble) * centred + slopes[1].to(at::kDouble));
+}
+
 TEST(Kernels, BatchNormOverMoreBlocksThanAWarpHasLanes) {
   each_order([&](Offsets offsets) {
     check_batch_norm({4300, 32}, at::kFloat, /*has_residual=*/false, /*relu=*/false,
@@ -163,6 +226,7 @@ TEST(Kernels, BatchNorm) {
                        << has_residual << ", ReLU " << relu);
           each_order([&](Offsets offsets) {
             check_batch_norm(size, type, has_residual, relu, /*has_more=*/false, offsets);
+            check_batch_norm_in_parts(size, type, has_residual, relu, offsets);
             if (has_residual && relu) {
               check_batch_norm(size, type, has_residual, relu, /*has_more=*/true, offsets);
             }

@@ -153,7 +153,7 @@ def test_ranks_with_synchronized_norms_tune_to_one_size(fault, batch, run, large
     images = {"model__name": "small_cnn", "model__width": 16, "distributed__sync_batch_norm": True,
               "batch__global": batch}
     large_recipe.write_text(large_recipe.read_text().replace("hidden = 512\ndropout = 0.1\n", ""))
-    train(run, 2, large_recipe, tmp_path / "tuned", fault, device__memory_gib=0.06, batch__micro="auto", **images)
+    train(run, 2, large_recipe, tmp_path / "tuned", fault, device__memory_gib=0.045, batch__micro="auto", **images)
     _, micro = sizes_of(tmp_path / "tuned")
     assert 8 < micro < batch // 2
     train(run, 2, large_recipe, tmp_path / "plain", batch__micro=micro, **images)

@@ -27,6 +27,13 @@ TORCH_LIBRARY_FRAGMENT(brim, library) {
       "batch_norm_backward(Tensor gradient, Tensor? more, Tensor x, Tensor? y, Tensor weight, "
       "Tensor bias, Tensor mean, Tensor inverse_std, bool relu, bool has_residual) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
+  library.def("batch_norm_moments(Tensor x) -> Tensor");
+  library.def(
+      "batch_norm_backward_sums(Tensor gradient, Tensor x, Tensor? y, Tensor weight, Tensor bias, "
+      "Tensor mean, Tensor inverse_std, bool relu) -> (Tensor, Tensor)");
+  library.def(
+      "batch_norm_backward_apply(Tensor gradient, Tensor x, Tensor weight, Tensor mean, "
+      "Tensor inverse_std, Tensor slopes) -> Tensor");
   library.def(
       "batch_norm_apply(Tensor x, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, "
       "Tensor inverse_std, bool relu) -> Tensor");
@@ -36,6 +43,9 @@ TORCH_LIBRARY_IMPL(brim, CPU, library) {
   library.impl("batch_norm", cpu::batch_norm);
   library.impl("batch_norm_backward", cpu::batch_norm_backward);
   library.impl("batch_norm_apply", cpu::batch_norm_apply);
+  library.impl("batch_norm_moments", cpu::batch_norm_moments);
+  library.impl("batch_norm_backward_sums", cpu::batch_norm_backward_sums);
+  library.impl("batch_norm_backward_apply", cpu::batch_norm_backward_apply);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_shapes(
@@ -62,7 +72,28 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_s
           at::empty_like(mean), at::empty_like(mean)};
 }
 
+at::Tensor moments_shape(const at::Tensor& x) {
+  return at::empty({2, x.size(1)}, x.options().dtype(at::kDouble));
+}
+
+std::tuple<at::Tensor, at::Tensor> backward_sums_shapes(
+    const at::Tensor& /*gradient*/, const at::Tensor& x, const MaybeTensor& /*y*/,
+    const at::Tensor& /*weight*/, const at::Tensor& /*bias*/, const at::Tensor& /*mean*/,
+    const at::Tensor& /*inverse_std*/, bool relu) {
+  return {moments_shape(x),
+          relu ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor()};
+}
+
+at::Tensor backward_apply_shape(const at::Tensor& /*gradient*/, const at::Tensor& x,
+                                const at::Tensor& /*weight*/, const at::Tensor& /*mean*/,
+                                const at::Tensor& /*inverse_std*/, const at::Tensor& /*slopes*/) {
+  return at::empty_like(x, at::MemoryFormat::ChannelsLast);
+}
+
 TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("batch_norm_moments", moments_shape);
+  library.impl("batch_norm_backward_sums", backward_sums_shapes);
+  library.impl("batch_norm_backward_apply", backward_apply_shape);
   library.impl("batch_norm", batch_norm_shapes);
   library.impl("batch_norm_backward", batch_norm_backward_shapes);
   library.impl("batch_norm_apply", batch_norm_apply_shape);
@@ -213,8 +244,41 @@ NormedBatch norm_batch(const at::Tensor& x, const BatchNormState& state, double 
 
 at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       const NormMoments& moments) {
-  return apply_operator().call(x, std::nullopt, weight, bias, moments.mean, moments.inverse_std,
-                               /*relu=*/true);
+  return norm_by(x, {}, weight, bias, moments, /*relu=*/true);
+}
+
+at::Tensor norm_by(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                   const at::Tensor& bias, const NormMoments& moments, bool relu) {
+  return apply_operator().call(x, maybe(residual), weight, bias, moments.mean, moments.inverse_std,
+                               relu);
+}
+
+at::Tensor own_moments(const at::Tensor& x) {
+  static const auto operation =
+      find_operator<at::Tensor(const at::Tensor&)>("brim::batch_norm_moments");
+  return operation.call(x);
+}
+
+NormSums own_gradient_sums(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& y,
+                           const at::Tensor& weight, const at::Tensor& bias,
+                           const NormMoments& moments, bool relu) {
+  using Sums = std::tuple<at::Tensor, at::Tensor>(
+      const at::Tensor&, const at::Tensor&, const MaybeTensor&, const at::Tensor&,
+      const at::Tensor&, const at::Tensor&, const at::Tensor&, bool);
+  static const auto operation = find_operator<Sums>("brim::batch_norm_backward_sums");
+  const at::Tensor dense = gradient.to(x.scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+  auto [sums, masked] =
+      operation.call(dense, x, maybe(y), weight, bias, moments.mean, moments.inverse_std, relu);
+  return {sums, relu ? masked : dense};
+}
+
+at::Tensor norm_input_gradient(const at::Tensor& masked, const at::Tensor& x,
+                               const at::Tensor& weight, const NormMoments& moments,
+                               const at::Tensor& slopes) {
+  using Gradient = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const at::Tensor&, const at::Tensor&, const at::Tensor&);
+  static const auto operation = find_operator<Gradient>("brim::batch_norm_backward_apply");
+  return operation.call(masked, x, weight, moments.mean, moments.inverse_std, slopes);
 }
 
 NormGradients norm_gradients(const at::Tensor& gradient, const at::Tensor& x,

@@ -4,8 +4,8 @@
 // layer keeps anyway. Statistics are summed in float64 about a value of the channel's own, in an
 // order that does not depend on the number of threads.
 //
-// Defined here are three operators, brim::batch_norm, brim::batch_norm_backward and
-// brim::batch_norm_apply, with their CPU kernels; framework/cuda/ adds the CUDA kernels.
+// Defined here are the operators brim::batch_norm, its backward, and their parts, with their CPU
+// kernels; framework/cuda/ adds the CUDA kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +41,7 @@ at::Tensor for_other_reader(const at::Tensor& y);
 at::Tensor fused_batch_norm_inference(const at::Tensor& x, const at::Tensor& residual,
                                       const BatchNormState& state, bool relu);
 
-// For other operators' passes below autograd, the norm with a ReLU:
+// For other operators' passes below autograd, the norm with a ReLU where nothing else is said:
 
 struct NormMoments {
   at::Tensor mean, inverse_std;  // [C], of the batch
@@ -59,6 +59,27 @@ NormedBatch norm_batch(const at::Tensor& x, const BatchNormState& state, double 
 /// The y that norm_batch() gave, to the bit.
 at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       const NormMoments& moments);
+/// max(0, norm(x) + residual) by moments that are known, without the ReLU where relu is false; the
+/// residual may be undefined.
+at::Tensor norm_by(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                   const at::Tensor& bias, const NormMoments& moments, bool relu);
+/// Mean and biased variance of each channel, double [2, C].
+at::Tensor own_moments(const at::Tensor& x);
+
+struct NormSums {
+  // double [2, C]: of the gradient, and of its product with x - mean
+  at::Tensor sums;
+  at::Tensor masked;  // the gradient that the ReLU lets through, which is the residual's
+};
+/// `y`: norm_by()'s result where it had a residual and a ReLU, else undefined.
+NormSums own_gradient_sums(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& y,
+                           const at::Tensor& weight, const at::Tensor& bias,
+                           const NormMoments& moments, bool relu);
+/// x's: weight · inverse_std · masked + slopes[0] · (x - mean) + slopes[1]; slopes [2, C].
+at::Tensor norm_input_gradient(const at::Tensor& masked, const at::Tensor& x,
+                               const at::Tensor& weight, const NormMoments& moments,
+                               const at::Tensor& slopes);
+
 NormGradients norm_gradients(const at::Tensor& gradient, const at::Tensor& x,
                              const at::Tensor& weight, const at::Tensor& bias,
                              const NormMoments& moments);

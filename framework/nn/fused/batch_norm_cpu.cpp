@@ -43,39 +43,49 @@ struct Statistics {
   at::Tensor mean, inverse_std;  // [C]
 };
 
+/// f(channel, mean, biased variance), in the channels' order.
+template <class S, class F>
+void for_each_moments(const Pieces& pieces, const at::Tensor& x, const F& f) {
+  const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
+  const Rows rows = pieces.all();
+  std::vector<Wide<S>> shift(static_cast<size_t>(rows.channels));
+  const S* values = data<S>(x);
+  near_means(rows, values, shift.data());
+  ChannelSums sums(pieces, 2);
+  pieces.for_each([&](int64_t piece, Rows part, int64_t offset) {
+    loop.moments(part, values + offset, shift.data(), sums.of(0, piece), sums.of(1, piece));
+  });
+  sums.add_up();
+  const auto n = static_cast<double>(rows.count);
+  for (int64_t c = 0; c < rows.channels; ++c) {
+    const double distance = sums.of(0)[c] / n;
+    const double squares = sums.of(1)[c] - n * distance * distance;
+    f(c, static_cast<double>(shift[static_cast<size_t>(c)]) + distance,
+      squares < 0 ? 0 : squares / n);  // not-a-number stays it
+  }
+}
+
 /// The batch's statistics; the running ones move towards them.
 template <class S>
 Statistics<S> take_statistics(const Pieces& pieces, const at::Tensor& x, at::Tensor& running_mean,
                               at::Tensor& running_var, double momentum, double eps) {
   using W = Wide<S>;
-  const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
   const Rows rows = pieces.all();
   Statistics<S> result = {at::empty({rows.channels}, running_mean.options()),
                           at::empty({rows.channels}, running_mean.options())};
   W* mean = writable<W>(result.mean);
   W* inverse_std = writable<W>(result.inverse_std);
-  const S* values = data<S>(x);
-  near_means(rows, values, mean);
-  ChannelSums sums(pieces, 2);
-  pieces.for_each([&](int64_t piece, Rows part, int64_t offset) {
-    loop.moments(part, values + offset, mean, sums.of(0, piece), sums.of(1, piece));
-  });
-  sums.add_up();
   const auto n = static_cast<double>(rows.count);
   W* old_mean = writable<W>(running_mean);
   W* old_var = writable<W>(running_var);
-  for (int64_t c = 0; c < rows.channels; ++c) {
-    const double distance = sums.of(0)[c] / n;
-    const double exact_mean = static_cast<double>(mean[c]) + distance;
-    const double squares = sums.of(1)[c] - n * distance * distance;
-    const double variance = squares < 0 ? 0 : squares / n;  // not-a-number stays it
+  for_each_moments<S>(pieces, x, [&](int64_t c, double exact_mean, double variance) {
     mean[c] = static_cast<W>(exact_mean);
     inverse_std[c] = static_cast<W>(1 / std::sqrt(variance + eps));
-    if (momentum == 0) continue;
+    if (momentum == 0) return;
     const double unbiased = variance * n / (n - 1);
     old_mean[c] = static_cast<W>(momentum * exact_mean + (1 - momentum) * old_mean[c]);
     old_var[c] = static_cast<W>(momentum * unbiased + (1 - momentum) * old_var[c]);
-  }
+  });
   return result;
 }
 
@@ -126,28 +136,50 @@ void check(const at::Tensor& x, std::initializer_list<const at::Tensor*> of_chan
 }
 
 template <class S>
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
-    BackwardInputs<S> inputs, const at::Tensor& x, const at::Tensor& inverse_std,
-    bool has_residual) {
-  using W = Wide<S>;
+BackwardInputs<S> moved(BackwardInputs<S> all, int64_t offset) {
+  all.gradient += offset;
+  all.x += offset;
+  if (all.y != nullptr) all.y += offset;
+  return all;
+}
+
+/// Of each channel the sums of the gradient and of its product with x - mean; `masked`, where it is not
+/// null, gets the gradient that the ReLU lets through.
+template <class S>
+void sum_gradients(const Pieces& pieces, const BackwardInputs<S>& inputs, S* masked,
+                   ChannelSums& sums) {
   const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
-  const Pieces pieces(pixel_rows_of(x));
-  const int64_t channels = x.size(1);
-  at::Tensor residual_gradient =
-      has_residual ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor();
-  S* masked = has_residual ? writable<S>(residual_gradient) : nullptr;
-  const auto moved = [](BackwardInputs<S> all, int64_t offset) {
-    all.gradient += offset;
-    all.x += offset;
-    if (all.y != nullptr) all.y += offset;
-    return all;
-  };
-  ChannelSums sums(pieces, 2);
   pieces.for_each([&](int64_t piece, Rows part, int64_t offset) {
     loop.gradient_sums(part, moved(inputs, offset), masked == nullptr ? nullptr : masked + offset,
                        sums.of(0, piece), sums.of(1, piece));
   });
   sums.add_up();
+}
+
+template <class S>
+at::Tensor input_gradient(const Pieces& pieces, const BackwardInputs<S>& inputs,
+                          const at::Tensor& x, const Wide<S>* slope, const Wide<S>* offset) {
+  const loops::BatchNormLoops<S>& loop = loops::batch_norm_loops<S>();
+  at::Tensor x_gradient = at::empty_like(x, at::MemoryFormat::ChannelsLast);
+  S* out = writable<S>(x_gradient);
+  pieces.for_each([&](int64_t, Rows part, int64_t at) {
+    loop.input_gradient(part, moved(inputs, at), slope, offset, out + at);
+  });
+  return x_gradient;
+}
+
+template <class S>
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
+    BackwardInputs<S> inputs, const at::Tensor& x, const at::Tensor& inverse_std,
+    bool has_residual) {
+  using W = Wide<S>;
+  const Pieces pieces(pixel_rows_of(x));
+  const int64_t channels = x.size(1);
+  at::Tensor residual_gradient =
+      has_residual ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor();
+  S* masked = has_residual ? writable<S>(residual_gradient) : nullptr;
+  ChannelSums sums(pieces, 2);
+  sum_gradients(pieces, inputs, masked, sums);
 
   at::Tensor weight_gradient = at::empty({channels}, inverse_std.options());
   at::Tensor bias_gradient = at::empty({channels}, inverse_std.options());
@@ -171,12 +203,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_as(
     inputs.gradient = masked;
     inputs.mask = Mask::kNone;
   }
-  at::Tensor x_gradient = at::empty_like(x, at::MemoryFormat::ChannelsLast);
-  S* out = writable<S>(x_gradient);
-  pieces.for_each([&](int64_t, Rows part, int64_t at) {
-    loop.input_gradient(part, moved(inputs, at), slope, offset, out + at);
-  });
-  return {x_gradient, residual_gradient, weight_gradient, bias_gradient};
+  return {input_gradient(pieces, inputs, x, slope, offset), residual_gradient, weight_gradient,
+          bias_gradient};
 }
 
 }  // namespace
@@ -230,6 +258,69 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
                            {data<W>(mean), data<W>(scale), data<W>(bias)},
                            mask},
                           x, inverse_std, has_residual);
+  });
+}
+
+at::Tensor batch_norm_moments(const at::Tensor& x) {
+  check(x, {});
+  const at::Tensor moments = at::empty({2, x.size(1)}, x.options().dtype(at::kDouble));
+  double* mean = writable<double>(moments);
+  double* variance = mean + x.size(1);
+  with_format_of("batch_norm", x, [&]<class S>() {
+    for_each_moments<S>(Pieces(pixel_rows_of(x)), x, [&](int64_t c, double of_mean, double of_var) {
+      mean[c] = of_mean;
+      variance[c] = of_var;
+    });
+    return 0;
+  });
+  return moments;
+}
+
+std::tuple<at::Tensor, at::Tensor> batch_norm_backward_sums(
+    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
+    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu) {
+  check(x, {&weight, &bias, &mean, &inverse_std});
+  check_layout("the gradient", gradient, x);
+  if (y) check_layout("the result", *y, x);
+  const at::Tensor scale = weight.mul(inverse_std);
+  const at::Tensor totals = at::empty({2, x.size(1)}, x.options().dtype(at::kDouble));
+  return with_format_of("batch_norm", x, [&]<class S>() -> std::tuple<at::Tensor, at::Tensor> {
+    using W = Wide<S>;
+    const Pieces pieces(pixel_rows_of(x));
+    const at::Tensor masked =
+        relu ? at::empty_like(x, at::MemoryFormat::ChannelsLast) : at::Tensor();
+    ChannelSums sums(pieces, 2);
+    const Mask mask = !relu ? Mask::kNone : y ? Mask::kFromOutput : Mask::kFromInput;
+    sum_gradients<S>(pieces,
+                     {data<S>(gradient),
+                      data<S>(x),
+                      y ? data<S>(*y) : nullptr,
+                      {data<W>(mean), data<W>(scale), data<W>(bias)},
+                      mask},
+                     relu ? writable<S>(masked) : nullptr, sums);
+    for (const int which : {0, 1}) {
+      std::copy_n(sums.of(which), x.size(1), writable<double>(totals) + which * x.size(1));
+    }
+    return {totals, masked};
+  });
+}
+
+at::Tensor batch_norm_backward_apply(const at::Tensor& gradient, const at::Tensor& x,
+                                     const at::Tensor& weight, const at::Tensor& mean,
+                                     const at::Tensor& inverse_std, const at::Tensor& slopes) {
+  const at::Tensor slope = slopes[0], offset = slopes[1];
+  check(x, {&weight, &mean, &inverse_std, &slope, &offset});
+  check_layout("the gradient", gradient, x);
+  const at::Tensor scale = weight.mul(inverse_std);
+  return with_format_of("batch_norm", x, [&]<class S>() {
+    using W = Wide<S>;
+    return input_gradient<S>(Pieces(pixel_rows_of(x)),
+                             {data<S>(gradient),
+                              data<S>(x),
+                              nullptr,
+                              {data<W>(mean), data<W>(scale), data<W>(mean)},
+                              Mask::kNone},
+                             x, data<W>(slope), data<W>(offset));
   });
 }
 

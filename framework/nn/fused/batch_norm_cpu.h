@@ -23,6 +23,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
     const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
     const at::Tensor& inverse_std, bool relu, bool has_residual);
 
+// The same in parts, between which ranks add up theirs.
+
+/// Mean and biased variance of each channel, double [2, C].
+at::Tensor batch_norm_moments(const at::Tensor& x);
+
+/// Of each channel the sums of the gradient and of its product with x - mean, double [2, C], and the
+/// gradient that the ReLU lets through, undefined without one. With `y` ReLU lets pass where that is
+/// positive, else where y made again from x is.
+std::tuple<at::Tensor, at::Tensor> batch_norm_backward_sums(
+    const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
+    const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu);
+
+/// weight · inverse_std · gradient + slopes[0] · (x - mean) + slopes[1]; slopes are [2, C].
+at::Tensor batch_norm_backward_apply(const at::Tensor& gradient, const at::Tensor& x,
+                                     const at::Tensor& weight, const at::Tensor& mean,
+                                     const at::Tensor& inverse_std, const at::Tensor& slopes);
+
 /// What batch_norm() gives, by moments that are known.
 at::Tensor batch_norm_apply(const at::Tensor& x, const MaybeTensor& residual,
                             const at::Tensor& weight, const at::Tensor& bias,

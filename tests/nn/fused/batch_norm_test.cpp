@@ -220,6 +220,40 @@ TEST(FusedBatchNorm, AnyNumberOfThreadsGivesTheSameBits) {
   expect_close(three, one, 0);
 }
 
+/// As on two ranks that see the same samples: sums are twice this rank's.
+TEST(FusedBatchNorm, OverRanksItIsTheUnfusedOne) {
+  at::manual_seed(4);
+  for (const NormForm form : kNormForms) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const at::Tensor values = images({4, 19, 5, 3}, type), added = images({4, 19, 5, 3}, type);
+      const at::Tensor gradient = images({4, 19, 5, 3}, type);
+      const at::ScalarType of_parameters = type == at::kDouble ? at::kDouble : at::kFloat;
+      std::vector<at::Tensor> all[2];
+      for (const bool fused : {false, true}) {
+        BatchNorm2d norm = make_norm(19, of_parameters, fused);
+        norm->synchronize([](const at::Tensor& sums) { sums.mul_(2); });
+        const at::Tensor x = values.clone().requires_grad_(), r = added.clone().requires_grad_();
+        const at::Tensor y = apply(norm, form, x, r);
+        EXPECT_EQ(y.grad_fn()->name().find("FusedSync") != std::string::npos, fused);
+        y.backward(gradient);
+        all[fused] = {y,
+                      x.grad(),
+                      norm->weight.grad(),
+                      norm->bias.grad(),
+                      norm->running_mean,
+                      norm->running_var};
+        if (form == NormForm::kAddRelu) all[fused].push_back(r.grad());
+      }
+      for (size_t i = 0; i < all[0].size(); ++i) {
+        EXPECT_LE(relative_error(all[1][i], all[0][i]), type == at::kDouble  ? 1e-12
+                                                        : type == at::kFloat ? 1e-5
+                                                                             : 2e-2)
+            << i << " " << type;
+      }
+    }
+  }
+}
+
 // y has two readers, of which the gradients reach the norm apart; or the second one's alone.
 TEST(FusedBatchNorm, AnotherReadersGradientIsAdded) {
   at::manual_seed(3);
