@@ -72,6 +72,27 @@ Exit Trainer::run() {
   }
   log::info("{} in {}", progress_.step == 0 ? "starting" : "resuming", folder_.path.string());
 
+  const int64_t first_step = progress_.step;
+  try {
+    train_steps();
+  } catch (const Error& error) {
+    if (error.status() == Exit::kData && progress_.step > first_step) keep_steps();
+    throw;
+  }
+
+  const bool complete = progress_.step == components_.total_steps && !progress_.evaluation_due;
+  if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
+  control_.finish();
+  if (recorder_) recorder_->works(control_.works());
+  take_arrived_values(/*wait=*/true);
+  tell_of_checkpoint(/*wait=*/true);
+  profiler_.finish(progress_.step);
+  report_end(complete);
+  group_.finish();
+  return complete ? Exit::kDone : Exit::kStopped;
+}
+
+void Trainer::train_steps() {
   requests_.stop = group_.is_single_rank() && stop_requested();
   for (;;) {
     if (progress_.evaluation_due && !evaluate()) break;
@@ -89,17 +110,20 @@ Exit Trainer::run() {
     progress_.evaluation_due = evaluation_falls_due();
     if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
   }
+}
 
-  const bool complete = progress_.step == components_.total_steps && !progress_.evaluation_due;
-  if (!save_times_.is_saved(progress_.step, progress_.evaluation_due)) save(/*is_best=*/false);
-  control_.finish();
-  if (recorder_) recorder_->works(control_.works());
-  take_arrived_values(/*wait=*/true);
-  tell_of_checkpoint(/*wait=*/true);
-  profiler_.finish(progress_.step);
-  report_end(complete);
-  group_.finish();
-  return complete ? Exit::kDone : Exit::kStopped;
+/// Before a run ends because of its data. Of several ranks the others wait for this one in the step,
+/// and the newest checkpoint is what is left.
+void Trainer::keep_steps() {
+  const bool is_saved = save_times_.is_saved(progress_.step, progress_.evaluation_due);
+  if (!group_.is_single_rank() || !job_.checkpoint.enabled || is_saved) return;
+  try {
+    save(/*is_best=*/false);
+    tell_of_checkpoint(/*wait=*/true);
+    log::info("step {} is saved; --resume auto continues from it", progress_.step);
+  } catch (const Error& error) {
+    log::warning("step {} could not be saved: {}", progress_.step, error.what());
+  }
 }
 
 void Trainer::exchange_requests(const telemetry::RankWork& own_work) {

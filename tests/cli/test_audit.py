@@ -59,6 +59,7 @@ class Run:
     """A run of one process after the other, each with a log of its own."""
 
     def __init__(self, folder, **values):
+        folder.mkdir(exist_ok=True)
         self.folder = folder / "run"
         self.recipe = folder / "recipe.toml"
         self.recipe.write_text(RECIPE)
@@ -302,6 +303,23 @@ def test_an_unreadable_sample_is_replaced(tmp_path, ranks):
     text = text_of(3, run.folder)
     assert "unreadable sample 17, logged[17]: replaced 3 times\n" in text
     assert "result     not each sample exactly once an epoch: see above for the exceptions\n" in text
+
+
+def test_data_that_end_a_run_cost_none_of_its_steps(tmp_path):
+    unreadable = {"data__unreadable": 17, "batch__micro": 4}
+    whole = Run(tmp_path / "whole", data__on_error="skip", **unreadable)
+    whole.train()
+    run = Run(tmp_path, **unreadable)
+    done = trainer(*run.command(1))
+    assert done.returncode == 3 and "logged[17]" in done.stderr, done.stderr
+    saved = int(latest_checkpoint(run.folder).name.split("-")[1])
+    assert saved == logged_steps(run.folder)[-1] > 0
+    assert f"step {saved} is saved; --resume auto continues from it" in done.stderr
+    again = trainer(*run.command(1))
+    assert again.returncode == 3 and "is saved" not in again.stderr  # it came no further
+    run.train(data__on_error="skip")
+    weights = [(latest_checkpoint(folder) / "model.safetensors").read_bytes() for folder in (run.folder, whole.folder)]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize("balance", ["cost", "throughput"])

@@ -92,9 +92,15 @@ std::optional<TakenStep> TrainingStep::take() {
     passes_.reset();
   }
   for (;;) {
-    if (auto step = try_once()) {
-      checkpoint_room_.reset();
-      return step;
+    try {
+      if (auto step = try_once()) {
+        checkpoint_room_.reset();
+        return step;
+      }
+    } catch (const Error& error) {
+      // The state can be saved then. Other ranks would have to give the step up, too.
+      if (error.status() == Exit::kData && group_.is_single_rank()) undo();
+      throw;
     }
     undo();
     if (group_.any(stop_requested(), "the stop request")) return std::nullopt;
