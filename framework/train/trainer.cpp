@@ -73,8 +73,24 @@ Exit Trainer::run() {
   log::info("{} in {}", progress_.step == 0 ? "starting" : "resuming", folder_.path.string());
 
   const int64_t first_step = progress_.step;
+  requests_.stop = group_.is_single_rank() && stop_requested();
   try {
-    train_steps();
+    for (;;) {
+      if (progress_.evaluation_due && !evaluate()) break;
+      if (progress_.step == components_.total_steps || requests_.stop) break;
+      profiler_.before(progress_.step + 1);
+      const std::optional<TakenStep> taken = step_.take();
+      if (!taken) break;  // a stop was asked for before it had its data
+      progress_.step = taken->record.step;
+      device::SharedCores::count_step();
+      if (recorder_) recorder_->step(taken->record);
+      take_arrived_values(/*wait=*/false);
+      tell_of_checkpoint(/*wait=*/false);
+      profiler_.after(progress_.step);
+      exchange_requests(taken->own_work);
+      progress_.evaluation_due = evaluation_falls_due();
+      if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
+    }
   } catch (const Error& error) {
     if (error.status() == Exit::kData && progress_.step > first_step) keep_steps();
     throw;
@@ -90,26 +106,6 @@ Exit Trainer::run() {
   report_end(complete);
   group_.finish();
   return complete ? Exit::kDone : Exit::kStopped;
-}
-
-void Trainer::train_steps() {
-  requests_.stop = group_.is_single_rank() && stop_requested();
-  for (;;) {
-    if (progress_.evaluation_due && !evaluate()) break;
-    if (progress_.step == components_.total_steps || requests_.stop) break;
-    profiler_.before(progress_.step + 1);
-    const std::optional<TakenStep> taken = step_.take();
-    if (!taken) break;  // a stop was asked for before it had its data
-    progress_.step = taken->record.step;
-    device::SharedCores::count_step();
-    if (recorder_) recorder_->step(taken->record);
-    take_arrived_values(/*wait=*/false);
-    tell_of_checkpoint(/*wait=*/false);
-    profiler_.after(progress_.step);
-    exchange_requests(taken->own_work);
-    progress_.evaluation_due = evaluation_falls_due();
-    if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
-  }
 }
 
 /// Before a run ends because of its data. Of several ranks the others wait for this one in the step,

@@ -46,7 +46,6 @@ class Trainer {
   bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
-  void train_steps();
   void keep_steps();
   bool evaluate();
   std::optional<Metrics> evaluate_all();
