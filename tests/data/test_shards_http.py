@@ -448,6 +448,20 @@ def test_what_is_no_shard_is_not_kept(server, tmp_path):
     assert names(start("list", server.url + "/s.tar", tmp_path, 0)) == expected(0, 10)
 
 
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b""])
+def test_what_is_no_shard_is_not_kept_beside_a_good_index(body, server, tmp_path):
+    (tmp_path / "local.tar").write_bytes(shard(0, 10))
+    names(start("list", tmp_path / "local.tar", tmp_path, 0))
+    server.put("s.tar.index", (tmp_path / "local.tar.index").read_bytes())
+    server.put("s.tar", body)
+    cache = tmp_path / "cache"
+    done = start("list", server.url + "/s.tar", cache, 0)
+    assert done.returncode == 3 and f"found {len(body)}, which is removed from the cache" in done.stderr
+    assert not list(cache.glob("*.tar"))
+    server.put("s.tar", shard(0, 10))
+    assert names(start("list", server.url + "/s.tar", cache, 0)) == expected(0, 10)
+
+
 def test_an_index_of_another_shard_of_the_same_size_is_refused(server, tmp_path):
     first, second = shard(0, 10), shard(1, 10)  # tarfile fills up to a whole number of 10 KiB
     assert len(first) == len(second)
@@ -456,7 +470,7 @@ def test_an_index_of_another_shard_of_the_same_size_is_refused(server, tmp_path)
     server.put("s.tar", second)
     server.put("s.tar.index", (tmp_path / "s.tar.index").read_bytes())
     done = start("list", server.url + "/s.tar", tmp_path / "c", 0)
-    assert done.returncode == 3 and "so the shard or the index was replaced" in done.stderr
+    assert done.returncode == 3 and "its samples are not those of its index: the shard or" in done.stderr
     # The shard is here now; its own index is made.
     assert names(start("list", server.url + "/s.tar", tmp_path / "c", 0)) == expected(1, 10)
 

@@ -270,8 +270,7 @@ ShardIndex ShardCache::make_index(const std::string& url, const FileBytes& shard
     return index;
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
-    std::error_code code;
-    fs::remove(path_of(url), code);
+    forget_shard(url);
     throw Error(Exit::kData, "{}; it is removed from {} and fetched again by the next start",
                 error.what(), folder_.string());
   }
@@ -287,6 +286,11 @@ bool ShardCache::fits(const std::string& url, const FileBytes& shard, ShardIndex
   index.shard_modified_ns = found.shard_modified_ns;
   store_index(path_of(url), index);
   return true;
+}
+
+void ShardCache::forget_shard(const std::string& url) {
+  std::error_code code;
+  fs::remove(path_of(url), code);
 }
 
 void ShardCache::forget_index(const std::string& url) {

@@ -46,6 +46,9 @@ class ShardCache {
   /// where it is another's.
   bool fits(const std::string& url, const FileBytes& shard, ShardIndex& index);
 
+  /// Removes a shard; those who have it open still read it.
+  void forget_shard(const std::string& url);
+
   /// Removes what is kept of a shard's index.
   void forget_index(const std::string& url);
 

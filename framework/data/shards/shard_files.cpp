@@ -87,9 +87,15 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
   const ShardIndex& expected = index(shard);
   if (is_url(address)) {
     auto file = cache_->open(address);
-    check_shard(*file, expected,
-                fmt::format("remove {}* and start again", cache_->path_of(address).string()));
-    if (!cache_->fits(address, *file, indexes_[static_cast<size_t>(shard)])) refuse_index(shard);
+    if (file->size() != expected.shard_bytes) {
+      cache_->forget_shard(address);  // it may be no shard at all, but a page of a proxy
+      refuse_index(shard, fmt::format("expected {} bytes by its index, found {}, which is removed "
+                                      "from the cache",
+                                      expected.shard_bytes, file->size()));
+    }
+    if (!cache_->fits(address, *file, indexes_[static_cast<size_t>(shard)])) {
+      refuse_index(shard, "its samples are not those of its index");
+    }
     return file;
   }
   const std::string advice = "start again once it is as it should be";
@@ -101,17 +107,17 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
   return file;
 }
 
-/// What is at an address was replaced, or its index was made of something else. A start after this
-/// asks for all indexes again.
-void ShardFiles::refuse_index(int64_t shard) {
+/// What is at an address was replaced or was not sent, or its index was made of something else. A start
+/// after this asks for all indexes again.
+void ShardFiles::refuse_index(int64_t shard, std::string_view why) {
   for (const std::string& address : addresses_) {
     if (is_url(address)) cache_->forget_index(address);
   }
   throw Error(Exit::kData,
-              "{}: its samples are not those of its index, so the shard or the index was replaced. "
-              "Start again: indexes are fetched or made again. If the same is said then, the "
-              "server's indexes are stale: run trainer data inspect where its shards lie",
-              name(shard));
+              "{}: {}: the shard or the index was replaced, or the server sent something else. "
+              "Start again: they are fetched again, or an index is made. If the same is said then, "
+              "the server's indexes are stale: run trainer data inspect where its shards lie",
+              name(shard), why);
 }
 
 void ShardFiles::keep(int64_t shard, std::shared_ptr<const ByteSource> file) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/data/shards/shard_cache.h"
@@ -45,7 +46,7 @@ class ShardFiles {
   ShardIndex read_index(const std::string& address);
   std::shared_ptr<const ByteSource> find(int64_t shard);
   std::shared_ptr<const ByteSource> open_file(int64_t shard);
-  [[noreturn]] void refuse_index(int64_t shard);
+  [[noreturn]] void refuse_index(int64_t shard, std::string_view why);
   void keep(int64_t shard, std::shared_ptr<const ByteSource> file);
   bool close_least_used(int64_t but);
 

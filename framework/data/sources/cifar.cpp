@@ -114,6 +114,10 @@ std::vector<fs::path> batch_files(const fs::path& folder) {
     throw Error(Exit::kData, "{}: expected data_batch_{}.bin beside data_batch_{}.bin",
                 folder.string(), files.size() + 1, number);
   }
+  if (!files.empty() && files.size() < kBatches) {
+    log::warning("{}: {} of CIFAR-10's {} files of training samples are there; training on those",
+                 folder.string(), files.size(), kBatches);
+  }
   return files;
 }
 

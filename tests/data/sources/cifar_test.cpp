@@ -87,6 +87,19 @@ TEST_F(CifarTest, ReadsCifar10) {
   EXPECT_EQ(config_.open_train({})->images()->class_names()[0], "a");
 }
 
+TEST_F(CifarTest, FewerFilesThanThereAreOfItAreSaid) {
+  for (const int number : {1, 2, 3, 4}) {
+    file("data_batch_" + std::to_string(number) + ".bin", record({3}));
+  }
+  ::testing::internal::CaptureStderr();
+  ASSERT_NE(config_.open_train({}), nullptr);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("4 of CIFAR-10's 5 files"));
+  file("data_batch_5.bin", record({3}));
+  ::testing::internal::CaptureStderr();
+  ASSERT_NE(config_.open_train({}), nullptr);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(CifarTest, EvaluationNeedsItsFileAlone) {
   file("test_batch.bin", record({7}));
   EXPECT_EQ(config_.open_eval()->size(), 1);
