@@ -56,6 +56,18 @@ __global__ void sum_moments(NormShape shape, const T* x, double* sums, Wide<T>* 
   store_sums(own, shape.channels, sums);
 }
 
+struct ChannelMoments {
+  double mean, variance;  // biased
+};
+
+/// By the sums about `shift`.
+static __device__ ChannelMoments moments_of(const Totals<2>& sum, int64_t rows, double shift) {
+  const auto n = static_cast<double>(rows);
+  const double distance = sum.of[0] / n;
+  const double squares = sum.of[1] - n * distance * distance;
+  return {shift + distance, squares < 0 ? 0 : squares / n};  // not-a-number stays it
+}
+
 /// A warp for each channel; statistics.mean holds what was summed about.
 template <class T>
 __global__ void finish_statistics(NormShape shape, const double* sums, int blocks,
@@ -65,12 +77,8 @@ __global__ void finish_statistics(NormShape shape, const double* sums, int block
   if (channel >= shape.channels) return;
   const Totals<2> sum = total<2>(sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
-  const auto n = static_cast<double>(shape.rows);
-  const double distance = sum.of[0] / n;
   W& kept_mean = static_cast<W*>(statistics.mean)[channel];
-  const double mean = kept_mean + distance;
-  const double squares = sum.of[1] - n * distance * distance;
-  const double variance = squares < 0 ? 0 : squares / n;  // not-a-number stays it
+  const auto [mean, variance] = moments_of(sum, shape.rows, kept_mean);
   kept_mean = static_cast<W>(mean);
   static_cast<W*>(statistics.inverse_std)[channel] =
       static_cast<W>(1 / sqrt(variance + statistics.eps));
@@ -79,6 +87,7 @@ __global__ void finish_statistics(NormShape shape, const double* sums, int block
   W& old_mean = static_cast<W*>(statistics.running_mean)[channel];
   W& old_var = static_cast<W*>(statistics.running_var)[channel];
   old_mean = static_cast<W>(share * mean + (1 - share) * old_mean);
+  const auto n = static_cast<double>(shape.rows);
   old_var = static_cast<W>(share * variance * n / (n - 1) + (1 - share) * old_var);
 }
 
@@ -90,11 +99,9 @@ __global__ void finish_moments(NormShape shape, const double* sums, int blocks, 
   if (channel >= shape.channels) return;
   const Totals<2> sum = total<2>(sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
-  const auto n = static_cast<double>(shape.rows);
-  const double distance = sum.of[0] / n;
-  const double squares = sum.of[1] - n * distance * distance;
-  moments[channel] = shifts[channel] + distance;
-  moments[shape.channels + channel] = squares < 0 ? 0 : squares / n;  // not-a-number stays it
+  const auto [mean, variance] = moments_of(sum, shape.rows, shifts[channel]);
+  moments[channel] = mean;
+  moments[shape.channels + channel] = variance;
 }
 
 template <class T, int N, bool kResidual, bool kRelu>
@@ -293,6 +300,14 @@ void backward_as(NormShape shape, const NormBackward& tensors, cudaStream_t stre
   }
 }
 
+template <class T>
+bool packs_of(NormShape shape, const NormBackward& tensors) {
+  return packs<T>(shape.channels,
+                  {tensors.gradient, tensors.more, tensors.x, tensors.y, tensors.residual,
+                   tensors.x_gradient, tensors.factors.mean, tensors.factors.inverse_std,
+                   tensors.factors.weight, tensors.factors.bias, tensors.slopes});
+}
+
 }  // namespace
 
 int64_t norm_sums(NormShape shape) { return sums_memory(shape.rows, shape.channels, 2); }
@@ -333,18 +348,6 @@ cudaError_t launch_norm_moments(NormShape shape, const void* x, double* sums, vo
         : moments_as<T, 1>(shape, values, sums, about, moments, stream);
   });
 }
-
-namespace {
-
-template <class T>
-bool packs_of(NormShape shape, const NormBackward& tensors) {
-  return packs<T>(shape.channels,
-                  {tensors.gradient, tensors.more, tensors.x, tensors.y, tensors.residual,
-                   tensors.x_gradient, tensors.factors.mean, tensors.factors.inverse_std,
-                   tensors.factors.weight, tensors.factors.bias, tensors.slopes});
-}
-
-}  // namespace
 
 cudaError_t launch_norm_gradient_sums(NormShape shape, const NormBackward& tensors, double* totals,
                                       cudaStream_t stream) {
