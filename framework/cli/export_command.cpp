@@ -22,6 +22,7 @@
 #include "framework/nn/torchscript.h"
 #include "framework/train/job.h"
 #include "framework/train/run/run_folder.h"
+#include "framework/train/run/state.h"
 #include "framework/train/weights/renamed_weights.h"
 
 namespace brim::cli {
@@ -51,14 +52,18 @@ constexpr std::array<std::string_view, 3> kFormats = {"torchvision", "timm", "hf
 
 /// The weights with the names that this package gives them.
 checkpoint::TensorMap named_for(const std::string& package, const train::SavedRun& saved,
-                                const checkpoint::TensorMap& weights,
+                                checkpoint::TensorMap weights,
                                 const cxxopts::ParseResult& options) {
   if (std::ranges::find(kFormats, package) == kFormats.end()) {
     throw UsageError("--format {}: expected torchvision, timm, hf or torchscript", package);
   }
   const train::JobConfig job = train::read_job(load_document(options, saved.run.recipe().string()));
   for (const nn::WeightNames& names : job.model.model->weight_names()) {
-    if (names.package == package) return train::name_as_theirs(weights, names);
+    if (names.package != package) continue;
+    if (const auto input = train::input_of(saved.checkpoint)) {
+      job.model.model->leave_out_padding(weights, input->shape);
+    }
+    return train::name_as_theirs(weights, names);
   }
   throw Error(Exit::kRecipe,
               "--format {}: that package has no {}; leave --format out for the names that "

@@ -99,6 +99,10 @@ class ModelConfig : public recipe::Config {
   virtual std::shared_ptr<Model> build(const ModelShape& shape) const = 0;
   /// The packages that have this model, with their names for its weights.
   virtual std::vector<WeightNames> weight_names() const { return {}; }
+  /// Called with weights of a model that was built for `shape`, before they get a package's names:
+  /// leaves out what that package's model lacks, such as rows of padding.
+  virtual void leave_out_padding(std::map<std::string, at::Tensor>& /*weights*/,
+                                 const ModelShape& /*shape*/) const {}
   /// Whether forward() takes rows that hold documents, where it takes tokens.
   virtual bool takes_documents() const { return false; }
 };

@@ -390,6 +390,12 @@ std::vector<nn::WeightNames> GptConfig::weight_names() const {
   return {{.package = "hf", .rules = {}}, {.package = "hf", .rules = {{"transformer.*", "*"}}}};
 }
 
+void GptConfig::leave_out_padding(std::map<std::string, at::Tensor>& weights,
+                                  const nn::ModelShape& shape) const {
+  at::Tensor& rows = weights.at(kEmbedding);
+  rows = rows.narrow(0, 0, shape.vocabulary);
+}
+
 void SmallGptConfig::fields(recipe::Fields& f) {
   f.value("layers", layers, "blocks of attention and feed-forward", recipe::between(1, 1024));
   f.value("heads", heads, "of attention in each block; they divide the width",

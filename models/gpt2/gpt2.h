@@ -28,6 +28,8 @@ struct GptConfig : nn::ModelConfig {
   /// The same on another device; on at::kMeta its tensors have names and shapes, but no memory.
   std::shared_ptr<nn::Model> build_on(at::Device device, const nn::ModelShape& shape) const;
   std::vector<nn::WeightNames> weight_names() const override;
+  void leave_out_padding(std::map<std::string, at::Tensor>& weights,
+                         const nn::ModelShape& shape) const override;
 
  protected:
   virtual GptArchitecture architecture(const nn::ModelShape& shape) const = 0;

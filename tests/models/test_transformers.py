@@ -168,11 +168,12 @@ def test_the_124m_one(tmp_path):
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
-def test_an_export_of_a_run_is_what_transformers_loads(tmp_path):
+@pytest.mark.parametrize("pad", [1, 64])
+def test_an_export_of_a_run_is_what_transformers_loads(tmp_path, pad):
     run, file = tmp_path / "run", tmp_path / "model.safetensors"
     for words in (["--recipe", "text_bytes", "--output", run, *sets(
                       model__layers=2, model__width=64, data__length=64, batch__global=16, run__seed=3,
-                      schedule__warmup=0, train__steps=30, eval__enabled=False)],
+                      schedule__warmup=0, train__steps=30, eval__enabled=False, model__pad_vocabulary_to=pad)],
                   ["export", run, "--format", "hf", "--output", file]):
         done = trainer(*words)
         assert done.returncode == 0, done.stderr
