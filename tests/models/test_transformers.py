@@ -109,6 +109,18 @@ def test_what_config_json_says_of_the_model_holds_here(tmp_path):
         assert (words or "") in done.stderr
 
 
+def test_the_line_that_converts_a_pickle_takes_tied_weights(tmp_path):
+    torch.save(small().state_dict(), tmp_path / "model.bin")
+    recipe = ["--recipe", "text_bytes", "--dry-run", *sets(
+        model__layers=3, model__width=32, model__heads=4, data__kind="synthetic_tokens",
+        data__vocabulary=VOCABULARY, data__length=LENGTH)]
+    done = trainer(*recipe, *sets(model__pretrained=str(tmp_path / "model.bin")))
+    assert done.returncode == 4, done.stderr
+    exec(done.stderr.split('python3 -c "')[1].rsplit('"', 1)[0])
+    done = trainer(*recipe, *sets(model__pretrained=str(tmp_path / "model.safetensors")))
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_padded_vocabulary_says_the_same(tmp_path):
     model = small()
     tokens, _ = batches(1)

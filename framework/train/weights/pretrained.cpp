@@ -46,7 +46,7 @@ void refuse_pickles(const std::filesystem::path& path) {
               "programs and is never read. Where you trust it: python3 -c \"import torch, "
               "safetensors.torch as s; w = torch.load('{}', weights_only=True); w = "
               "w.get('state_dict', w); "
-              "s.save_file({{k: v.contiguous() for k, v in w.items()}}, '{}')\"",
+              "s.save_file({{k: v.clone().contiguous() for k, v in w.items()}}, '{}')\"",
               path.string(), path.string(), converted.string());
 }
 
