@@ -109,6 +109,15 @@ def test_what_config_json_says_of_the_model_holds_here(tmp_path):
         assert (words or "") in done.stderr
 
 
+def test_another_width_is_no_other_number_of_classes(tmp_path):
+    save_weights(tmp_path, small())
+    done = trainer("--recipe", "text_bytes", "--dry-run", *sets(
+        model__layers=3, model__width=64, model__heads=4, data__kind="synthetic_tokens",
+        data__vocabulary=VOCABULARY, data__length=LENGTH, model__pretrained=str(tmp_path / "weights.safetensors")))
+    assert done.returncode == 4 and "classes" not in done.stderr, done.stderr
+    assert "transformer.h.0.ln_1.weight: expected shape [64], found [32]" in done.stderr, done.stderr
+
+
 def test_the_line_that_converts_a_pickle_takes_tied_weights(tmp_path):
     torch.save(small().state_dict(), tmp_path / "model.bin")
     recipe = ["--recipe", "text_bytes", "--dry-run", *sets(

@@ -62,7 +62,7 @@ bool differs_in_classes_only(const at::Tensor& ours, const at::Tensor& theirs) {
 }
 
 /// Where the file's last layer is for another number of classes: its tensors, and those of
-/// auxiliary heads, which differ in the same way; else none.
+/// auxiliary heads, which differ in the same way; else none. A norm has no classes.
 std::set<std::string> heads_of_other_classes(const nn::Model& model, const TensorMap& ours,
                                              const TensorMap& theirs) {
   const auto parameters = model.named_parameters();
@@ -72,12 +72,15 @@ std::set<std::string> heads_of_other_classes(const nn::Model& model, const Tenso
     return std::pair(a.size(0), b.size(0));
   };
   std::optional<std::pair<int64_t, int64_t>> in_head;
+  bool has_matrix = false;
   for (const auto& [name, tensor] : ours) {
     if (module_of(name) != head) continue;
     const auto found = theirs.find(name);
     if (found == theirs.end() || !differs_in_classes_only(tensor, found->second)) return {};
     in_head = classes(tensor, found->second);
+    has_matrix |= tensor.dim() > 1;
   }
+  if (!has_matrix) return {};
   std::set<std::string> names;
   for (const auto& [name, tensor] : ours) {
     const auto found = theirs.find(name);
