@@ -214,8 +214,41 @@ def test_token_files_that_contradict_the_recipe_are_refused(tmp_path):
     chars, other = (tokenized(tmp_path / name, text, "--tokenizer", name) for name in ("chars", "bytes"))
     assert "holds uint16 ids, as tokens.json beside it says, and data.type is uint32" in refused(
         *of(chars, data__type="uint32"))
+    assert "holds ids of a vocabulary of 9, as tokens.json beside it says, and data.vocabulary is 8" in refused(
+        *of(chars, data__vocabulary=8))
     mixed = [*of(chars), *sets(data__eval__path=str(other / "eval.bin"))]
     assert f'expected the tokenizer of {chars}/train.bin, "chars" with 9 ids, found "bytes" with 257' in refused(*mixed)
+
+
+def test_the_vocabulary_is_the_tokenizers_where_the_recipe_names_none(tmp_path):
+    folder = tokenized(tmp_path / "chars", "to be or not to be\n" * 200, "--tokenizer", "chars")
+    (tmp_path / "job.toml").write_text("""
+[model]
+name = "gpt"
+layers = 1
+width = 32
+[data]
+kind = "tokens"
+length = 32
+[batch]
+global = 8
+[optimizer]
+name = "adamw"
+learning_rate = 1e-3
+[train]
+task = "language_modeling"
+steps = 2
+[schedule]
+warmup = 0
+""")
+    run = tmp_path / "run"
+    done = trainer("--recipe", tmp_path / "job.toml", "--devices", "cpu", "--output", run, *of(folder))
+    assert done.returncode == 0, done.stderr
+    assert len(tensors(latest_checkpoint(run))["model/transformer.wte.weight"]) == 9
+    (folder / "train.bin").unlink()
+    done = trainer("eval", run)
+    assert done.returncode == 0, done.stderr
+    assert predict(run, "--prompt", "to be", "--tokens", 4)
 
 
 def test_files_that_hold_no_such_ids_are_refused(tmp_path):

@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto dataset =
         config.open(std::make_unique<MemoryBytes>(std::span(data, size).subspan(kKeys), "input"));
-    read_all(*dataset, config.vocabulary);
+    read_all(*dataset, config.known_vocabulary());
   } catch (const brim::Error&) {
   }
   return 0;

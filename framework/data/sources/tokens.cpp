@@ -190,6 +190,12 @@ std::unique_ptr<Dataset> open_file(const TokensConfig& config, const fs::path& p
     throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
                 path.string(), found->type, word);
   }
+  if (config.known_vocabulary() < found->vocabulary) {
+    throw Error(Exit::kData,
+                "{}: holds ids of a vocabulary of {}, as tokens.json beside it says, and "
+                "data.vocabulary is {}",
+                path.string(), found->vocabulary, config.known_vocabulary());
+  }
   if (config.packing != Packing::kStream &&
       config.end_of_document.value_or(found->end_of_document) != found->end_of_document) {
     log::warning(
@@ -208,8 +214,10 @@ void TokensConfig::fields(recipe::Fields& f) {
   EvalFile eval_file{eval};
   f.section("eval", eval_file, "the evaluation set");
   f.choice("type", type, kTypeWords, "type of the ids in the files, little-endian");
-  f.value("vocabulary", vocabulary, "number of different ids; the files hold none from it on",
-          recipe::between(2, 2147483648.0));
+  f.auto_or("vocabulary", vocabulary,
+            "number of different ids; the files hold none from it on; auto: that of tokens.json "
+            "beside train.bin, else GPT-2's 50257",
+            recipe::between(2, 2147483648.0));
   f.value("length", length, "tokens that the model sees at a time", recipe::between(1, 1 << 24));
   f.choice("packing", packing, kPackingWords,
            "stream: windows of the whole file; documents: whole documents, several in a row where "
@@ -220,15 +228,25 @@ void TokensConfig::fields(recipe::Fields& f) {
             recipe::between(0, 2147483647.0));
 }
 
+int64_t TokensConfig::known_vocabulary() const {
+  constexpr int64_t kOfGpt2 = 50'257;
+  if (vocabulary) return *vocabulary;
+  for (const fs::path& file : {train, eval}) {  // the training data may be gone
+    if (const auto found = describe(file)) return found->vocabulary;
+  }
+  return kOfGpt2;
+}
+
 std::unique_ptr<Dataset> TokensConfig::open(std::unique_ptr<ByteSource> bytes,
                                             std::optional<int64_t> usual_end) const {
-  const int64_t end = end_of_document.value_or(usual_end.value_or(vocabulary - 1));
-  if (end >= vocabulary) {
+  const int64_t ids = known_vocabulary();
+  const int64_t end = end_of_document.value_or(usual_end.value_or(ids - 1));
+  if (end >= ids) {
     throw Error(Exit::kRecipe,
-                "[data]: expected 'end_of_document' to be below 'vocabulary' ({}), found {}",
-                vocabulary, end);
+                "[data]: expected 'end_of_document' to be below 'vocabulary' ({}), found {}", ids,
+                end);
   }
-  TokenFile file(std::move(bytes), type, vocabulary);
+  TokenFile file(std::move(bytes), type, ids);
   if (packing == Packing::kStream) return std::make_unique<TokenStream>(std::move(file), length);
   auto runs = find_documents(file, end, length + 1);
   auto rows = packing == Packing::kDocuments ? PackedRows::first_fit(runs, length + 1)

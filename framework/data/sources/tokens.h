@@ -29,7 +29,7 @@ struct TokensConfig : SourceConfig {
   std::filesystem::path train;
   std::filesystem::path eval;  // empty: no evaluation data
   TokenType type = TokenType::kUint16;
-  int64_t vocabulary = 50'257;  // GPT-2's
+  std::optional<int64_t> vocabulary;  // nullopt: the files', or GPT-2's
   int64_t length = 1024;
   Packing packing = Packing::kStream;
   std::optional<int64_t> end_of_document;  // nullopt: the file's, or the last of the vocabulary
@@ -38,11 +38,13 @@ struct TokensConfig : SourceConfig {
   std::unique_ptr<Dataset> open_train(const AugmentConfig& augment) const override;
   std::unique_ptr<Dataset> open_eval() const override;
   std::optional<TokenShape> token_shape() const override {
-    return TokenShape{length, vocabulary, packing != Packing::kStream};
+    return TokenShape{length, known_vocabulary(), packing != Packing::kStream};
   }
   std::filesystem::path tokenizer_folder() const override {
     return train.has_parent_path() ? train.parent_path() : ".";
   }
+  /// As given, else as tokens.json beside the files says, else GPT-2's.
+  int64_t known_vocabulary() const;
   /// A file, or what stands for one, with these options; `usual_end` is the end of a document where
   /// they give none. Reads all of it unless packing is kStream. The bytes given to the dataset's
   /// read() are aligned for int32.

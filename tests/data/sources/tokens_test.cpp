@@ -181,7 +181,7 @@ TEST_F(TokensTest, PackingKeepsEveryPairOfADocumentOnce) {
     for (uint32_t& id : ids) id = random.below(rarity) == 0 ? kEnd : 1;
     const int64_t longest = 2 + random.below(50);
     const TokensConfig c = config(ids);
-    const TokenFile file(std::make_unique<FileBytes>(c.train), c.type, c.vocabulary);
+    const TokenFile file(std::make_unique<FileBytes>(c.train), c.type, *c.vocabulary);
     const auto runs = find_documents(file, kEnd, longest);
     std::set<int64_t> pairs;
     for (const TokenRun& run : runs) {
