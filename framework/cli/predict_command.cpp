@@ -82,6 +82,21 @@ std::vector<std::string> in_folders(const std::vector<std::string>& names, bool 
   return files;
 }
 
+/// What the model says of the files; returns the bad ones.
+std::vector<std::string> predict_files(train::TrainedModel& trained,
+                                       const std::vector<std::string>& files, bool is_text,
+                                       const std::string& weights,
+                                       const cxxopts::ParseResult& options) {
+  const auto batch = integer_option(options, "batch", 1, 65536);
+  try {
+    return is_text ? continue_texts(trained, files, options, batch)
+                   : classify_images(trained, files, options, batch);
+  } catch (const Error& error) {
+    if (error.status() != Exit::kNumeric) throw;
+    throw Error(Exit::kNumeric, "{}: {}", weights, error.what());
+  }
+}
+
 int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   // Without --run and --recipe the first word names the run, the others are files.
   std::vector<std::string> files;
@@ -104,9 +119,9 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
         "nothing to predict with: expected the folder of a run or a checkpoint, or a recipe "
         "with model.pretrained");
   }
+  const std::string weights = (saved ? saved->checkpoint : job.model.pretrained).string();
   const auto hold = hold_device(job.device, "predict");
   train::TrainedModel trained(std::move(job), saved);
-  const auto batch = integer_option(parsed, "batch", 1, 65536);
   const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
   if (is_text) {
     refuse(parsed, {"top"}, "text");
@@ -114,8 +129,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
     refuse(parsed, {"prompt", "tokens", "temperature", "top-k", "seed", "tokenizer"}, "images");
   }
   files = in_folders(files, is_text);
-  const auto bad = is_text ? continue_texts(trained, files, parsed, batch)
-                           : classify_images(trained, files, parsed, batch);
+  const auto bad = predict_files(trained, files, is_text, weights, parsed);
   if (!bad.empty()) {
     throw Error(Exit::kData, "{} of {} could not be read: {}; the warnings above say why",
                 bad.size(), format_plural(std::ssize(files), "file"), fmt::join(bad, ", "));

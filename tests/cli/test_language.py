@@ -355,8 +355,12 @@ def test_what_it_writes_and_tokens_a_second_are_recorded(run):
 
 def test_an_evaluation_that_is_not_finite_ends_no_run(tmp_path):
     done = trainer("--recipe", RECIPE, *SMALL, "--devices", "cpu", "--output", tmp_path / "run",
-                   *sets(train__steps=1, schedule__warmup=0, optimizer__learning_rate=1e30, train__prompt='""'))
+                   *sets(train__steps=1, schedule__warmup=0, optimizer__learning_rate=1e30))
     assert done.returncode == 0, done.stderr
     assert not any("eval_loss" in line and line["eval_loss"] for line in metrics(tmp_path / "run"))
     assert (tmp_path / "run" / "checkpoints" / "latest").exists()
     assert not (tmp_path / "run" / "checkpoints" / "best").exists()
+    for words in (["--json"], ["--temperature", 0]):
+        done = trainer("predict", "--devices", "cpu", tmp_path / "run", "--prompt", "to", *words)
+        assert done.returncode == 7 and done.stdout == "", done.stdout
+        assert re.search(r"error\[numeric\]: \S+/step-0*1: expected finite logits, found NaN", done.stderr), done.stderr

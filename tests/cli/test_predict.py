@@ -80,6 +80,16 @@ def test_bad_files_in_a_folder_are_skipped_and_named(flowers, tmp_path):
     assert re.search(r"2 of 4 files could not be read: \S+/bad.png, \S+/gone.jpg; ", done.stderr), done.stderr
 
 
+def test_probabilities_that_are_not_finite_are_refused(tmp_path):
+    pictures = save_images(tmp_path / "train", COLOURS, 8)
+    (tmp_path / "flowers.toml").write_text(FLOWERS_RECIPE)
+    run = train(tmp_path / "flowers.toml", tmp_path / "run", *sets(
+        train__steps=1, schedule__warmup=0, optimizer__learning_rate=1e30))
+    done = trainer("predict", run, pictures / "poppy/0.png")
+    assert done.returncode == 7 and done.stdout == "", done.stdout
+    assert "step-" in done.stderr and "expected finite logits, found NaN" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("words", [("--prompt", "Once"), ("--tokens", 5), ("--seed", 1)])
 def test_options_for_text_are_refused_for_images(flowers, words):
     done = trainer("predict", flowers, "some.png", *words)

@@ -43,6 +43,7 @@ std::vector<std::string> classify(
       logits = components.model->forward(input->tensors.inputs);
     }
     inputs.prefetch();
+    require_finite(logits);
     auto [probabilities, classes] = logits.to(at::kFloat).softmax(1).topk(shown, 1);
     probabilities = probabilities.cpu().contiguous();
     classes = classes.cpu().contiguous();

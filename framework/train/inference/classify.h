@@ -17,7 +17,7 @@ struct Guess {
 /// Calls found(file, guesses) for each image file in turn, with its `top` likeliest classes, the
 /// likeliest first; images are resized as the job's data are for evaluation, and `batch` of them
 /// are computed together. Warns of files that can't be read and returns their names. Throws
-/// Error(kStopped) on request.
+/// Error(kNumeric) for logits that are not finite, and Error(kStopped) on request.
 std::vector<std::string> classify(
     TrainedModel& trained, const std::vector<std::string>& files, int64_t top, int64_t batch,
     const std::function<void(const std::string& file, const std::vector<Guess>& guesses)>& found);

@@ -12,6 +12,7 @@
 #include "framework/base/random.h"
 #include "framework/base/stop.h"
 #include "framework/train/inference/next_logits.h"
+#include "framework/train/inference/trained_model.h"
 
 namespace brim::train {
 namespace {
@@ -94,6 +95,7 @@ std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
     std::vector<Text> texts;
     for (const OpenText& text : open) texts.emplace_back(text.ids);
     const at::Tensor logits = next_logits(texts);
+    require_finite(logits);
     for (size_t row = open.size(); row-- > 0;) {  // from the end: the last one fills a gap
       OpenText& text = open[row];
       const int32_t token = draw(logits[static_cast<int64_t>(row)], options, text.random);

@@ -21,7 +21,7 @@ struct GenerateOptions {
 /// on its number, first_number + its index, and not on the other prompts, but for the rounding of
 /// sums, which in bf16 can change a token. The model sees each text by its window (window_of() in next_logits.h); `components` are of a job on tokens. Leaves the
 /// model in evaluation mode. Throws Error(kData) for an empty prompt or a token beyond the
-/// vocabulary, and Error(kStopped) on request.
+/// vocabulary, Error(kNumeric) for logits that are not finite, and Error(kStopped) on request.
 std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,

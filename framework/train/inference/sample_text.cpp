@@ -37,7 +37,7 @@ std::string SampleText::write(TrainingComponents& components) const {
                                  .ids = tokenizer_->vocabulary()});
     text = text::well_formed(prompt_.text + tokenizer_->decode(found.front()));
   } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;
+    if (error.status() != Exit::kStopped && error.status() != Exit::kNumeric) throw;
   }
   components.model->train();
   return text;

@@ -18,8 +18,8 @@ class SampleText {
   /// kind that has no tokenizer, and writes nothing then.
   explicit SampleText(const JobConfig& job);
 
-  /// The prompt and how the model continues, in valid UTF-8; empty without a prompt, and after a
-  /// stop was asked for. The same model writes the same text. The model is in training mode
+  /// The prompt and how the model continues, in valid UTF-8; empty without a prompt, after a stop was
+  /// asked for, and where the model's logits are not finite. The same model writes the same text. The model is in training mode
   /// afterwards.
   std::string write(TrainingComponents& components) const;
 

@@ -1,8 +1,11 @@
 #include "framework/train/inference/trained_model.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "framework/base/error.h"
 #include "framework/device/choice.h"
 #include "framework/distributed/group.h"
 #include "framework/text/tokenizer_files.h"
@@ -52,6 +55,13 @@ TrainedModel::TrainedModel(JobConfig of, const std::optional<SavedRun>& saved)
   if (saved && text::has_tokenizer(saved->run.tokenizer())) tokenizer = saved->run.tokenizer();
   if (components.ema) averaged.emplace(*components.ema);
   components.model->eval();
+}
+
+void require_finite(const at::Tensor& logits) {
+  if (at::isfinite(logits.amax(1)).all().item<bool>()) return;
+  throw Error(Exit::kNumeric,
+              "expected finite logits, found NaN or infinity; use another checkpoint, or "
+              "precision.mode = \"fp32\" where the recipe has another");
 }
 
 }  // namespace brim::train

@@ -47,4 +47,7 @@ struct TrainedModel : LoadedModel {
   std::optional<optim::Ema::Swap> averaged;
 };
 
+/// Throws Error(kNumeric) where a row of logits [N, V] has no finite maximum: it says nothing.
+void require_finite(const at::Tensor& logits);
+
 }  // namespace brim::train
