@@ -41,11 +41,7 @@ Prompt read_prompt(const std::string& name, const text::Tokenizer& tokenizer) {
   if (prompt.text.find('\0') != std::string::npos) {
     throw Error(Exit::kData, "{}: expected text, found bytes of something else", name);
   }
-  try {
-    prompt.ids = tokenizer.encode(prompt.text);
-  } catch (const Error& error) {
-    throw Error(error.status(), "{}: {}", name, error.what());
-  }
+  prompt.ids = tokenizer.encode_prompt(prompt.text, name);
   return prompt;
 }
 
@@ -56,7 +52,7 @@ std::vector<Prompt> read_prompts(const std::vector<std::string>& files,
   std::vector<Prompt> prompts;
   if (options.count("prompt") != 0) {
     for (const auto& text : options["prompt"].as<Strings>()) {
-      prompts.push_back({"", text, tokenizer.encode(text)});
+      prompts.push_back({"", text, tokenizer.encode_prompt(text, "--prompt")});
     }
   }
   for (const auto& name : files) {

@@ -41,6 +41,9 @@ class Tokenizer {
 
   /// encode() with an encoder of its own.
   std::vector<int32_t> encode(std::string_view text) const;
+  /// The same of a prompt, which is UTF-8. Throws Error(kData), which begins with `where`, for one
+  /// that isn't, or that the tokenizer can't express.
+  std::vector<int32_t> encode_prompt(std::string_view text, std::string_view where) const;
   /// The bytes of all ids in a row. Not UTF-8 where ids begin or end within a character.
   std::string decode(std::span<const int32_t> ids) const;
 

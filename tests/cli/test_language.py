@@ -141,6 +141,9 @@ def test_predict_names_bad_files(run, tmp_path):
     for name in ("empty.txt", "missing.txt"):
         done = trainer("predict", "--devices", "cpu", "--run", run, tmp_path / name)
         assert done.returncode == 3 and name in done.stderr, done.stderr
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin1"))
+    done = trainer("predict", "--devices", "cpu", "--run", run, tmp_path / "latin.txt")
+    assert done.returncode == 3 and "latin.txt: expected UTF-8, found the byte 0xE9 at byte 3" in done.stderr, done.stderr
     (tmp_path / "good.txt").write_text("A run ")
     done = trainer("predict", "--devices", "cpu", "--run", run, "--tokens", 3, "--json",
                    *(tmp_path / name for name in ("empty.txt", "good.txt", "missing.txt")))
@@ -203,6 +206,9 @@ def test_ids_that_the_tokenizer_lacks_are_never_drawn(tmp_path):
     folder = tokenized(tmp_path / "chars", "to be or not to be\n" * 200, "--tokenizer", "chars")
     run = train(tmp_path / "run", *of(folder, data__vocabulary=4000, train__steps=2, train__prompt="to be"))
     assert predict(run, "--prompt", "to be", "--tokens", 40, "--temperature", 100)
+    done = trainer("--recipe", RECIPE, *SMALL, *of(folder, train__prompt="to X"), "--output", tmp_path / "other")
+    assert done.returncode == 3
+    assert 'train.prompt: the character "X" (U+0058) is not in the vocabulary' in done.stderr, done.stderr
 
 
 def test_token_files_that_contradict_the_recipe_are_refused(tmp_path):

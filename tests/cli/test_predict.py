@@ -194,8 +194,6 @@ def test_a_run_keeps_its_tokenizer(text_run):
     for saved in (text_run, latest_checkpoint(text_run)):
         (line,) = predictions(saved, "--prompt", "row, ", "--tokens", 40, "--temperature", 0)
         assert len(line["tokens"]) == 40 and "row your boat" in line["prompt"] + line["continuation"]
-    done = trainer("predict", text_run, "--prompt", "ROW")
-    assert done.returncode == 3 and 'character "R"' in done.stderr, done.stderr
 
 
 def test_eval_of_text_needs_the_evaluation_data_alone(text_run):
@@ -218,6 +216,8 @@ def test_what_is_no_text_is_refused(text_run, tmp_path):
     Image.new("RGB", (16, 16)).save(tmp_path / "image.png")
     done = trainer("predict", text_run, tmp_path / "image.png")
     assert done.returncode == 3 and "image.png: expected text, found bytes of something else" in done.stderr
+    done = trainer("predict", text_run, "--prompt", "ROW")
+    assert done.returncode == 3 and '--prompt: the character "R"' in done.stderr, done.stderr
 
 
 def test_a_folder_stands_for_the_texts_below_it(text_run, tmp_path):

@@ -19,7 +19,7 @@ SampleText::SampleText(const JobConfig& job) : seed_(static_cast<uint64_t>(job.r
     return;
   }
   tokenizer_ = text::open_tokenizer(folder);
-  ids_ = tokenizer_->encode(prompt_.text);
+  ids_ = tokenizer_->encode_prompt(prompt_.text, "train.prompt");
 }
 
 std::string SampleText::write(TrainingComponents& components) const {
