@@ -218,6 +218,13 @@ def test_files_that_do_not_fit_are_refused_in_words(resnet, tmp_path):
     refused(recipe, changed(**{"bn1.bias": torch.zeros(3)}), 4, "bn1.bias: expected shape [64], found [3]")
     save_file({f"net.{name}": tensor.contiguous() for name, tensor in state.items()}, file)
     refused(recipe, file, 4, 'no name in common with this run: its names are like "net.bn1.bias"')
+    strictless = sets(model__pretrained=str(file), model__strict=False)
+    done = trainer("eval", "--recipe", recipe, *strictless)
+    assert done.returncode == 4 and "none of its" in done.stderr and 'like "net.bn1.bias"' in done.stderr
+    save_file({"conv1.weight": state["conv1.weight"], **{f"x.{i}": torch.zeros(1) for i in range(30)}}, file)
+    done = trainer("eval", "--recipe", recipe, *strictless)
+    assert done.returncode == 0 and "tensors in all are re-initialised" in done.stderr
+    assert "30 tensors in all are not used" in done.stderr and len(done.stderr.splitlines()) < 40
     changed(**{"bn1.bias": torch.zeros(3)})
     # Without strict, what fits is taken and the rest said.
     done = trainer("eval", "--recipe", recipe, *sets(model__pretrained=str(file), model__strict=False))

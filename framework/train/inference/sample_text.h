@@ -19,8 +19,8 @@ class SampleText {
   explicit SampleText(const JobConfig& job);
 
   /// The prompt and how the model continues, in valid UTF-8; empty without a prompt, after a stop was
-  /// asked for, and where the model's logits are not finite. The same model writes the same text. The model is in training mode
-  /// afterwards.
+  /// asked for, and where the model's logits are not finite. The same model writes the same text. The
+  /// model is in training mode afterwards.
   std::string write(TrainingComponents& components) const;
 
  private:

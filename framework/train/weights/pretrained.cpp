@@ -118,16 +118,30 @@ void say_conversions(const TensorMap& ours, const TensorMap& theirs,
   }
 }
 
-/// What fits; the rest is said.
+/// What fits; the rest is said. Throws Error(kCheckpoint) where that is all.
 void keep_what_fits(TensorMap& ours, TensorMap& theirs, const std::filesystem::path& path) {
+  const auto fits = [&](const auto& item) {
+    const auto found = theirs.find(item.first);
+    return found != theirs.end() && found->second.sizes() == item.second.sizes();
+  };
+  if (!ours.empty() && !theirs.empty() && std::ranges::none_of(ours, fits)) {
+    throw Error(Exit::kCheckpoint,
+                "{}: none of its {} tensors fits this model: its names are like {}, the model's "
+                "like {}. Choose the model that it was saved from, or leave model.pretrained out",
+                path.string(), theirs.size(), in_quotes(theirs.begin()->first),
+                in_quotes(ours.begin()->first));
+  }
+  size_t missing = 0;
   for (auto item = ours.begin(); item != ours.end();) {
-    const auto found = theirs.find(item->first);
-    const bool fits = found != theirs.end() && found->second.sizes() == item->second.sizes();
-    if (!fits) {
+    const bool is_kept = fits(*item);
+    if (!is_kept && ++missing <= checkpoint::kMaxListed) {
       log::warning("{}: {} {}; it is re-initialised", path.string(),
-                   found == theirs.end() ? "lacks" : "has another shape for", item->first);
+                   theirs.contains(item->first) ? "has another shape for" : "lacks", item->first);
     }
-    item = fits ? std::next(item) : ours.erase(item);
+    item = is_kept ? std::next(item) : ours.erase(item);
+  }
+  if (missing > checkpoint::kMaxListed) {
+    log::warning("{}: {} tensors in all are re-initialised", path.string(), missing);
   }
   size_t unused = 0;
   for (auto item = theirs.begin(); item != theirs.end();) {
