@@ -158,18 +158,13 @@ std::tuple<at::Tensor, at::Tensor> batch_norm_backward_sums(
   C10_CUDA_CHECK(launch_norm_gradient_sums(
       shape,
       {.gradient = gradient.const_data_ptr(),
-       .more = nullptr,
        .x = x.const_data_ptr(),
        .y = pointer(y),
        .relu = relu,
        .factors = {mean.const_data_ptr(), inverse_std.const_data_ptr(), weight.const_data_ptr(),
                    bias.const_data_ptr()},
        .sums = sums.mutable_data_ptr<double>(),
-       .slopes = nullptr,
-       .residual = relu ? masked.mutable_data_ptr() : nullptr,
-       .weight = nullptr,
-       .bias = nullptr,
-       .x_gradient = nullptr},
+       .residual = relu ? masked.mutable_data_ptr() : nullptr},
       totals.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
   return {totals, masked};
 }
@@ -186,17 +181,10 @@ at::Tensor batch_norm_backward_apply(const at::Tensor& gradient, const at::Tenso
   C10_CUDA_CHECK(launch_norm_input_gradient(
       shape,
       {.gradient = gradient.const_data_ptr(),
-       .more = nullptr,
        .x = x.const_data_ptr(),
-       .y = nullptr,
-       .relu = false,
        .factors = {mean.const_data_ptr(), inverse_std.const_data_ptr(), weight.const_data_ptr(),
                    mean.const_data_ptr()},  // no bias is asked for
-       .sums = nullptr,
        .slopes = slopes.data_ptr(),
-       .residual = nullptr,
-       .weight = nullptr,
-       .bias = nullptr,
        .x_gradient = x_gradient.mutable_data_ptr()},
       c10::cuda::getCurrentCUDAStream()));
   return x_gradient;

@@ -182,9 +182,8 @@ __global__ void finish_gradients(NormShape shape, NormBackward tensors, int bloc
   const Totals<2> sum = total<2>(tensors.sums, blocks, shape.channels, channel);
   if (threadIdx.x != 0) return;
   const auto n = static_cast<double>(shape.rows);
-  const W over_std_w = static_cast<const W*>(tensors.factors.inverse_std)[channel];
-  const double scale = static_cast<const W*>(tensors.factors.weight)[channel] * over_std_w;
-  const double over_std = over_std_w;
+  const W over_std = static_cast<const W*>(tensors.factors.inverse_std)[channel];
+  const double scale = static_cast<const W*>(tensors.factors.weight)[channel] * over_std;
   static_cast<W*>(tensors.weight)[channel] = static_cast<W>(sum.of[1] * over_std);
   static_cast<W*>(tensors.bias)[channel] = static_cast<W>(sum.of[0]);
   W* slope = static_cast<W*>(tensors.slopes);

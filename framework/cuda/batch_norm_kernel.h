@@ -50,17 +50,17 @@ cudaError_t launch_normalise(NormShape shape, const void* x, const void* residua
 
 struct NormBackward {
   const void* gradient;
-  const void* more;  // added to the gradient; null for nothing, and only where y is not null
+  const void* more = nullptr;  // added to the gradient, where y is not null; null for nothing
   const void* x;
-  const void* y;  // not null: ReLU lets pass where it is positive
-  bool relu;      // with y null: where y made again from x is
+  const void* y = nullptr;  // not null: ReLU lets pass where it is positive
+  bool relu = false;        // with y null: where y made again from x is
   NormFactors factors;
-  double* sums;
-  void* slopes;    // [2, C] of W, memory for the pass
-  void* residual;  // gradients out; null for none
-  void* weight;
-  void* bias;
-  void* x_gradient;
+  double* sums = nullptr;
+  void* slopes = nullptr;    // [2, C] of W, memory for the pass
+  void* residual = nullptr;  // gradients out; null for none
+  void* weight = nullptr;
+  void* bias = nullptr;
+  void* x_gradient = nullptr;
 };
 cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors, cudaStream_t stream);
 

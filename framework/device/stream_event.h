@@ -9,12 +9,17 @@
 
 namespace brim::device {
 
+/// This thread's, of a device with streams.
+inline c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
 /// For a device with streams, so not the CPU. Nothing here but wait() makes the host wait.
 class StreamEvent {
  public:
   /// Now, on the device's current stream.
   static std::shared_ptr<const StreamEvent> now(c10::Device device) {
-    return now_on(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    return now_on(current_stream(device));
   }
   static std::shared_ptr<const StreamEvent> now_on(const c10::Stream& stream) {
     auto event = std::make_shared<StreamEvent>(stream.device());

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,6 +23,7 @@
 #include "framework/base/files.h"
 #include "framework/base/stop.h"
 #include "framework/device/memory/memory.h"
+#include "framework/device/stream_event.h"
 #include "framework/nn/without_storage.h"
 
 namespace brim::nn {
@@ -186,9 +186,7 @@ class Measurement {
  private:
   /// For this stream alone: others may wait for other ranks.
   void wait() const {
-    if (!device_.is_cpu()) {
-      c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
-    }
+    if (!device_.is_cpu()) device::current_stream(device_).synchronize();
   }
 
   std::vector<at::Tensor> batch_, parameters_, inputs_;

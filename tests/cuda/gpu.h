@@ -7,7 +7,7 @@
 
 namespace brim::cuda {
 
-class Gpu : public testing::Test {
+class Gpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (device::cuda().backend == nullptr) GTEST_SKIP() << device::cuda().why_not;

@@ -172,17 +172,12 @@ void check_batch_norm_in_parts(Rows size, at::ScalarType type, bool has_residual
   const at::Tensor totals = unwritten({2, channels}, at::kDouble);
   NormBackward tensors = {
       .gradient = gradient.data_ptr(),
-      .more = nullptr,
       .x = x.data_ptr(),
       .y = has_residual && relu ? y.data_ptr() : nullptr,
       .relu = relu,
       .factors = {mean.data_ptr(), inverse_std.data_ptr(), weight.data_ptr(), bias.data_ptr()},
       .sums = doubles(sums),
-      .slopes = nullptr,
-      .residual = masked.data_ptr(),
-      .weight = nullptr,
-      .bias = nullptr,
-      .x_gradient = nullptr};
+      .residual = masked.data_ptr()};
   sums.fill_(std::numeric_limits<double>::quiet_NaN());
   launch_norm_gradient_sums(shape, tensors, doubles(totals), nullptr);
   const at::Tensor centred = exact - mean.to(at::kDouble);

@@ -190,11 +190,11 @@ std::unique_ptr<Dataset> open_file(const TokensConfig& config, const fs::path& p
     throw Error(Exit::kData, "{}: holds {} ids, as tokens.json beside it says, and data.type is {}",
                 path.string(), found->type, word);
   }
-  if (config.known_vocabulary() < found->vocabulary) {
+  if (const int64_t ids = config.known_vocabulary(); ids < found->vocabulary) {
     throw Error(Exit::kData,
                 "{}: holds ids of a vocabulary of {}, as tokens.json beside it says, and "
                 "data.vocabulary is {}",
-                path.string(), found->vocabulary, config.known_vocabulary());
+                path.string(), found->vocabulary, ids);
   }
   if (config.packing != Packing::kStream &&
       config.end_of_document.value_or(found->end_of_document) != found->end_of_document) {

@@ -1,9 +1,9 @@
 #include "framework/data/transfer/copy_stage.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <limits>
+
+#include "framework/device/stream_event.h"
 
 namespace brim::data {
 
@@ -14,9 +14,7 @@ double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOp
   DevicePrefetcher inputs(dataset, loading, input, timeline);
   const auto next = [&] {
     const int64_t count = inputs.next()->count;  // ends in the phase augment
-    if (!device.is_cpu()) {
-      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
-    }
+    if (!device.is_cpu()) device::current_stream(device).synchronize();
     timeline.enter(Phase::kOther);
     return count;
   };

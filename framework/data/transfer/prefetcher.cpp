@@ -2,9 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
+
+#include "framework/device/stream_event.h"
 
 namespace brim::data {
 namespace {
@@ -46,8 +47,7 @@ const DevicePrefetcher::Input* DevicePrefetcher::next() {
   current_ = std::exchange(is_ahead_, false) ? std::exchange(ahead_, std::nullopt) : load();
   if (!current_) return nullptr;
   if (copies_) {
-    const at::Device device = copies_->stream().device();
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    const c10::Stream stream = device::current_stream(copies_->stream().device());
     timeline_.enter(Phase::kCopy);  // what the device waits for it
     copies_->block(stream);
     // Memory that one stream allocates and another one uses is given back only after both.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <vector>
+
 #include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
@@ -78,7 +80,7 @@ bool has_aligned_linear(const at::Tensor& x, const at::Tensor& weight, const at:
 }
 
 at::Tensor aligned_linear(const at::Tensor& x, const at::Tensor& weight) {
-  const at::Tensor y = AlignedLinear::apply(lowered(x).reshape({-1, x.size(-1)}), weight);
+  const at::Tensor y = AlignedLinear::apply(rows_of(x, type_of_product(x)), weight);
   if (x.dim() == 2) return y;
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);

@@ -1,7 +1,5 @@
 #include "framework/train/observe/recorder.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -68,8 +66,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
       metrics_(cut_back(folder, first_step, earlier_s_) / "metrics.jsonl") {
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceMetrics>(std::max<int>(0, device.index()));
-    phases_ = std::make_unique<DevicePhases>(
-        timeline, c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    phases_ = std::make_unique<DevicePhases>(timeline, device::current_stream(device));
   }
   if (const auto target = telemetry::read_prometheus_target(job.telemetry.prometheus)) {
     prometheus_ = std::make_unique<telemetry::Prometheus>(

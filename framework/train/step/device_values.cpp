@@ -1,7 +1,8 @@
 #include "framework/train/step/device_values.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "framework/device/stream_event.h"
 
 namespace brim::train {
 
@@ -16,7 +17,7 @@ void DeviceValues::push(int64_t step, const at::Tensor& values, distributed::Pen
       at::empty(values.sizes(), at::device(at::kCPU).dtype(at::kFloat).pinned_memory(true));
   host.copy_(values, /*non_blocking=*/true);
   c10::Event copied(values.device().type());
-  copied.record(c10::impl::VirtualGuardImpl(values.device().type()).getStream(values.device()));
+  copied.record(device::current_stream(values.device()));
   in_flight_.push_back({step, std::move(host), std::move(copied), {}});
 }
 

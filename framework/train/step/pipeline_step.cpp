@@ -11,6 +11,7 @@
 #include "framework/base/units.h"
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/device/memory/memory.h"
+#include "framework/device/stream_event.h"
 #include "framework/nn/stage.h"
 #include "framework/train/components.h"
 
@@ -220,10 +221,7 @@ at::Tensor PipelineStep::receive(bool gradients, size_t micro_batch) {
   auto [tensor, pending] = std::move(in.under_way.front());
   in.under_way.pop_front();
   pending.wait();
-  if (arrivals_) {
-    tensor.record_stream(
-        c10::impl::VirtualGuardImpl(arrivals_->device_type()).getStream(arrivals_->device()));
-  }
+  if (arrivals_) tensor.record_stream(device::current_stream(arrivals_->device()));
   // Where its gradients are back, a micro-batch's activations have arrived.
   if (gradients) finish_sends(activations_out_, in.begun - in.under_way.size());
   waited_s_ += now_s() - start_s;
