@@ -114,10 +114,6 @@ std::vector<fs::path> batch_files(const fs::path& folder) {
     throw Error(Exit::kData, "{}: expected data_batch_{}.bin beside data_batch_{}.bin",
                 folder.string(), files.size() + 1, number);
   }
-  if (!files.empty() && files.size() < kBatches) {
-    log::warning("{}: {} of CIFAR-10's {} files of training samples are there; training on those",
-                 folder.string(), files.size(), kBatches);
-  }
   return files;
 }
 
@@ -216,6 +212,10 @@ std::unique_ptr<Dataset> CifarConfig::open_train(const AugmentConfig& augment) c
   if (version.train.empty()) {
     throw Error(Exit::kData, "{}: expected data_batch_1.bin, found test_batch.bin alone; {}",
                 path.string(), kWhereFrom);
+  }
+  if (!version.format.has_two_labels && version.train.size() < kBatches) {
+    log::warning("{}: {} of CIFAR-10's {} files of training samples are there; training on those",
+                 path.string(), version.train.size(), kBatches);
   }
   return open_files(version.train, version.format, augment);
 }
