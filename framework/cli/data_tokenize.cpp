@@ -95,9 +95,10 @@ Command data_tokenize_command() {
                 options.add_options()("in", "text files, taken in this order", value<Strings>(),
                                       "FILE...")("tokenizer", "how text is cut into tokens",
                                                  value<std::string>(), "bytes|chars|gpt2")(
-                    "vocab", "vocab.json of gpt2, or of chars as made before", value<std::string>(),
-                    "FILE")("merges", "merges.txt of gpt2", value<std::string>(), "FILE")(
-                    "output", "folder to make", value<std::string>(), "DIR")(
+                    "vocab", "vocab.json or tokenizer.json of gpt2, or of chars as made before",
+                    value<std::string>(), "FILE")(
+                    "merges", "merges.txt of gpt2 beside its vocab.json", value<std::string>(),
+                    "FILE")("output", "folder to make", value<std::string>(), "DIR")(
                     "eval-fraction", "part of the text for evaluation: its end",
                     value<double>()->default_value("0"), "SHARE")(
                     "threads", "encoding threads (default: the cores)", value<int64_t>(), "N");

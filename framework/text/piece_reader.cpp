@@ -1,6 +1,7 @@
 #include "framework/text/piece_reader.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
@@ -14,6 +15,13 @@ constexpr size_t kRead = size_t{256} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t kMaxText = size_t{16} << 20;
 constexpr size_t kMaxLine = size_t{64} << 20;
+
+bool has_lines_of_json(const std::string& path) {
+  std::string name = path;
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz");
+}
 
 /// "text" of the JSON object on a line.
 std::string document_of(std::string_view line, const std::string& where) {
@@ -48,7 +56,7 @@ PieceReader::PieceReader(std::string path, SafeCut safe_cut, int64_t eval_from)
     : path_(std::move(path)),
       safe_cut_(std::move(safe_cut)),
       eval_from_(eval_from),
-      is_lines_(path_.ends_with(".jsonl") || path_.ends_with(".jsonl.gz")),
+      is_lines_(has_lines_of_json(path_)),
       file_(path_),
       is_eval_(eval_from <= 0) {}
 

@@ -153,7 +153,7 @@ class Pass {
   int64_t done_bytes_ = 0;
 };
 
-/// Copies the tokenizer's files, or writes those of a vocabulary made here, and loads them.
+/// Writes the tokenizer's files, those of a vocabulary made here too, and loads them.
 std::unique_ptr<Tokenizer> place_tokenizer(const TokenizeOptions& options, const Scan& found,
                                            const fs::path& folder) {
   TokenizerFiles files = options.tokenizer;
@@ -162,15 +162,10 @@ std::unique_ptr<Tokenizer> place_tokenizer(const TokenizeOptions& options, const
     write_file(files.vocabulary, print_vocabulary(CharTokenizer::tokens_for(found.points)));
     return load_tokenizer(files);
   }
-  auto tokenizer = load_tokenizer(files);
-  const auto copy = [&](const fs::path& from, std::string_view name) {
-    if (!from.empty()) {
-      write_file(folder / name, read_file(from, Exit::kData, kMaxVocabularyBytes));
-    }
-  };
-  copy(files.vocabulary, kVocabularyName);
-  copy(files.merges, kMergesName);
-  return tokenizer;
+  const TokenizerTexts texts = read_tokenizer(files);
+  if (!texts.vocabulary.empty()) write_file(folder / kVocabularyName, texts.vocabulary);
+  if (!texts.merges.empty()) write_file(folder / kMergesName, texts.merges);
+  return load_tokenizer(files);
 }
 
 json describe(const TokenWriter& writer) {

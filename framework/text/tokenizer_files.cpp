@@ -32,21 +32,29 @@ void expect_file(const fs::path& path, std::string_view what, std::string_view o
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
+TokenizerTexts read_tokenizer(const TokenizerFiles& files) {
   if (files.name != "bytes" && files.name != "chars" && files.name != "gpt2") {
     throw Error(Exit::kRecipe, "expected the tokenizer bytes, chars or gpt2, found '{}'",
                 files.name);
   }
   expect_file(files.vocabulary, "vocabulary", "--vocab", files.name != "bytes");
-  expect_file(files.merges, "merges", "--merges", files.name == "gpt2");
+  if (files.name != "gpt2") expect_file(files.merges, "merges", "--merges", false);
+  if (files.name == "bytes") return {};
+  std::string vocabulary = read_vocabulary(files.vocabulary);
+  if (files.name == "chars") return {std::move(vocabulary), {}};
+  if (files.merges.empty()) return split_tokenizer_json(vocabulary, files.vocabulary.string());
+  return {std::move(vocabulary), read_vocabulary(files.merges)};
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
+  const auto [vocabulary, merges] = read_tokenizer(files);
   if (files.name == "bytes") return std::make_unique<ByteTokenizer>();
   const std::string where = files.vocabulary.string();
-  const std::string vocabulary = read_vocabulary(files.vocabulary);
   if (files.name == "chars") {
     return std::make_unique<CharTokenizer>(parse_vocabulary(vocabulary, where), where);
   }
-  return std::make_unique<Gpt2Tokenizer>(vocabulary, where, read_vocabulary(files.merges),
-                                         files.merges.string());
+  return std::make_unique<Gpt2Tokenizer>(vocabulary, where, merges,
+                                         files.merges.empty() ? where : files.merges.string());
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "framework/text/tokenizer.h"
+#include "framework/text/tokenizer_json.h"
 
 namespace brim::text {
 
@@ -16,11 +17,14 @@ inline constexpr std::string_view kMergesName = "merges.txt";
 struct TokenizerFiles {
   std::string name;                  // bytes, chars or gpt2
   std::filesystem::path vocabulary;  // empty: not given
-  std::filesystem::path merges;
+  std::filesystem::path merges;      // empty for gpt2: the vocabulary is a tokenizer.json
 };
 
 /// Throws Error(kRecipe) for a name there isn't or files that it doesn't take or lacks, and
-/// Error(kData) for files that can't be read or are damaged. `chars` needs its vocabulary here.
+/// Error(kData) for files that can't be read. `chars` needs its vocabulary here.
+TokenizerTexts read_tokenizer(const TokenizerFiles& files);
+
+/// Throws as read_tokenizer(), and Error(kData) for files that are damaged.
 std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files);
 
 /// The tokenizer of a folder of token files. Throws Error(kData).

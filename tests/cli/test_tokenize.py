@@ -9,6 +9,7 @@ import tomllib
 
 import numpy as np
 import pytest
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from trainer import LIMIT_S, SOURCE, trainer
@@ -99,6 +100,53 @@ def test_gpt2_as_the_package(tmp_path, vocabulary):
         assert (tmp_path / "out1" / name).read_bytes() == option.read_bytes()
 
 
+@pytest.mark.parametrize("writes", ["the package", "transformers", "an older package"])
+def test_a_tokenizer_json_is_both_files(tmp_path, vocabulary, writes):
+    package = Tokenizer.from_str(vocabulary[0].to_str())
+    package.add_special_tokens(["<pad>"])  # has no id in vocab.json
+    package.save(str(tmp_path / "tokenizer.json"))
+    if writes == "transformers":
+        transformers.GPT2TokenizerFast(tokenizer_object=package).save_pretrained(tmp_path)
+    if writes == "an older package":  # before 0.20
+        content = json.loads((tmp_path / "tokenizer.json").read_text())
+        content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+        del content["model"]["type"], content["model"]["ignore_merges"], content["pre_tokenizer"]["use_regex"]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "t.txt").write_text(long_text()[:100_000])
+    ids, description = tokenized(tmp_path / "out", tmp_path / "t.txt", "--tokenizer", "gpt2", "--vocab",
+                                 tmp_path / "tokenizer.json")
+    assert ids["train"].tolist() == [*package.encode((tmp_path / "t.txt").read_text()).ids, 0]
+    assert description["vocabulary"] == package.get_vocab_size()
+    # The folder has them in two.
+    again, _ = tokenized(tmp_path / "again", tmp_path / "t.txt", "--tokenizer", "gpt2", "--vocab",
+                         tmp_path / "out/vocab.json", "--merges", tmp_path / "out/merges.txt")
+    assert again["train"].tolist() == ids["train"].tolist()
+
+
+def test_other_kinds_of_tokenizer_json_are_refused(tmp_path, vocabulary):
+    (tmp_path / "t.txt").write_text("text")
+    content = json.loads(vocabulary[0].to_str())
+
+    def message(**changes):
+        (tmp_path / "t.json").write_text(json.dumps({**content, **changes}))
+        return refused(3, tmp_path / "t.txt", "--tokenizer", "gpt2", "--vocab", tmp_path / "t.json", "--output",
+                       tmp_path / "out")
+
+    assert '/normalizer is null, found an object' in message(normalizer={"type": "NFC"})
+    assert '/pre_tokenizer/type is "ByteLevel", found "Whitespace"' in message(pre_tokenizer={"type": "Whitespace"})
+    assert "/pre_tokenizer/add_prefix_space is false, found true" in message(
+        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True})
+    model = content["model"]
+    assert "expected pairs of tokens without spaces, found" in message(model={**model, "merges": ["ab"]})
+    assert "expected pairs of tokens without spaces, found" in message(model={**model, "merges": [["a", "b\n"]]})
+    assert "with no end_of_word_suffix" in message(model={**model, "end_of_word_suffix": "</w>"})
+    assert "expected a tokenizer.json" in message(model={**model, "vocab": [1]})
+    assert "/added_tokens: expected each token's content and its id" in message(added_tokens=[{"content": "a", "id": 0}])
+    assert "expected the ids 0 to" in message(added_tokens=[{"content": "new", "id": 7, "special": True}])
+    assert 'found the added token "new", which is looked for in the text first' in message(
+        added_tokens=[{"content": "new", "id": 1000, "special": False}])
+
+
 def test_characters_and_the_evaluation_part(tmp_path):
     text = "".join(f"Zeile {i} — é中😀\n" for i in range(1000))
     (tmp_path / "t.txt").write_text(text)
@@ -121,10 +169,11 @@ def test_characters_and_the_evaluation_part(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_documents_are_whole_in_one_part(tmp_path):
+@pytest.mark.parametrize("name", ["d.jsonl", "D.JSONL"])
+def test_documents_are_whole_in_one_part(tmp_path, name):
     lines = [json.dumps({"text": str(i) * 50}) for i in range(200)]
-    (tmp_path / "d.jsonl").write_text("\n".join(lines))
-    ids, _ = tokenized(tmp_path / "out", tmp_path / "d.jsonl", "--tokenizer", "bytes", "--eval-fraction", "0.25")
+    (tmp_path / name).write_text("\n".join(lines))
+    ids, _ = tokenized(tmp_path / "out", tmp_path / name, "--tokenizer", "bytes", "--eval-fraction", "0.25")
     parts = [bytes(part) for name in ("train", "eval")
              for part in "".join(chr(i) if i < 256 else "\0" for i in ids[name]).encode().split(b"\0")[:-1]]
     assert parts == [str(i).encode() * 50 for i in range(200)]
@@ -179,7 +228,8 @@ def test_wrong_inputs(tmp_path, vocabulary):
     assert "--output is missing" in refused(2, good, "--tokenizer", "bytes")
     assert "expected the tokenizer bytes, chars or gpt2, found 'gpt3'" in refused(2, good, "--tokenizer", "gpt3", *to)
     assert "needs a vocabulary file" in refused(2, good, "--tokenizer", "gpt2", *to)
-    assert "needs a merges file" in refused(2, good, *gpt2[:4], *to)
+    without_merges = refused(3, good, *gpt2[:4], *to)
+    assert "vocab.json: expected a tokenizer.json, with a vocabulary and merges; for a vocab.json, give" in without_merges
     assert "takes no vocabulary file" in refused(2, good, *plain, "--vocab", good)
     assert "--eval-fraction: expected a number from 0" in refused(2, good, *plain, "--eval-fraction", "1")
     (tmp_path / "out").mkdir()

@@ -1,5 +1,5 @@
-// Vocabulary files: any two texts, with a NUL byte between, are a tokenizer or an Error. One that
-// is accepted gives each of its tokens' bytes back.
+// Vocabulary files: any two texts, with a NUL byte between, are a tokenizer or an Error, as is a
+// tokenizer.json. One that is accepted gives each of its tokens' bytes back.
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/text/char_tokenizer.h"
 #include "framework/text/gpt2_tokenizer.h"
+#include "framework/text/tokenizer_json.h"
 #include "framework/text/vocabulary.h"
 
 namespace {
@@ -37,6 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view vocabulary = input.substr(0, end);
   const std::string_view merges = input.substr(std::min(end + 1, size));
   try_to([&] { check(Gpt2Tokenizer(vocabulary, "vocab.json", merges, "merges.txt")); });
+  try_to([&] {
+    const auto [tokens, lines] = split_tokenizer_json(vocabulary, "tokenizer.json");
+    check(Gpt2Tokenizer(tokens, "tokenizer.json", lines, "tokenizer.json"));
+  });
   try_to([&] { check(CharTokenizer(parse_vocabulary(vocabulary, "vocab.json"), "vocab.json")); });
   return 0;
 }

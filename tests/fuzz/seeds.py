@@ -152,6 +152,9 @@ def vocabulary():
     ids = {token: number for number, token in enumerate(tokens)}
     yield json.dumps(ids, ensure_ascii=False).encode() + b"\0" + merges.encode()
     yield json.dumps({"a": 1, "é": 0, "<|endoftext|>": 2}).encode()
+    yield json.dumps({"added_tokens": [{"id": len(ids), "content": "<pad>", "special": True}], "normalizer": None,
+                      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                      "model": {"type": "BPE", "vocab": ids, "merges": [["h", "e"], "Ġ he"]}}).encode()
 
 
 def encode():
