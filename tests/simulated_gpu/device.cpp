@@ -1,4 +1,6 @@
 // The simulated GPU as LibTorch sees a CUDA device: its guard, with streams and events, and its hooks.
+#include "tests/simulated_gpu/device.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -7,7 +9,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/memory.h"
 #include "tests/simulated_gpu/streams.h"
 
@@ -48,7 +49,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(c10::DeviceIndex) const override { synchronize_all(); }
 
-  void record(void** event, const c10::Stream& on, c10::DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& on, c10::DeviceIndex,
+              c10::EventFlag) const override {
     if (*event == nullptr) *event = new SharedMoment();
     *static_cast<SharedMoment*>(*event) = stream(on.id()).record();
   }

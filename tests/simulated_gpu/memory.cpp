@@ -59,8 +59,9 @@ class DeviceMemory final : public c10::Allocator {
     {
       const std::lock_guard lock(mutex);
       const auto wanted = state.allocated + static_cast<int64_t>(bytes);
-      TORCH_CHECK_WITH(OutOfMemoryError, wanted <= state.limit, "CUDA out of memory. Tried to allocate ", bytes,
-                       " bytes beside ", state.allocated, " of ", state.limit);
+      TORCH_CHECK_WITH(OutOfMemoryError, wanted <= state.limit,
+                       "CUDA out of memory. Tried to allocate ", bytes, " bytes beside ",
+                       state.allocated, " of ", state.limit);
       state.allocated = wanted;
       state.peak = std::max(state.peak, wanted);
     }

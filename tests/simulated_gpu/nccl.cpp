@@ -70,16 +70,16 @@ class Nccl final : public c10d::Backend {
   void abort() override { given_up_->pass(); }
   void shutdown() override { given_up_->pass(); }
   void setTimeout(std::chrono::milliseconds) override {}
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return started_; }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return start(OpType::ALLREDUCE, collectives_, tensors, {}, [=, this](Tensors all) {
-      return gloo_->allreduce(all, options);
-    });
+    return start(OpType::ALLREDUCE, collectives_, tensors, {},
+                 [=, this](Tensors all) { return gloo_->allreduce(all, options); });
   }
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return start(OpType::BROADCAST, collectives_, tensors, {}, [=, this](Tensors all) {
-      return gloo_->broadcast(all, options);
-    });
+    return start(OpType::BROADCAST, collectives_, tensors, {},
+                 [=, this](Tensors all) { return gloo_->broadcast(all, options); });
   }
   WorkPointer _allgather_base(at::Tensor& all, at::Tensor& own,
                               const c10d::AllgatherOptions& options) override {
@@ -113,6 +113,7 @@ class Nccl final : public c10d::Backend {
   template <class Body>
   WorkPointer start(OpType type, c10::StreamId on, const Tensors& results, const Tensors& inputs,
                     Body body) {
+    ++started_;
     Stream& queue = stream(on);
     queue.wait_for(stream(current_stream()).record());
     Tensors held = results, on_cpu;
@@ -136,6 +137,7 @@ class Nccl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::shared_ptr<Moment> given_up_;
   c10::StreamId collectives_;
+  uint64_t started_ = 0;
   std::map<int, c10::StreamId> messages_;
 };
 

@@ -36,7 +36,8 @@ at::Tensor on_device(const at::Tensor& made) {
 
 void host_waits_here(const char* what) {
   TORCH_CHECK(host_waits() != HostWaits::kRefused, "called a synchronizing CUDA operation: ", what);
-  if (host_waits() == HostWaits::kWarned) TORCH_WARN("called a synchronizing CUDA operation: ", what);
+  if (host_waits() == HostWaits::kWarned)
+    TORCH_WARN("called a synchronizing CUDA operation: ", what);
 }
 
 /// One call of an operator: its arguments on the CPU, and its results back on the device.

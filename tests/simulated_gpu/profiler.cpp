@@ -15,12 +15,14 @@ const Moment& moment_of(const ProfilerVoidEventStub* event) {
 
 class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
  public:
-  void record(c10::DeviceIndex* device, ProfilerVoidEventStub* event, int64_t* cpu_ns) const override {
+  void record(c10::DeviceIndex* device, ProfilerVoidEventStub* event,
+              int64_t* cpu_ns) const override {
     if (device != nullptr) *device = 0;
     if (cpu_ns != nullptr) *cpu_ns = c10::getTime();
     *event = std::const_pointer_cast<Moment>(stream(current_stream()).record());
   }
-  float elapsed(const ProfilerVoidEventStub* first, const ProfilerVoidEventStub* second) const override {
+  float elapsed(const ProfilerVoidEventStub* first,
+                const ProfilerVoidEventStub* second) const override {
     moment_of(first).wait();
     moment_of(second).wait();
     const std::chrono::duration<float, std::micro> between =

@@ -1,0 +1,120 @@
+"""The trainer on a simulated GPU, whose streams are late: what reads too early finds NaN, and so the losses differ
+from the CPU's."""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cli", "distributed")]
+from runs import wait_until  # noqa: E402
+from trainer import (DIGITS, LIMIT_S, SOURCE, TRAINER, environment, evaluations, metrics, sets, start,  # noqa: E402
+                     trainer)
+
+TRAINRUN = TRAINER.parent / "trainrun"
+COMMON = {"train__steps": 12, "telemetry__every_steps": 1, "precision__mode": "fp32", "schedule__warmup": 0}
+PICTURES = {"train__steps": 5, "data__kind": "synthetic", "data__height": 32, "data__width": 32, "data__channels": 3, "data__classes": 10,
+            "data__samples": 64, "data__eval_samples": 16, "batch__global": 8}
+TEXT = SOURCE / "recipes/text_bytes.toml"
+JOBS = {
+    "mlp": (DIGITS, {"model__name": "mlp"}),
+    "augmented": (DIGITS, {"data__augment__mixup": 0.4, "data__augment__erase": 0.5, "data__augment__cutmix": 0.5}),
+    "resnet18": (DIGITS, {**PICTURES, "model__name": "resnet18", "precision__mode": "fp64"}),
+    "fused resnet18": (DIGITS, {**PICTURES, "model__name": "resnet18", "train__steps": 2}),
+    "convnext": (DIGITS, {**PICTURES, "model__name": "convnext_tiny", "train__steps": 2}),
+    "gpt": (TEXT, {"model__layers": 2, "model__dropout": 0, "batch__global": 4, "train__steps": 4}),
+    "adamw": (DIGITS, {"optimizer__name": "adamw", "train__ema": 0.9, "train__clip_norm": 1.0, "batch__micro": 20}),
+}
+
+
+# In fp32 another order of additions turns some ReLU on or off, whose gradient jumps.
+TOLERANCE = {"fused resnet18": 5e-3, "resnet18": 1e-6}
+
+
+def train(output, job, device, *words, **values):
+    recipe, own = JOBS[job]
+    done = trainer("train", recipe, "--output", output, "--devices", device, *words, *sets(**{**COMMON, **own, **values}))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def losses(run):
+    return [line["loss"] for line in metrics(run) if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def on_cpu(tmp_path_factory):
+    runs = {}
+
+    def run(job):
+        if job not in runs:
+            runs[job] = tmp_path_factory.mktemp(job) / "cpu"
+            train(runs[job], job, "cpu")
+        return runs[job]
+    return run
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_losses_are_the_cpus(tmp_path, on_cpu, job):
+    said = train(tmp_path / "run", job, "cuda:0")
+    assert "on cuda:0 in fp" in said
+    tolerance = TOLERANCE.get(job, 2e-4)
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(on_cpu(job)), rtol=tolerance)
+    theirs = evaluations(on_cpu(job))
+    for own, other in zip(evaluations(tmp_path / "run"), theirs, strict=True):
+        assert own["eval_loss"] == pytest.approx(other["eval_loss"], rel=10 * tolerance)
+    lines = metrics(tmp_path / "run")
+    assert all(line["device"]["host_syncs"] == 0 for line in lines[1:] if "device" in line)
+
+
+@pytest.mark.parametrize("job, how", [
+    ("adamw", {}), ("adamw", {"distributed__zero": True}), ("adamw", {"distributed__strategy": "fsdp"}),
+    ("adamw", {"distributed__check": True}), ("resnet18", {"distributed__strategy": "fsdp"}),
+    ("gpt", {"distributed__stages": 2, "batch__micro": 1}),
+    ("gpt", {"distributed__strategy": "fsdp", "train__recompute": ["transformer.h.*"]})])
+def test_two_ranks_are_as_one(tmp_path, on_cpu, job, how):
+    if job == "resnet18":  # each rank's norms see half of a batch
+        how = {**how, "distributed__sync_batch_norm": True}
+    recipe, own = JOBS[job]
+    command = [TRAINRUN, "--nproc-per-node", "2", TRAINER, "train", recipe, "--output", tmp_path / "run",
+               *sets(**{**COMMON, **own, **how})]
+    done = subprocess.run(command, env={**environment(), "BRIM_SIMULATED_GPUS": "2"}, capture_output=True, text=True,
+                          timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(on_cpu(job)), rtol=1e-3)
+
+
+def test_too_large_a_micro_batch_is_halved(tmp_path, on_cpu):
+    recipe, own = JOBS["resnet18"]
+    words = ["train", recipe, "--output", tmp_path / "run", "--devices", "cuda:0",
+             *sets(**{**COMMON, **own, "precision__mode": "fp32", "batch__global": 32,
+                      "data__height": 96, "data__width": 96, "train__steps": 3})]
+    done = trainer(*words, BRIM_SIMULATED_MIB="690")
+    assert done.returncode == 0 and "out of memory" in done.stderr, done.stderr
+    assert len(losses(tmp_path / "run")) == 3
+
+
+def test_the_tuner_fills_the_memory(tmp_path):
+    done = trainer("tune", DIGITS, "--devices", "cuda:0", "--json", *sets(precision__mode="fp32"),
+                   BRIM_SIMULATED_MIB="600")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["micro"] >= 64
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_rank_without_its_peer_ends(tmp_path, how):
+    """Its collective never ends on the device: the host gives it up."""
+    run = tmp_path / "run"
+    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "BRIM_RENDEZVOUS_FILE": f"{tmp_path}/meet",
+                "BRIM_SIMULATED_GPUS": "2"}
+    ranks = [start("train", DIGITS, "--output", run, *sets(distributed__timeout_s=5, train__epochs=1000),
+                   RANK=str(rank), LOCAL_RANK=str(rank), **launcher) for rank in range(2)]
+    wait_until(lambda: (run / "metrics.jsonl").exists() and metrics(run), "a step")
+    ranks[1].send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+    said = ranks[0].communicate(timeout=LIMIT_S)[1]
+    assert ranks[0].returncode == 6 and "rank 1" in said, said
+    ranks[1].kill()
+    ranks[1].communicate(timeout=LIMIT_S)
