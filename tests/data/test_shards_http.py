@@ -1,5 +1,6 @@
 """Shards from a web server that behaves badly: dropped connections, errors, no ranges, other objects."""
 
+import fcntl
 import http.server
 import io
 import json
@@ -512,6 +513,26 @@ def test_processes_share_a_cache(server, tmp_path):
     assert [process.returncode for process in running] == [0] * 4
     assert len(outputs) == 1 and len(outputs.pop().splitlines()) == 40
     assert server.asked("s.tar") == [None]  # one fetch for all
+
+
+def test_a_fetch_that_others_read_at_once_makes_none_wait(server, tmp_path):
+    """Two ranks want a shard; the one that fetched it holds it open, and waits for the other."""
+    url = server.put("s.tar", shard(0, 40))
+    names(start("list", url, tmp_path, 0))
+    (kept,) = tmp_path.glob("*.tar")
+    part = kept.with_name(f"{kept.name}.part")
+    kept.rename(part)
+    with open(part, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiting = subprocess.Popen([TOOL, "list", url, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not any(os.path.samefile(fd, part) for fd in pathlib.Path(f"/proc/{waiting.pid}/fd").iterdir() if fd.exists()):
+            assert waiting.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        part.rename(kept)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert len(waiting.communicate(timeout=60)[0].splitlines()) == 40
+    assert list(tmp_path.glob("*.part")) == []
 
 
 def test_what_a_killed_fetch_left_is_overwritten(server, tmp_path):

@@ -71,8 +71,10 @@ class PartFile {
   }
 
  private:
+  /// Without the lock where the file is whole meanwhile: its readers hold it as long as they like.
   void wait_for_lock() {
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EINTR || errno == EWOULDBLOCK)) {
+      if (!is_current()) return;
       if (sleep_unless_stopped(kStopPoll)) continue;
       ::close(fd_);
       throw Error(Exit::kStopped, "stopped while another process fetched {}", whole_.string());
