@@ -13,8 +13,8 @@ void register_optimizers() {
   optimizers.add<SgdConfig>("sgd", "stochastic gradient descent with momentum");
   optimizers.add<AdamConfig>("adam", "Adam; weight decay is added to the gradient");
   optimizers.add<AdamWConfig>("adamw", "Adam with decoupled weight decay");
-  optimizers.add<LambConfig>("lamb", "Adam scaled layer by layer, for very large batches");
-  optimizers.add<LarsConfig>("lars", "momentum SGD scaled layer by layer, for very large batches");
+  optimizers.add<LambConfig>("lamb", "Adam scaled layer by layer if weight_decay is not 0");
+  optimizers.add<LarsConfig>("lars", "momentum SGD scaled layer by layer if weight_decay is not 0");
 }
 
 void register_schedules() {

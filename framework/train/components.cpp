@@ -174,8 +174,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   };
   note(!components.precision.scaler && !(scaler == usual),
        "[precision.scaler] has no effect: only fp16 scales its gradients");
-  note(job.train.steps.has_value() && job.train.epochs != TrainConfig{}.epochs,
-       "train.epochs has no effect: train.steps is given");
+  note(job.train.steps.has_value() && job.train.epochs.has_value(),
+       "train.epochs has no effect: train.steps is given; train.steps = \"auto\" trains by epochs");
   note(job.optimizer.batch_rule == BatchRule::kNone &&
            job.optimizer.base_batch != usual_optimizer.base_batch,
        "optimizer.base_batch has no effect: batch_rule = \"none\"");

@@ -97,7 +97,7 @@ void ScheduleSection::fields(recipe::Fields& f) {
 }
 
 void TrainConfig::fields(recipe::Fields& f) {
-  f.value("epochs", epochs, "passes over the training data", between(1, 1 << 30));
+  f.auto_or("epochs", epochs, "passes over the training data; auto: one", between(1, 1 << 30));
   f.auto_or("steps", steps, "optimizer steps to run instead of whole epochs", at_least(1));
   f.component("task", task, "what is learned");
   f.value("clip_norm", clip_norm, "largest global L2 norm of the gradients; 0: no clipping",
@@ -190,7 +190,7 @@ optim::RunLength run_length(const JobConfig& job, int64_t samples) {
                 "[data] drop_last = true leaves no step: {} training samples, [batch] global = {}",
                 samples, *job.batch.global);
   }
-  return {.steps = job.train.steps.value_or(job.train.epochs * steps_per_epoch),
+  return {.steps = job.train.steps.value_or(job.train.epochs.value_or(1) * steps_per_epoch),
           .steps_per_epoch = steps_per_epoch};
 }
 

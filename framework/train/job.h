@@ -81,7 +81,7 @@ struct ScheduleSection {
 enum class OnNan { kFail, kSkip };
 
 struct TrainConfig {
-  int64_t epochs = 1;
+  std::optional<int64_t> epochs;  // nullopt: one
   std::optional<int64_t> steps;  // nullopt: all steps of the epochs
   recipe::Slot<TaskConfig> task{"auto"};
   double clip_norm = 0.0;  // 0: no clipping

@@ -168,7 +168,8 @@ def test_dry_run_shows_the_plan_and_leaves_nothing(tmp_path):
 
 def test_options_without_effect_are_said_aloud(tmp_path):
     result = trainer("--recipe", DIGITS, "--dry-run",
-                     *sets(precision__mode="tf32", train__steps=3, train__cuda_graph=True, device__select="cpu"))
+                     *sets(precision__mode="tf32", train__steps=3, train__epochs=1, train__cuda_graph=True,
+                           device__select="cpu"))
     assert 'tf32 has no effect on a CPU' in result.stderr
     assert "train.cuda_graph has no effect: the device is no GPU" in result.stderr
     assert "train.epochs has no effect" in result.stderr
