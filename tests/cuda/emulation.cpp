@@ -203,6 +203,8 @@ void run(const Launch& at, const std::function<void()>& body) {
   }
 }
 
+void (*on_launch)(const Launch& at, const std::function<void()>& body) = nullptr;
+
 void reseed(uint64_t seed) { machine().random.seed(seed); }
 
 }  // namespace brim::cuda::emulation

@@ -41,6 +41,9 @@ double* shared_memory();
 /// Runs body once a thread. Throws std::logic_error where hardware may hang or give anything.
 void run(const Launch& at, const std::function<void()>& body);
 
+/// Told of each launch once it has run; null: nothing is.
+extern void (*on_launch)(const Launch& at, const std::function<void()>& body);
+
 /// From now on other orders of threads and blocks.
 void reseed(uint64_t seed);
 
@@ -48,7 +51,9 @@ void reseed(uint64_t seed);
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& at, const Arguments&... arguments) {
-  emulation::run(at, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  const std::function<void()> body = [=] { kernel(static_cast<Parameters>(arguments)...); };
+  emulation::run(at, body);
+  if (emulation::on_launch != nullptr) emulation::on_launch(at, body);
 }
 
 inline double* dynamic_shared() { return emulation::shared_memory(); }

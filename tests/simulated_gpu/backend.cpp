@@ -3,6 +3,7 @@
 
 #include "framework/device/cuda_backend.h"
 #include "tests/simulated_gpu/device.h"
+#include "tests/simulated_gpu/graph.h"
 #include "tests/simulated_gpu/memory.h"
 #include "tests/simulated_gpu/nccl.h"
 #include "tests/simulated_gpu/streams.h"
@@ -17,6 +18,7 @@ class Backend final : public device::CudaBackend {
   Backend() {
     register_device();
     register_profiler();
+    record_launches();
   }
 
   int device_count() const override { return simulated::device_count(); }
@@ -56,7 +58,7 @@ class Backend final : public device::CudaBackend {
                                                 : SyncDebugMode::kOff;
   }
   std::unique_ptr<device::GraphRecorder> make_graph_recorder(int) const override {
-    TORCH_CHECK(false, "the simulated GPU records no graphs");
+    return simulated::make_graph_recorder();
   }
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int world, int,

@@ -30,18 +30,29 @@ void* make_block(size_t bytes) {
   return block;
 }
 
+}  // namespace
+
 struct Block {
   void* data;
   size_t bytes;
   c10::StreamId stream;
   std::set<c10::StreamId> others;  // that it was used on
+  std::weak_ptr<MemoryPool> pool;
 };
 
-void free_block(void* context) {
-  const auto* block = static_cast<Block*>(context);
+namespace {
+
+/// Those that are allocated, by where they begin.
+std::map<void*, const Block*>& blocks() {
+  static auto* const all = new std::map<void*, const Block*>();
+  return *all;
+}
+
+void release(const Block* block) {
   {
     const std::lock_guard lock(mutex);
     state.allocated -= static_cast<int64_t>(block->bytes);
+    blocks().erase(block->data);
   }
   Stream& home = stream(block->stream);
   for (const c10::StreamId other : block->others) home.wait_for(stream(other).record());
@@ -50,6 +61,32 @@ void free_block(void* context) {
     std::free(block->data);
     delete block;
   });
+}
+
+}  // namespace
+
+class MemoryPool {
+ public:
+  MemoryPool() = default;
+  ~MemoryPool() {
+    for (const Block* block : freed) release(block);
+  }
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  std::vector<const Block*> freed;
+};
+
+namespace {
+
+std::weak_ptr<MemoryPool> open_pool;
+
+void free_block(void* context) {
+  const auto* block = static_cast<Block*>(context);
+  const auto pool = block->pool.lock();
+  if (pool == nullptr) return release(block);
+  const std::lock_guard lock(mutex);
+  pool->freed.push_back(block);
 }
 
 class DeviceMemory final : public c10::Allocator {
@@ -65,7 +102,9 @@ class DeviceMemory final : public c10::Allocator {
       state.allocated = wanted;
       state.peak = std::max(state.peak, wanted);
     }
-    auto* block = new Block{make_block(bytes), bytes, current_stream(), {}};
+    auto* block = new Block{make_block(bytes), bytes, current_stream(), {}, open_pool};
+    const std::lock_guard lock(mutex);
+    blocks()[block->data] = block;
     return {block->data, block, free_block, device()};
   }
 
@@ -150,6 +189,27 @@ void set_limit(int64_t bytes) {
   const std::lock_guard lock(mutex);
   state.limit = bytes;
 }
+
+MemorySnapshot::MemorySnapshot() {
+  const std::lock_guard lock(mutex);
+  for (const auto& [data, block] : blocks()) {
+    const std::string content(static_cast<const char*>(data), block->bytes);
+    const bool is_unwritten = content.find_first_not_of(static_cast<char>(kPoison)) == content.npos;
+    if (is_unwritten) std::memset(data, 0, block->bytes);
+    contents_.emplace_back(data, content);
+  }
+}
+
+void MemorySnapshot::restore() const {
+  const std::lock_guard lock(mutex);
+  for (const auto& [data, content] : contents_) {
+    if (blocks().contains(data)) std::memcpy(data, content.data(), content.size());
+  }
+}
+
+std::shared_ptr<MemoryPool> make_pool() { return std::make_shared<MemoryPool>(); }
+
+void fill_pool(const std::shared_ptr<MemoryPool>& pool) { open_pool = pool; }
 
 c10::Allocator* pinned_memory() {
   static auto* const memory = new PinnedMemory();

@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace brim::simulated {
 
@@ -27,6 +30,23 @@ struct Counts {
 Counts counts();
 void reset_peak();
 void set_limit(int64_t bytes);
+
+/// What memory holds, of all that is allocated. Until it is restored, memory that was not written yet
+/// holds zeros, with which operators compute.
+class MemorySnapshot {
+ public:
+  MemorySnapshot();
+  void restore() const;
+
+ private:
+  std::vector<std::pair<void*, std::string>> contents_;
+};
+
+/// Keeps memory that is allocated while it is filled, also once it is freed.
+class MemoryPool;
+std::shared_ptr<MemoryPool> make_pool();
+/// Null: memory belongs to no pool from now on.
+void fill_pool(const std::shared_ptr<MemoryPool>& pool);
 
 c10::Allocator* pinned_memory();
 /// Keeps the block of pinned memory that begins below `address` from being freed; null where there

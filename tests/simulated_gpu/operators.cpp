@@ -13,12 +13,15 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 
 #include "tests/simulated_gpu/device.h"
+#include "tests/simulated_gpu/graph.h"
 #include "tests/simulated_gpu/memory.h"
 #include "tests/simulated_gpu/streams.h"
 
@@ -35,6 +38,7 @@ at::Tensor on_device(const at::Tensor& made) {
 }
 
 void host_waits_here(const char* what) {
+  TORCH_CHECK(tape() == nullptr, "operation not permitted when stream is capturing: ", what);
   TORCH_CHECK(host_waits() != HostWaits::kRefused, "called a synchronizing CUDA operation: ", what);
   if (host_waits() == HostWaits::kWarned)
     TORCH_WARN("called a synchronizing CUDA operation: ", what);
@@ -46,23 +50,52 @@ class Call {
   Call(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op), stack_(*stack) {}
 
   void run() {
-    const auto& schema = op_.schema();
-    const size_t first = stack_.size() - schema.arguments().size();
-    for (size_t i = 0; i < schema.arguments().size(); ++i) {
-      stack_[first + i] = argument(stack_[first + i], *schema.arguments()[i].type());
-    }
-    stream(current_stream()).synchronize();
-    op_.callBoxed(&stack_);
-    adopt_new_sizes();
-    for (size_t i = stack_.size() - schema.returns().size(); i < stack_.size(); ++i) {
-      stack_[i] = result(stack_[i]);
-    }
+    const torch::jit::Stack before = arguments();
+    compute();
+    for (c10::IValue& value : results()) value = result(value);
+    if (tape() == nullptr) return;
+    tape()->push_back(
+        [op = op_, before, made = torch::jit::Stack(results().begin(), results().end())] {
+          const at::AutoDispatchBelowAutograd below;
+          torch::jit::Stack stack = before;
+          Call again(op, &stack);
+          again.compute();
+          for (size_t i = 0; i < made.size(); ++i) again.write(again.results()[i], made[i]);
+        });
   }
 
  private:
   struct Pair {
     at::Tensor device, host;
   };
+
+  torch::jit::Stack arguments() const {
+    return {stack_.end() - static_cast<int64_t>(op_.schema().arguments().size()), stack_.end()};
+  }
+  std::span<c10::IValue> results() { return std::span(stack_).last(op_.schema().returns().size()); }
+
+  void compute() {
+    const auto& arguments = op_.schema().arguments();
+    const std::span values = std::span(stack_).last(arguments.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = argument(values[i], *arguments[i].type());
+    stream(current_stream()).synchronize();
+    op_.callBoxed(&stack_);
+    adopt_new_sizes();
+  }
+
+  /// What was made again, to the tensors that were made first.
+  void write(const c10::IValue& from, const c10::IValue& to) {
+    if (from.isTensorList()) {
+      for (size_t i = 0; i < from.toTensorVector().size(); ++i) {
+        write(from.toTensorVector()[i], to.toTensorVector()[i]);
+      }
+    } else if (from.isTensor() && from.toTensor().defined()) {
+      const bool is_argument = std::ranges::any_of(
+          pairs_, [&](const Pair& pair) { return pair.host.is_alias_of(from.toTensor()); });
+      if (!is_argument) on_host(to.toTensor()).copy_(from.toTensor());
+    }
+  }
 
   at::Tensor argument(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
@@ -130,7 +163,7 @@ class Call {
     return tensors;
   }
 
-  const c10::OperatorHandle& op_;
+  const c10::OperatorHandle op_;
   torch::jit::Stack& stack_;
   std::vector<Pair> pairs_;
 };
@@ -163,22 +196,32 @@ bool is_one_block(const at::Tensor& to, const at::Tensor& from) {
          to.strides() == from.strides() && to.is_non_overlapping_and_dense();
 }
 
+/// Pinned memory of a copy that runs by itself; null: it does not.
+std::shared_ptr<void> pinned_for(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  if (!non_blocking || to.is_cuda() == from.is_cuda() || !is_one_block(to, from)) return nullptr;
+  return pinned_block((to.is_cuda() ? from : to).const_data_ptr());
+}
+
+void copy_now(const at::Tensor& to, const at::Tensor& from, const std::shared_ptr<void>& pinned) {
+  Stream& queue = stream(current_stream());
+  if (pinned == nullptr) {
+    queue.synchronize();
+    (to.is_cuda() ? on_host(to) : to).copy_(from.is_cuda() ? on_host(from) : from);
+    return;
+  }
+  // The device's memory may be freed meanwhile: that is done in the stream's order.
+  queue.enqueue_late([pinned, target = to.mutable_data_ptr(), source = from.const_data_ptr(),
+                      bytes = to.nbytes()] { std::memcpy(target, source, bytes); });
+}
+
 at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.numel() == 0) return to;
-  const at::Tensor& host = to.is_cuda() ? from : to;
+  const auto pinned = pinned_for(to, from, non_blocking);
   const bool is_between = to.is_cuda() != from.is_cuda();
-  Stream& queue = stream(current_stream());
-  if (is_between && non_blocking && is_one_block(to, from)) {
-    // What the copy reads and writes may be freed meanwhile: device memory in the stream's order.
-    if (auto pinned = pinned_block(host.const_data_ptr())) {
-      queue.enqueue_late([pinned, target = to.mutable_data_ptr(), source = from.const_data_ptr(),
-                          bytes = to.nbytes()] { std::memcpy(target, source, bytes); });
-      return to;
-    }
-  }
-  if (is_between && (!non_blocking || !to.is_cuda())) host_waits_here("a copy");
-  queue.synchronize();
-  (to.is_cuda() ? on_host(to) : to).copy_(from.is_cuda() ? on_host(from) : from);
+  if (is_between && pinned == nullptr && (!non_blocking || !to.is_cuda()))
+    host_waits_here("a copy");
+  copy_now(to, from, pinned);
+  if (tape() != nullptr) tape()->push_back([=] { copy_now(to, from, pinned); });
   return to;
 }
 
