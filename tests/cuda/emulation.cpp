@@ -203,7 +203,7 @@ void run(const Launch& at, const std::function<void()>& body) {
   }
 }
 
-void (*on_launch)(const Launch& at, const std::function<void()>& body) = nullptr;
+void (*launcher)(const Launch& at, const std::function<void()>& body) = run;
 
 void reseed(uint64_t seed) { machine().random.seed(seed); }
 

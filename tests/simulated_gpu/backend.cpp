@@ -18,7 +18,7 @@ class Backend final : public device::CudaBackend {
   Backend() {
     register_device();
     register_profiler();
-    record_launches();
+    take_launches();
   }
 
   int device_count() const override { return simulated::device_count(); }

@@ -1,7 +1,8 @@
 #include "tests/simulated_gpu/graph.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StreamGuard.h>
+
+#include <mutex>
 
 #include "framework/cuda/launch.cuh"
 #include "tests/simulated_gpu/device.h"
@@ -11,7 +12,7 @@
 // Of tests/cuda/emulation.h, which is for kernels: it takes nvcc's words away.
 namespace brim::cuda::emulation {
 void run(const Launch& at, const std::function<void()>& body);
-extern void (*on_launch)(const Launch& at, const std::function<void()>& body);
+extern void (*launcher)(const Launch& at, const std::function<void()>& body);
 }  // namespace brim::cuda::emulation
 
 namespace brim::simulated {
@@ -94,9 +95,16 @@ class GraphRecorder final : public device::GraphRecorder {
 
 std::vector<Work>* tape() { return open_tape; }
 
-void record_launches() {
-  cuda::emulation::on_launch = [](const cuda::Launch& at, const Work& kernel) {
-    if (open_tape != nullptr) open_tape->push_back([=] { cuda::emulation::run(at, kernel); });
+void take_launches() {
+  cuda::emulation::launcher = [](const cuda::Launch& at, const Work& kernel) {
+    const Work work = [at, kernel] {
+      static std::mutex one_at_a_time;
+      const std::lock_guard lock(one_at_a_time);
+      cuda::emulation::run(at, kernel);
+    };
+    if (open_tape != nullptr) open_tape->push_back(work);
+    stream(current_stream()).enqueue(work);
+    if (open_tape != nullptr) stream(current_stream()).synchronize();
   };
 }
 

@@ -14,8 +14,8 @@ using Work = std::function<void()>;
 /// What is being recorded, in any thread; null: nothing.
 std::vector<Work>* tape();
 
-/// Emulated kernels go onto the tape, too.
-void record_launches();
+/// Emulated kernels run on the current stream, and are recorded.
+void take_launches();
 
 std::unique_ptr<device::GraphRecorder> make_graph_recorder();
 

@@ -1,6 +1,7 @@
 // LibTorch's operators on the simulated GPU. Its memory is the host's, so an operator computes on the
-// CPU, on tensors that share the device's memory: when its stream has done what was enqueued before,
-// but without waiting for any other stream. Copies to and from pinned memory are late.
+// CPU, on tensors that share the device's memory, in the order of its stream: later, where the shapes
+// of its results are known from those of its arguments, else at once, for which the host waits without
+// a word. Copies to and from pinned memory are late.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -15,10 +16,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <set>
-#include <span>
 #include <string>
-#include <unordered_map>
 
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/graph.h"
@@ -44,135 +44,209 @@ void host_waits_here(const char* what) {
     TORCH_WARN("called a synchronizing CUDA operation: ", what);
 }
 
-/// One call of an operator: its arguments on the CPU, and its results back on the device.
-class Call {
- public:
-  Call(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op), stack_(*stack) {}
-
-  void run() {
-    const torch::jit::Stack before = arguments();
-    compute();
-    for (c10::IValue& value : results()) value = result(value);
-    if (tape() == nullptr) return;
-    tape()->push_back(
-        [op = op_, before, made = torch::jit::Stack(results().begin(), results().end())] {
-          const at::AutoDispatchBelowAutograd below;
-          torch::jit::Stack stack = before;
-          Call again(op, &stack);
-          again.compute();
-          for (size_t i = 0; i < made.size(); ++i) again.write(again.results()[i], made[i]);
-        });
-  }
-
- private:
-  struct Pair {
-    at::Tensor device, host;
+/// The value with each of its tensors, but undefined ones, in the place of which is what `change` makes of it.
+template <class Change>
+c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
+  const auto changed = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? change(tensor) : tensor;
   };
-
-  torch::jit::Stack arguments() const {
-    return {stack_.end() - static_cast<int64_t>(op_.schema().arguments().size()), stack_.end()};
-  }
-  std::span<c10::IValue> results() { return std::span(stack_).last(op_.schema().returns().size()); }
-
-  void compute() {
-    const auto& arguments = op_.schema().arguments();
-    const std::span values = std::span(stack_).last(arguments.size());
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = argument(values[i], *arguments[i].type());
-    stream(current_stream()).synchronize();
-    op_.callBoxed(&stack_);
-    adopt_new_sizes();
-  }
-
-  /// What was made again, to the tensors that were made first.
-  void write(const c10::IValue& from, const c10::IValue& to) {
-    if (from.isTensorList()) {
-      for (size_t i = 0; i < from.toTensorVector().size(); ++i) {
-        write(from.toTensorVector()[i], to.toTensorVector()[i]);
-      }
-    } else if (from.isTensor() && from.toTensor().defined()) {
-      const bool is_argument = std::ranges::any_of(
-          pairs_, [&](const Pair& pair) { return pair.host.is_alias_of(from.toTensor()); });
-      if (!is_argument) on_host(to.toTensor()).copy_(from.toTensor());
-    }
-  }
-
-  at::Tensor argument(const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.is_cuda()) return tensor;
-    pairs_.push_back({tensor, on_host(tensor)});
-    return pairs_.back().host;
-  }
-
-  c10::IValue argument(const c10::IValue& value, const c10::Type& type) {
-    const bool takes_generator = type.str() == "Generator?";
-    if (takes_generator) return generator();
-    if (value.isTensor()) return argument(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> tensors;
-      for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(argument(tensor));
-      return tensors;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> tensors;
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        tensors.push_back(tensor ? std::optional(argument(*tensor)) : std::nullopt);
-      }
-      return tensors;
-    }
-    if (value.isDevice()) return c10::Device(c10::DeviceType::CPU);
-    return value;
-  }
-
-  /// Of out arguments that the operator has made larger.
-  void adopt_new_sizes() {
-    for (auto& [device, host] : pairs_) {
-      if (host.storage().data() == device.storage().data()) {
-        if (host.sizes() != device.sizes() || host.strides() != device.strides()) {
-          device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides());
-        }
-        continue;
-      }
-      const at::Tensor made = on_device(host);
-      device.unsafeGetTensorImpl()->set_storage_keep_dtype(made.storage());
-      device.unsafeGetTensorImpl()->set_sizes_and_strides(made.sizes(), made.strides());
-      device.unsafeGetTensorImpl()->set_storage_offset(0);
-    }
-  }
-
-  at::Tensor result(const at::Tensor& tensor) {
-    if (!tensor.defined()) return tensor;
-    for (const auto& [device, host] : pairs_) {
-      if (host.is_same(tensor)) return device;
-    }
-    for (const auto& [device, host] : pairs_) {
-      if (!host.is_alias_of(tensor)) continue;
-      at::Tensor view = at::detail::make_tensor<at::TensorImpl>(
-          c10::TensorImpl::VIEW, c10::Storage(device.storage()), device.key_set(), tensor.dtype());
-      view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
-                                                        tensor.storage_offset());
-      return view;
-    }
-    return on_device(tensor);
-  }
-
-  c10::IValue result(const c10::IValue& value) {
-    if (value.isTensor()) return result(value.toTensor());
-    if (!value.isTensorList()) return value;
+  if (value.isTensor()) return changed(value.toTensor());
+  if (value.isTensorList()) {
     c10::List<at::Tensor> tensors;
-    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(result(tensor));
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(changed(tensor));
     return tensors;
   }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> tensors;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      tensors.push_back(tensor ? std::optional(changed(*tensor)) : std::nullopt);
+    }
+    return tensors;
+  }
+  return value;
+}
 
-  const c10::OperatorHandle op_;
-  torch::jit::Stack& stack_;
-  std::vector<Pair> pairs_;
+/// A tensor of the device, and what stands for it in a call elsewhere.
+struct Pair {
+  at::Tensor device, other;
 };
+
+const Pair* find(const std::vector<Pair>& pairs, const at::Tensor& other) {
+  const auto found =
+      std::ranges::find_if(pairs, [&](const Pair& pair) { return pair.other.is_same(other); });
+  return found == pairs.end() ? nullptr : &*found;
+}
+
+bool is_alias_of_any(const at::Tensor& tensor, const std::vector<Pair>& pairs) {
+  return std::ranges::any_of(pairs,
+                             [&](const Pair& pair) { return pair.other.is_alias_of(tensor); });
+}
+
+/// Calls the operator on another device, with `stand_in` of each of the GPU's tensors.
+template <class StandIn>
+torch::jit::Stack call_on(c10::DeviceType type, const c10::OperatorHandle& op,
+                          torch::jit::Stack stack, std::vector<Pair>& pairs,
+                          const StandIn& stand_in) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (arguments[i].type()->str() == "Generator?") stack[i] = generator();
+    if (stack[i].isDevice()) stack[i] = c10::Device(type);
+    stack[i] = with_tensors(stack[i], [&](const at::Tensor& tensor) {
+      if (!tensor.is_cuda()) return tensor;
+      pairs.push_back({tensor, stand_in(tensor)});
+      return pairs.back().other;
+    });
+  }
+  op.callBoxed(&stack);
+  return stack;
+}
+
+// --- at once --------------------------------------------------------------------------------------
+
+/// Out arguments that the operator has made larger have memory of their own.
+void adopt_new_sizes(const std::vector<Pair>& pairs) {
+  for (const auto& [device, host] : pairs) {
+    at::TensorImpl* const impl = device.unsafeGetTensorImpl();
+    if (host.storage().data() == device.storage().data()) {
+      if (host.sizes() == device.sizes() && host.strides() == device.strides()) continue;
+      impl->set_sizes_and_strides(host.sizes(), host.strides());
+      continue;
+    }
+    const at::Tensor made = on_device(host);
+    impl->set_storage_keep_dtype(made.storage());
+    impl->set_sizes_and_strides(made.sizes(), made.strides());
+    impl->set_storage_offset(0);
+  }
+}
+
+at::Tensor result_on_device(const at::Tensor& made, const std::vector<Pair>& pairs) {
+  if (const Pair* argument = find(pairs, made)) return argument->device;
+  for (const auto& [device, host] : pairs) {
+    if (!host.is_alias_of(made)) continue;
+    at::Tensor view = at::detail::make_tensor<at::TensorImpl>(
+        c10::TensorImpl::VIEW, c10::Storage(device.storage()), device.key_set(), made.dtype());
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(made.sizes(), made.strides(),
+                                                      made.storage_offset());
+    return view;
+  }
+  return on_device(made);
+}
+
+torch::jit::Stack run(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  stream(current_stream()).synchronize();
+  std::vector<Pair> pairs;
+  torch::jit::Stack results = call_on(c10::DeviceType::CPU, op, arguments, pairs, on_host);
+  adopt_new_sizes(pairs);
+  for (c10::IValue& value : results) {
+    value = with_tensors(value,
+                         [&](const at::Tensor& tensor) { return result_on_device(tensor, pairs); });
+  }
+  return results;
+}
+
+/// For a replay: the same results in the memory that they had first.
+void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+               const torch::jit::Stack& first) {
+  const at::AutoDispatchBelowAutograd below;
+  std::vector<at::Tensor> targets;
+  for (const c10::IValue& value : first) {
+    with_tensors(value, [&](const at::Tensor& tensor) {
+      targets.push_back(tensor);
+      return tensor;
+    });
+  }
+  std::vector<Pair> pairs;
+  size_t next = 0;
+  for (const c10::IValue& value : call_on(c10::DeviceType::CPU, op, arguments, pairs, on_host)) {
+    with_tensors(value, [&](const at::Tensor& tensor) {
+      const at::Tensor& target = targets.at(next++);
+      const bool is_argument = target.const_data_ptr() == tensor.const_data_ptr();
+      if (!is_argument) on_host(target).copy_(tensor);
+      return tensor;
+    });
+  }
+}
+
+// --- later, on the stream -------------------------------------------------------------------------
+
+/// What the operator will return, by the shapes of its arguments; nullopt: they don't say.
+std::optional<torch::jit::Stack> results_by_shape(const c10::OperatorHandle& op,
+                                                  const torch::jit::Stack& arguments) {
+  static std::mutex mutex;
+  static std::set<std::string> without;  // operators that can't be called so
+  const std::string name = op.schema().name() + "." + op.schema().overload_name();
+  {
+    const std::lock_guard lock(mutex);
+    if (without.contains(name)) return std::nullopt;
+  }
+  for (const auto& argument : op.schema().arguments()) {
+    if (argument.type()->str() == "Generator?") return std::nullopt;  // it draws now
+  }
+  std::vector<Pair> pairs;
+  torch::jit::Stack results;
+  try {
+    results = call_on(c10::DeviceType::Meta, op, arguments, pairs, [](const at::Tensor& tensor) {
+      return at::empty_strided(tensor.sizes(), tensor.strides(),
+                               tensor.options().device(c10::DeviceType::Meta));
+    });
+  } catch (const std::exception&) {
+    const std::lock_guard lock(mutex);
+    without.insert(name);
+    return std::nullopt;
+  }
+  bool is_known = std::ranges::all_of(pairs, [](const Pair& pair) {
+    return pair.other.sizes() == pair.device.sizes() &&
+           pair.other.strides() == pair.device.strides();
+  });
+  for (c10::IValue& value : results) {
+    is_known &= value.isTensor() || value.isTensorList();
+    value = with_tensors(value, [&](const at::Tensor& tensor) {
+      if (const Pair* argument = find(pairs, tensor)) return argument->device;
+      is_known &= tensor.is_meta() && !is_alias_of_any(tensor, pairs);
+      if (!is_known) return tensor;
+      return at::Tensor(at::detail::empty_strided_generic(
+          tensor.sizes(), tensor.strides(), device_memory(),
+          c10::DispatchKeySet(c10::DispatchKey::CUDA), tensor.scalar_type()));
+    });
+  }
+  return is_known ? std::optional(std::move(results)) : std::nullopt;
+}
+
+/// The same tensors on the CPU, which do not keep the device's memory from being freed.
+c10::IValue lent(const c10::IValue& value) {
+  return with_tensors(value, [](const at::Tensor& tensor) {
+    return tensor.is_cuda() ? on_host(tensor) : tensor.clone();
+  });
+}
+
+void enqueue(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+             const torch::jit::Stack& results) {
+  torch::jit::Stack inputs, outputs;
+  std::ranges::transform(arguments, std::back_inserter(inputs), lent);
+  std::ranges::transform(results, std::back_inserter(outputs), lent);
+  stream(current_stream()).enqueue([=] { run_again(op, inputs, outputs); });
+}
+
+// --------------------------------------------------------------------------------------------------
 
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const std::set<std::string> kWaiting = {"aten::nonzero", "aten::masked_select",
                                                  "aten::equal", "aten::_local_scalar_dense"};
   if (kWaiting.contains(op.schema().name())) host_waits_here(op.schema().name().c_str());
-  Call(op, stack).run();
+  const torch::jit::Stack arguments(
+      stack->end() - static_cast<int64_t>(op.schema().arguments().size()), stack->end());
+  std::optional<torch::jit::Stack> results;
+  if (tape() == nullptr) results = results_by_shape(op, arguments);
+  if (results) {
+    enqueue(op, arguments, *results);
+  } else {
+    results = run(op, arguments);
+  }
+  if (tape() != nullptr) {
+    tape()->push_back([op, arguments, first = *results] { run_again(op, arguments, first); });
+  }
+  torch::jit::drop(*stack, arguments.size());
+  stack->insert(stack->end(), results->begin(), results->end());
 }
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,

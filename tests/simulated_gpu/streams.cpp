@@ -1,5 +1,7 @@
 #include "tests/simulated_gpu/streams.h"
 
+#include <c10/util/Exception.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -17,6 +19,9 @@ std::chrono::microseconds longest_delay() {
 }
 
 std::mutex streams_mutex;
+
+std::mutex fault_mutex;
+std::string fault;  // what work on a stream has thrown
 
 std::array<Stream*, kStreams>& streams() {
   static std::array<Stream*, kStreams> all{};
@@ -79,6 +84,8 @@ void Stream::wait_for(std::shared_ptr<const Moment> moment) {
 void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return waiting_.empty() && !is_busy_; });
+  const std::lock_guard guard(fault_mutex);
+  TORCH_CHECK(fault.empty(), "CUDA error: device-side assert triggered: ", fault);
 }
 
 bool Stream::is_idle() {
@@ -94,7 +101,12 @@ void Stream::run() {
     waiting_.pop_front();
     is_busy_ = true;
     lock.unlock();
-    work();
+    try {
+      work();
+    } catch (const std::exception& error) {
+      const std::lock_guard guard(fault_mutex);
+      fault = error.what();
+    }
     work = nullptr;  // with what it holds
     lock.lock();
     is_busy_ = false;

@@ -40,7 +40,8 @@ class Stream {
   std::shared_ptr<const Moment> record();
   /// What is enqueued from now on begins after the moment.
   void wait_for(std::shared_ptr<const Moment> moment);
-  /// The host waits until all that was enqueued is done.
+  /// The host waits until all that was enqueued is done. Throws what work on any stream has thrown: as
+  /// after an assertion on a device, there is no going on.
   void synchronize();
   bool is_idle();
 

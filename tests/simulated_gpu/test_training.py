@@ -2,6 +2,7 @@
 from the CPU's."""
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,3 +119,14 @@ def test_a_rank_without_its_peer_ends(tmp_path, how):
     assert ranks[0].returncode == 6 and "rank 1" in said, said
     ranks[1].kill()
     ranks[1].communicate(timeout=LIMIT_S)
+
+
+def test_gpu_check_passes(tmp_path):
+    """Its stages that take no GPU's speed, from a package's folder."""
+    shutil.copy(SOURCE / "scripts/gpu_check", tmp_path)
+    for name, target in ("bin", TRAINER.parent), ("recipes", SOURCE / "recipes"), ("benchmarks", SOURCE / "benchmarks"):
+        (tmp_path / name).symlink_to(target)
+    done = subprocess.run([tmp_path / "gpu_check", "--output", tmp_path / "out", "--device", "cuda:0", "--only",
+                           "doctor,digits,resume,optimizers,two_ranks,profile"], capture_output=True, text=True,
+                          timeout=LIMIT_S, env={**environment(), "BRIM_SIMULATED_MIB": "16384"})
+    assert done.returncode == 0 and done.stdout.count("| passed |") == 6, done.stdout + done.stderr
