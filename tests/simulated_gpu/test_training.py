@@ -88,6 +88,16 @@ def test_two_ranks_are_as_one(tmp_path, on_cpu, job, how):
     np.testing.assert_allclose(losses(tmp_path / "run"), losses(on_cpu(job)), rtol=1e-3)
 
 
+def test_losses_in_half_precision_are_not_rounded(tmp_path):
+    """LibTorch's cross-entropy under autocast rounds each sample's."""
+    lines = []
+    for smoothing in 0.3, 0.0:
+        train(tmp_path / str(smoothing), "mlp", "cuda:0", precision__mode="bf16", precision__fused=False, train__steps=1,
+              train__label_smoothing=smoothing)
+        lines.append(metrics(tmp_path / str(smoothing))[0])
+    assert lines[0]["unsmoothed_loss"] == pytest.approx(lines[1]["loss"], rel=1e-6)
+
+
 def test_too_large_a_micro_batch_is_halved(tmp_path, on_cpu):
     recipe, own = JOBS["resnet18"]
     words = ["train", recipe, "--output", tmp_path / "run", "--devices", "cuda:0",

@@ -115,6 +115,14 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& tar
                                   targets.ignore_index, targets.smoothing);
 }
 
+at::Tensor plain_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                               at::Reduction::Reduction reduction, int64_t ignore_index,
+                               double smoothing) {
+  const bool is_half = logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16;
+  return at::cross_entropy_loss(is_half ? logits.to(at::kFloat) : logits, labels, /*weight=*/{},
+                                reduction, ignore_index, smoothing);
+}
+
 at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                               int64_t ignore_index, double smoothing, bool is_fused) {
   ClassTargets targets;
@@ -123,8 +131,8 @@ at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels
   targets.smoothing = smoothing;
   if (is_fused && has_fused_cross_entropy(logits, targets))
     return fused_cross_entropy(logits, targets);
-  const at::Tensor sum = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Sum,
-                                                ignore_index, smoothing);
+  const at::Tensor sum =
+      plain_cross_entropy(logits, labels, at::Reduction::Sum, ignore_index, smoothing);
   return sum / (labels != ignore_index).sum().clamp_min(1);
 }
 

@@ -9,6 +9,7 @@
 // CPU kernels; framework/cuda/ adds the CUDA kernels, which wait for nothing.
 #pragma once
 
+#include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -34,6 +35,12 @@ bool has_fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targe
 /// throws Error(kData) with the row of a label that is no class; on CUDA such a label fails a
 /// device-side assertion. The gradient has no gradient of its own.
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& targets);
+
+/// at::cross_entropy_loss() of logits in half precision. Autocast on a GPU leaves each sample's
+/// logarithms in it, and raises only their mean: here they are float32.
+at::Tensor plain_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                               at::Reduction::Reduction reduction, int64_t ignore_index,
+                               double smoothing);
 
 /// Mean over the rows of logits [N, C] that have a label, 0 where none has; `is_fused`: in the
 /// fused form, where there is one for these.

@@ -19,8 +19,7 @@ at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, dou
     return nn::fused_cross_entropy(logits, targets);
   }
   const auto cross_entropy = [&](const at::Tensor& labels, at::Reduction::Reduction reduction) {
-    return at::cross_entropy_loss(logits, labels, /*weight=*/{}, reduction, data::kNoLabel,
-                                  label_smoothing);
+    return nn::plain_cross_entropy(logits, labels, reduction, data::kNoLabel, label_smoothing);
   };
   if (!batch.partner_labels.defined()) return cross_entropy(batch.labels, at::Reduction::Mean);
   // Cross-entropy is linear in the target, so this is its value for the mixed one.
