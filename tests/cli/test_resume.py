@@ -1,4 +1,5 @@
 """A run that was stopped and resumed equals one that never stopped, to the bit."""
+import os
 import random
 import signal
 import time
@@ -12,7 +13,7 @@ JOB = ["--recipe", DIGITS,
              optimizer__name="adamw", optimizer__learning_rate=1e-3, schedule__name="cosine",
              precision__mode="fp16", precision__scaler__growth_interval=50, train__clip_norm=1.0,
              eval__every_epochs=1, telemetry__every_steps=1, data__workers=1)]
-STOPS = 20
+STOPS = int(os.environ.get("BRIM_TEST_STOPS", "20"))
 
 
 @pytest.fixture(scope="module")

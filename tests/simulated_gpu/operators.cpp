@@ -230,6 +230,7 @@ void enqueue(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
 // --------------------------------------------------------------------------------------------------
 
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_device();
   static const std::set<std::string> kWaiting = {"aten::nonzero", "aten::masked_select",
                                                  "aten::equal", "aten::_local_scalar_dense"};
   if (kWaiting.contains(op.schema().name())) host_waits_here(op.schema().name().c_str());

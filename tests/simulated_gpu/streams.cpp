@@ -30,6 +30,11 @@ std::array<Stream*, kStreams>& streams() {
 
 }  // namespace
 
+void check_device() {
+  const std::lock_guard lock(fault_mutex);
+  TORCH_CHECK(fault.empty(), "CUDA error: device-side assert triggered: ", fault);
+}
+
 void Moment::pass() {
   const std::lock_guard lock(mutex_);
   is_past_ = true;
@@ -72,6 +77,7 @@ void Stream::enqueue_late(std::function<void()> work) {
 }
 
 std::shared_ptr<const Moment> Stream::record() {
+  check_device();
   auto moment = std::make_shared<Moment>();
   enqueue([moment] { moment->pass(); });
   return moment;
@@ -84,8 +90,7 @@ void Stream::wait_for(std::shared_ptr<const Moment> moment) {
 void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return waiting_.empty() && !is_busy_; });
-  const std::lock_guard guard(fault_mutex);
-  TORCH_CHECK(fault.empty(), "CUDA error: device-side assert triggered: ", fault);
+  check_device();
 }
 
 bool Stream::is_idle() {

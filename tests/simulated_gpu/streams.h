@@ -14,6 +14,9 @@
 
 namespace brim::simulated {
 
+/// Throws where work on a stream has thrown, as all calls do after an assertion on a device.
+void check_device();
+
 /// A moment on a stream: done once what was enqueued before it is.
 class Moment {
  public:
@@ -30,6 +33,7 @@ class Moment {
   std::chrono::steady_clock::time_point time_;
 };
 
+/// record() and synchronize() throw as check_device() does.
 class Stream {
  public:
   explicit Stream(uint64_t seed);
@@ -40,8 +44,7 @@ class Stream {
   std::shared_ptr<const Moment> record();
   /// What is enqueued from now on begins after the moment.
   void wait_for(std::shared_ptr<const Moment> moment);
-  /// The host waits until all that was enqueued is done. Throws what work on any stream has thrown: as
-  /// after an assertion on a device, there is no going on.
+  /// The host waits until all that was enqueued is done.
   void synchronize();
   bool is_idle();
 

@@ -115,6 +115,30 @@ def test_the_tuner_fills_the_memory(tmp_path):
     assert json.loads(done.stdout)["micro"] >= 64
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_an_assertion_on_the_device_ends_the_run_in_words(tmp_path, graph):
+    """Every call fails after it, those that free memory while the exception unwinds, too."""
+    recipe = tmp_path / "wrong.toml"
+    recipe.write_text(f"""[model]
+library = "{TRAINER.parent / "wrong_parts.so"}"
+name = "wrong_net"
+[data]
+kind = "wrong_samples"
+[batch]
+global = 8
+[train]
+task = "wrong_task"
+wrong_task = "labels"
+ema = 0.9
+[optimizer]
+name = "sgd"
+""")
+    done = trainer("train", recipe, "--output", tmp_path / "run", "--devices", "cuda:0", *sets(train__cuda_graph=graph))
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error[bug]: CUDA error: device-side assert triggered: Target") and "of your own" in last
+
+
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_rank_without_its_peer_ends(tmp_path, how):
     """Its collective never ends on the device: the host gives it up."""
