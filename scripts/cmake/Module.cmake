@@ -96,6 +96,8 @@ endfunction()
 function(brim_program name)
   cmake_parse_arguments(arg "TORCH;COLD" "PCH" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  # Old tags: unlike DT_RUNPATH, DT_RPATH also counts for what the libraries of a package need in turn.
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   brim_common(${name} ${arg_TORCH} "${arg_PCH}")
   if(arg_COLD)
     brim_cold(${name})

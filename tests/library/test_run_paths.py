@@ -72,6 +72,27 @@ def test_what_is_packaged(package):
     assert {str(path): run_path(path) for path in ours} == {str(path): ["$ORIGIN/../lib"] for path in ours}
 
 
+def resolved(program, **env):
+    """The path of each library that the loader would load for the program, by name."""
+    traced = must_run(program, LD_TRACE_LOADED_OBJECTS="1", **env).stdout
+    return dict(re.findall(r"^\t(\S+) => (/.*) \(0x", traced, re.M))
+
+
+def check_bundled_libraries(folder, program, **env):
+    """Also what only other libraries of the folder need: the next machine may have none of them."""
+    bundled = {path.name for path in folder.iterdir() if ".so." in path.name}
+    found = {name: os.path.realpath(path) for name, path in resolved(program, **env).items() if name in bundled}
+    assert found == {name: str((folder / name).resolve()) for name in found}
+    return bundled, set(found)
+
+
+def test_packaged_programs_take_all_bundled_libraries(package, libtorch):
+    bundled, found = check_bundled_libraries(package / "lib", package / "libexec/trainer",
+                                             LD_LIBRARY_PATH=f"{libtorch}/lib")
+    check_bundled_libraries(package / "lib", package / "bin/trainrun")
+    assert found == bundled and "libcurl.so.4" in found  # which needs two dozen others
+
+
 def test_a_packaged_program_ignores_the_current_folder(package, libtorch, tmp_path):
     libraries = needed(package / "libexec/trainer")
     starts_beside_other_libraries(package / "bin/trainer", tmp_path / "cwd", libraries, BRIM_LIBTORCH=libtorch)
@@ -101,6 +122,7 @@ def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
     for name in ("torch", "nvidia"):
         if (torch.parent / name).exists():
             (site / name).symlink_to(torch.parent / name)
+    check_bundled_libraries(site / "brim/lib", site / "brim/bin/trainer")
     env = {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
     done = must_run(site / "bin/trainer", "train", "digits", "--set", "train.steps=3", cwd=tmp_path, **env)
     assert "done: 3 steps" in done.stderr
