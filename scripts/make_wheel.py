@@ -1,6 +1,6 @@
 """Makes a Python wheel of a folder that scripts/package made: programs that find LibTorch in the installed torch.
 
-usage: make_wheel.py PACKAGE OUTPUT VERSION GLIBC       (as 0.2.0 2.36; prints the wheel's path)
+usage: make_wheel.py PACKAGE OUTPUT VERSION GLIBC       (as 0.2.0 2.35; prints the wheel's path)
 """
 import base64
 import hashlib

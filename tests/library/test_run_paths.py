@@ -45,8 +45,9 @@ def package(tmp_path_factory):
     (tools / "ninja").write_text("#!/bin/sh\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    must_run(root / "scripts/package", "--wheel", "--tarball", root / "brim", PATH=f"{tools}:{os.environ['PATH']}",
-             SOURCE_DATE_EPOCH=EPOCH)
+    done = must_run(root / "scripts/package", "--wheel", "--tarball", root / "brim",
+                    PATH=f"{tools}:{os.environ['PATH']}", SOURCE_DATE_EPOCH=EPOCH)
+    (root / "said").write_text(done.stderr)
     return root / "brim"
 
 
@@ -111,6 +112,18 @@ def test_a_packaged_program_ignores_the_current_folder(package, libtorch, tmp_pa
     here.mkdir()
     (here / "libtorch").symlink_to(libtorch)
     must_run(package / "bin/trainer", "--help", cwd=here, BRIM_LIBTORCH="libtorch")
+
+
+def test_the_wheels_name_keeps_it_from_an_older_libstdcxx(package):
+    """pip looks at glibc alone: with RHEL 9's, 2.34, comes a libstdc++ without GLIBCXX_3.4.30."""
+    symbols = "".join(must_run("objdump", "-T", path).stdout
+                      for path in binaries(package / "bin", package / "lib", package / "libexec"))
+    newest = max(map(int, re.findall(r"GLIBCXX_3\.4\.(\d+)", symbols)))
+    [wheel] = package.parent.glob("brim-*.whl")
+    glibc = int(re.search(r"manylinux_2_(\d+)_x86_64", wheel.name)[1])
+    assert glibc >= max(map(int, re.findall(r"GLIBC_2\.(\d+)", symbols)))
+    assert newest < 30 or glibc >= 35, (newest, wheel.name)
+    assert f"glibc is 2.{glibc} or newer, libstdc++ has GLIBCXX_3.4.{newest} " in (package.parent / "said").read_text()
 
 
 def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
