@@ -9,22 +9,58 @@ import sys
 import zipfile
 
 STARTERS = '''"""The wheel's console scripts: each replaces itself by the program of its name."""
+import importlib.util
 import os
 import pathlib
 import sys
 
+PACKAGE = pathlib.Path(__file__).resolve().parent
+BESIDE = PACKAGE.parent / "torch"  # the programs' run path leads there, before any folder of a variable
 
-def _run(name):
-    program = pathlib.Path(__file__).parent / "bin" / name
-    os.execv(program, [str(program), *sys.argv[1:]])
+
+def _libtorch():
+    """The folder of $BRIM_LIBTORCH, or of this Python's torch, which is not imported; None: there is none."""
+    if given := os.environ.get("BRIM_LIBTORCH"):
+        return pathlib.Path(given).absolute()
+    spec = importlib.util.find_spec("torch")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return pathlib.Path(folders[0]) if folders else None
+
+
+def _problem(libtorch):
+    """Why the programs can't run with it; None where they can."""
+    if libtorch is None or not (libtorch / "lib/libtorch_cpu.so").exists():
+        return (f"LibTorch 2.11 was not found: {libtorch or 'this Python has no torch'}. Set BRIM_LIBTORCH to its "
+                "folder, the one that holds lib/libtorch_cpu.so")
+    header = libtorch / "include/torch/headeronly/version.h"
+    if not header.exists() or "TORCH_VERSION_MINOR 11\\n" not in header.read_text():
+        return f"Brim was built for LibTorch 2.11; {libtorch} is another version"
+    return None
+
+
+def _run(name, needs_libtorch):
+    is_beside = (BESIDE / "lib/libtorch_cpu.so").exists()
+    libtorch = BESIDE if is_beside else _libtorch()
+    problem = _problem(libtorch)
+    if problem and needs_libtorch:
+        print(f"error[resource]: {problem}", file=sys.stderr)
+        sys.exit(5)
+    if is_beside and os.environ.get("BRIM_LIBTORCH"):
+        print(f"warning: BRIM_LIBTORCH has no effect: the wheel takes {BESIDE}, installed beside it", file=sys.stderr)
+    if not problem and not is_beside:
+        folders = [libtorch / "lib", *sorted(libtorch.parent.glob("nvidia/*/lib"))]
+        former = os.environ.get("LD_LIBRARY_PATH")
+        os.environ["LD_LIBRARY_PATH"] = ":".join([*map(str, folders), *([former] if former else [])])
+    program = str(PACKAGE / "bin" / name)
+    os.execv(program, [program, *sys.argv[1:]])
 
 
 def trainer():
-    _run("trainer")
+    _run("trainer", needs_libtorch=True)
 
 
 def trainrun():
-    _run("trainrun")
+    _run("trainrun", needs_libtorch=False)  # but the trainer that it starts may
 '''
 METADATA = """Metadata-Version: 2.4
 Name: brim

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 from safetensors.numpy import load_file
 
-from installed import (BUILD, SOURCE, binaries, build, check_run_paths, cmake, commands_of, must_run, needed, run_path,
+from installed import (BUILD, SOURCE, binaries, build, check_run_paths, cmake, commands_of, must_run, needed, run, run_path,
                        run_as_written)
 
 EPOCH = "1700000000"
@@ -127,9 +127,7 @@ def test_the_wheels_name_keeps_it_from_an_older_libstdcxx(package):
 
 
 def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
-    [wheel] = package.parent.glob("brim-*.whl")
-    site = tmp_path / "site"
-    must_run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
+    site = installed(package, tmp_path / "site")
     # torch and its libraries stand beside it, as in an environment where pip has installed them.
     torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
     for name in ("torch", "nvidia"):
@@ -140,9 +138,64 @@ def test_the_wheel_trains_where_pip_put_it(package, tmp_path):
     done = must_run(site / "bin/trainer", "train", "digits", "--set", "train.steps=3", cwd=tmp_path, **env)
     assert "done: 3 steps" in done.stderr
     assert "usage: trainrun" in must_run(site / "bin/trainrun", "--help", cwd=tmp_path, **env).stdout
+    [wheel] = package.parent.glob("brim-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         assert b"Requires-Dist: torch==2.11.0" in archive.read(metadata)
+
+
+def installed(package, site):
+    """The wheel in a folder of its own, as pip installs it there without torch."""
+    [wheel] = package.parent.glob("brim-*.whl")
+    must_run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
+    return site
+
+
+def start_script(site, name, *args, torch="", **env):
+    """A console script of the wheel, in a Python whose packages are those of the two folders only."""
+    words = [f"import sys; sys.path += [{str(site)!r}, {str(torch)!r}]; import brim; brim.{name}()", *args]
+    return run(sys.executable, "-S", "-c", *words, **env)
+
+
+def other_libtorch(folder):
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib/libtorch_cpu.so").write_text("")
+    (folder / "include/torch/headeronly").mkdir(parents=True)
+    (folder / "include/torch/headeronly/version.h").write_text("#define TORCH_VERSION_MINOR 12\n")
+    return folder
+
+
+def test_the_wheel_finds_a_torch_elsewhere(package, libtorch, tmp_path):
+    """That of a user's folder, of --system-site-packages or of a .pth file; or a LibTorch without Python."""
+    site = installed(package, tmp_path / "site")
+    for place in ({"torch": os.path.dirname(libtorch)}, {"BRIM_LIBTORCH": libtorch}):
+        for name, *args in (("trainer", "version"), ("trainrun", "--nproc-per-node=1", site / "brim/bin/trainer", "version")):
+            done = start_script(site, name, *args, **place)
+            assert done.returncode == 0 and "libtorch" in done.stdout, done.stderr
+    assert "usage: trainrun" in start_script(site, "trainrun", "--help").stdout
+
+    program = site / "brim/bin/trainer"
+    program.write_text('#!/bin/sh\necho "[$LD_LIBRARY_PATH]"\n')
+    assert start_script(site, "trainer", BRIM_LIBTORCH=libtorch, LD_LIBRARY_PATH="/mine").stdout.startswith(
+        f"[{libtorch}/lib:")
+    # Beside it, the programs find it alone: what they start gets no folders of libraries.
+    (site / "torch").symlink_to(libtorch)
+    done = start_script(site, "trainer", LD_LIBRARY_PATH="/mine")
+    assert (done.stdout, done.stderr) == ("[/mine]\n", "")
+    assert "BRIM_LIBTORCH has no effect" in start_script(site, "trainer", BRIM_LIBTORCH="/other").stderr
+
+
+def test_the_wheel_says_which_torch_it_needs(package, tmp_path):
+    site = installed(package, tmp_path / "site")
+    other = other_libtorch(tmp_path / "other")
+    for env, words in (({}, "LibTorch 2.11 was not found: this Python has no torch. Set BRIM_LIBTORCH"),
+                       ({"BRIM_LIBTORCH": str(tmp_path)}, f"LibTorch 2.11 was not found: {tmp_path}. Set"),
+                       ({"BRIM_LIBTORCH": str(other)}, f"Brim was built for LibTorch 2.11; {other} is another")):
+        done = start_script(site, "trainer", "version", **env)
+        assert done.returncode == 5 and f"error[resource]: {words}" in done.stderr, done.stderr
+    other_libtorch(site / "torch")
+    done = start_script(site, "trainer", "version")
+    assert done.returncode == 5 and f"2.11; {site}/torch is another version" in done.stderr, done.stderr
 
 
 def test_the_tarball_trains_and_builds_where_it_is_unpacked(package, libtorch, tmp_path):
