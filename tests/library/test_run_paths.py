@@ -1,6 +1,7 @@
 """What scripts/package makes runs and builds elsewhere, and no program of ours loads a library from the
 folder it is called in: run paths of all that is built and packaged."""
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -112,6 +113,15 @@ def test_a_packaged_program_ignores_the_current_folder(package, libtorch, tmp_pa
     here.mkdir()
     (here / "libtorch").symlink_to(libtorch)
     must_run(package / "bin/trainer", "--help", cwd=here, BRIM_LIBTORCH="libtorch")
+
+
+def test_programs_that_a_packaged_one_starts_get_no_bundled_libraries(package, libtorch, tmp_path):
+    """Their own libcurl or libsqlite3 may be newer than those of the package."""
+    command = json.dumps(["sh", "-c", 'echo "$LD_LIBRARY_PATH" >"$BRIM_RUN_FOLDER/path"'])
+    must_run(package / "bin/trainer", "--recipe", "digits", "--set", "train.steps=1", "--set", f"telemetry.exec={command}",
+             "--output", tmp_path / "run", cwd=tmp_path, BRIM_LIBTORCH=libtorch, LD_LIBRARY_PATH="/mine")
+    folders = (tmp_path / "run/path").read_text().strip().split(":")
+    assert folders[0] == f"{libtorch}/lib" and folders[-1] == "/mine" and str(package / "lib") not in folders
 
 
 def test_the_wheels_name_keeps_it_from_an_older_libstdcxx(package):
