@@ -115,6 +115,11 @@ def test_a_packaged_program_ignores_the_current_folder(package, libtorch, tmp_pa
     must_run(package / "bin/trainer", "--help", cwd=here, BRIM_LIBTORCH="libtorch")
 
 
+def test_a_link_of_another_name_starts_a_packaged_program(package, libtorch, tmp_path):
+    (tmp_path / "brim-0.2").symlink_to(package / "bin/trainer")
+    assert "usage" in must_run(tmp_path / "brim-0.2", "--help", BRIM_LIBTORCH=libtorch).stdout
+
+
 def test_programs_that_a_packaged_one_starts_get_no_bundled_libraries(package, libtorch, tmp_path):
     """Their own libcurl or libsqlite3 may be newer than those of the package."""
     command = json.dumps(["sh", "-c", 'echo "$LD_LIBRARY_PATH" >"$BRIM_RUN_FOLDER/path"'])
