@@ -19,6 +19,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/base/wrapper.h"
 
 namespace brim::cli {
 namespace {
@@ -182,6 +183,7 @@ void call_sbatch(const std::vector<std::string>& words, const std::string& advic
 void submit_to_slurm(sweep::Store& store, const std::string& options, bool trusts_library) {
   const fs::path folder = absolute_folder(store);
   const fs::path script = folder / "slurm.sbatch";
+  const fs::path program = wrapper_of(fs::read_symlink("/proc/self/exe"));
   const int64_t jobs = jobs_of(store, store.trials());
   const std::string gpus =
       is_on_gpus(store) ? fmt::format("#SBATCH --gpus={}\n", store.plan().devices_per_trial) : "";
@@ -189,7 +191,7 @@ void submit_to_slurm(sweep::Store& store, const std::string& options, bool trust
       script,
       fmt::format(fmt::runtime(kSlurmScript), fmt::arg("place", in_one_comment(folder.string())),
                   fmt::arg("folder", shell_word(folder.string())), fmt::arg("gpus", gpus),
-                  fmt::arg("program", shell_word(fs::read_symlink("/proc/self/exe").string())),
+                  fmt::arg("program", shell_word(program.string())),
                   fmt::arg("trust", trusts_library ? " --trust-library" : "")));
   make_folder(folder / "slurm");
   std::vector<std::string> words = {

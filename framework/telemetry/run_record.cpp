@@ -17,6 +17,7 @@
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/base/user.h"
+#include "framework/base/wrapper.h"
 
 namespace brim::telemetry {
 namespace fs = std::filesystem;
@@ -80,6 +81,8 @@ json run_record(const RunRecord& run) {
   for (const char* name : kVariables) {
     if (const char* value = std::getenv(name)) environment[name] = value;
   }
+  std::vector<std::string> command = run.command;
+  if (!command.empty()) command[0] = wrapper_of(command[0]).string();
   json versions = run.libraries;
   versions.update({{"brim", brim_version()}, {"commit", brim_commit()}});
   std::error_code no_folder;
@@ -89,7 +92,7 @@ json run_record(const RunRecord& run) {
       {"device", run.device},
       {"started", timestamp()},
       {"user", user_name(::geteuid())},
-      {"command", run.command},
+      {"command", std::move(command)},
       {"working_folder", fs::current_path(no_folder).string()},
       {"environment", environment},
       {"seed", run.seed},

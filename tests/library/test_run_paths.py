@@ -129,6 +129,19 @@ def test_programs_that_a_packaged_one_starts_get_no_bundled_libraries(package, l
     assert folders[0] == f"{libtorch}/lib" and folders[-1] == "/mine" and str(package / "lib") not in folders
 
 
+def test_what_a_packaged_program_writes_starts_its_wrapper(package, libtorch, tmp_path):
+    """libexec/trainer finds no LibTorch by itself."""
+    env = {"BRIM_LIBTORCH": libtorch, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    must_run(package / "bin/trainer", "sweep", "--recipe", "digits", "--vary", "run.seed=1,2", "--devices", "cpu",
+             "--output", tmp_path / "sweep", "--slurm", cwd=tmp_path, **env)
+    assert f"\n{package}/bin/trainer sweep --resume " in (tmp_path / "sweep/slurm.sbatch").read_text()
+    must_run(package / "bin/trainer", "--recipe", "digits", "--set", "train.steps=1", "--output", tmp_path / "run",
+             cwd=tmp_path, **env)
+    assert json.loads((tmp_path / "run/run.json").read_text())["command"][0] == str(package / "bin/trainer")
+
+
 def test_the_wheels_name_keeps_it_from_an_older_libstdcxx(package):
     """pip looks at glibc alone: with RHEL 9's, 2.34, comes a libstdc++ without GLIBCXX_3.4.30."""
     symbols = "".join(must_run("objdump", "-T", path).stdout
