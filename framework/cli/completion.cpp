@@ -382,7 +382,9 @@ std::string completion_script(std::string_view shell) {
   if (shell == "bash") return offers_function() + std::string(kBash);
   if (shell == "zsh") return "#compdef trainer\n" + offers_function() + std::string(kZsh);
   if (shell == "fish") return fish_script();
-  throw UsageError("trainer completion: expected bash, zsh or fish, found '{}'", shell);
+  throw UsageError(
+      "trainer completion: expected bash, zsh or fish, found {}; see trainer help completion",
+      shell.empty() ? "none" : fmt::format("'{}'", shell));
 }
 
 }  // namespace brim::cli

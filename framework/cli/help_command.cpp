@@ -29,13 +29,15 @@ int print_help(const cxxopts::ParseResult& options, std::span<char* const> /*arg
   }
   const auto given = options["command"].as<std::vector<std::string>>();
   const std::vector<std::string_view> words(given.begin(), given.end());
-  if (const Command* command = find_command(words)) {
+  const std::string name = fmt::format("{}", fmt::join(given, " "));
+  const Command* command = find_command(words);
+  if (command != nullptr && command->name == name) {
     fmt::print("{}", help_of(*command));
     return 0;
   }
   const std::string commands = overview(words[0]);
   if (words.size() > 1 || commands.find(":\n") == std::string::npos) {
-    throw UsageError("there is no command '{}'; see trainer help", fmt::join(given, " "));
+    throw UsageError("there is no command '{}'; see trainer help", name);
   }
   fmt::print("{}", commands);
   return 0;
