@@ -203,11 +203,13 @@ std::filesystem::path cache_folder(std::string_view name) {
   return {};
 }
 
-void make_folder(const fs::path& path) {
+void make_folder(const fs::path& path, std::string_view advice) {
   if (path.empty()) return;  // the current one
   std::error_code code;
   fs::create_directories(path, code);
-  if (code) throw_file_error(Exit::kResource, "make the folder", path, code.value());
+  if (!code) return;
+  throw Error(Exit::kResource, "{}: cannot make the folder: {}{}", path.string(),
+              errno_text(code.value()), advice);
 }
 
 void sync_folder(const fs::path& folder) {

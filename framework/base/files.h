@@ -82,8 +82,8 @@ std::string_view file_kind(mode_t mode);
 /// brim/`name` in $XDG_CACHE_HOME, else in ~/.cache; empty where neither is known. Not made.
 std::filesystem::path cache_folder(std::string_view name);
 
-/// Makes a folder and its parents.
-void make_folder(const std::filesystem::path& path);
+/// Makes a folder and its parents. The error ends with the advice.
+void make_folder(const std::filesystem::path& path, std::string_view advice = "");
 
 /// Makes a rename or removal inside `folder` durable.
 void sync_folder(const std::filesystem::path& folder);

@@ -134,7 +134,7 @@ bool Store::is_idle(const fs::path& folder) {
 void Store::create(const fs::path& folder, const Plan& plan, const std::string& recipe,
                    const std::vector<Trial>& trials) {
   require_free(folder);
-  make_folder(folder);
+  make_folder(folder, "; choose another by --output");
   const FileLock held(folder / kLock,
                       fmt::format("--output {}: another process makes a sweep there; choose "
                                   "another folder",

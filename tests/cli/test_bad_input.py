@@ -370,7 +370,12 @@ def digest(content):
 
 def test_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file" / "run"), 5, "file")
+    advice = "cannot make the folder: Not a directory; choose another by --output"
+    refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file" / "run"), 5, f"{tmp_path}/file/run: {advice}")
+    (tmp_path / "runs").write_text("")  # where runs go without --output
+    refused(trainer("--recipe", DIGITS, cwd=tmp_path), 5, f"runs: {advice}")
+    (tmp_path / "sweeps").write_text("")
+    refused(trainer("sweep", "--recipe", DIGITS, "--vary", "run.seed=1,2", "--devices", "cpu", cwd=tmp_path), 5, advice)
     refused(trainer("--recipe", DIGITS, "--output", tmp_path / "file"), 2, "expected a folder, found a file")
 
 

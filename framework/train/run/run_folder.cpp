@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ nlohmann::json read_record(const RunFolder& folder) {
 }
 
 namespace {
+
+constexpr std::string_view kAdvice = "; choose another by --output";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -82,12 +85,15 @@ void check_output(const RunFolderOptions& options) {
 
 /// Makes the first candidate that no other process has made.
 fs::path claim(const std::string& name, const fs::path& among) {
-  make_folder(among);
+  make_folder(among, kAdvice);
   for (int n = first_free(name, among);; ++n) {
     const fs::path path = numbered(name, n, among);
     std::error_code error;
     if (fs::create_directory(path, error)) return path;
-    if (error) throw Error(Exit::kResource, "{}: {}", path.string(), error.message());
+    if (error) {
+      throw Error(Exit::kResource, "{}: cannot make the folder: {}{}", path.string(),
+                  error.message(), kAdvice);
+    }
   }
 }
 
@@ -343,7 +349,7 @@ RunFolder create_run_folder(RunFolder folder, const std::string& resolved_recipe
     folder.path = claim(folder.numbered, folder.path.parent_path());
   }
   if (folder.lock == nullptr) {
-    make_folder(folder.path);
+    make_folder(folder.path, kAdvice);
     folder.lock = take_lock(folder.path);
     if (holds_run(folder.path)) {
       throw Error(
