@@ -14,7 +14,7 @@ import zipfile
 import pytest
 from safetensors.numpy import load_file
 
-from installed import (BUILD, SOURCE, binaries, build, check_run_paths, cmake, commands_of, must_run, needed, run, run_path,
+from installed import (BUILD, SOURCE, binaries, check_run_paths, cmake, commands_of, must_run, needed, run, run_path,
                        run_as_written)
 
 EPOCH = "1700000000"
@@ -36,8 +36,9 @@ def package(tmp_path_factory):
     root = tmp_path_factory.mktemp("package")
     for name in ("scripts", "CMakeLists.txt", "LICENSE"):
         (root / name).symlink_to(SOURCE / name)
-    for name in ("recipes", "configs"):
+    for name in ("recipes", "configs", "examples"):
         shutil.copytree(SOURCE / name, root / name)
+    (root / "examples/own_loop/build").mkdir(exist_ok=True)  # of who packs it, no part of a release
     (root / "build").mkdir()
     (root / "build/release").symlink_to(BUILD)
     tools = root / "tools"
@@ -234,6 +235,7 @@ def test_the_tarball_trains_and_builds_where_it_is_unpacked(package, libtorch, t
     # The same build gives the same bytes: nothing in it depends on who packs it, when, and where.
     names = [entry.name for entry in entries]
     assert names == sorted(names, key=lambda name: name.split("/"))
+    assert not [name for name in names if "examples" in name and "/build" in name]
     assert {(entry.uid, entry.gid, entry.mtime) for entry in entries} == {(0, 0, int(EPOCH))}
     prefix = tmp_path / tarball.name.removesuffix(".tar.gz")
     settings = [path.read_text() for path in (prefix / "lib/cmake/brim").iterdir()]
@@ -242,14 +244,19 @@ def test_the_tarball_trains_and_builds_where_it_is_unpacked(package, libtorch, t
     done = must_run(prefix / "bin/trainer", "--recipe", "digits", "--set", "train.steps=1", cwd=tmp_path,
                     BRIM_LIBTORCH=libtorch)
     assert "done: 1 step" in done.stderr
-    loop = tmp_path / "own_loop"
-    shutil.copytree(SOURCE / "examples/own_loop", loop, ignore=shutil.ignore_patterns("build"))
-    build(loop, loop / "build", f"{prefix};{libtorch}")
-    check_run_paths([loop / "build/own_loop"])
-    weights = loop / "weights.safetensors"
-    configure, command = commands_of(loop / "README.md")
-    assert configure == commands_of(SOURCE / "examples/own_model/README.md")[0]  # runs there
-    said = run_as_written(command, loop, tmp_path).stdout.split()
+
+    # The page's commands build an example where the tarball is unpacked.
+    lines = [line for line in commands_of(SOURCE / "docs/how-to/install.md") if line.startswith("cmake") and "loop" in line]
+    assert len(lines) == 2
+    for line in lines:
+        run_as_written(f"export BRIM_LIBTORCH={libtorch}; {line}", prefix, tmp_path)
+    check_run_paths([prefix / "own_loop/own_loop"])
+    configure, command = commands_of(prefix / "examples/own_loop/README.md")
+    assert configure == commands_of(prefix / "examples/own_model/README.md")[0]  # runs there
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "build").symlink_to(prefix / "own_loop")
+    said = run_as_written(command, work, tmp_path).stdout.split()
     assert float(said[3]) < 0.5 * float(said[1]), said
-    assert sorted(load_file(weights)) == ["first.bias", "first.weight", "last.bias", "last.weight"]
-    assert not (loop / "runs").exists()
+    assert sorted(load_file(work / "weights.safetensors")) == ["first.bias", "first.weight", "last.bias", "last.weight"]
+    assert not (work / "runs").exists()
