@@ -178,3 +178,8 @@ def test_a_folder_that_cannot_be_written_is_named(machine):
     done = machine.call("train", "digits")
     assert done.returncode == 5 and done.err.startswith("error[resource]: "), done.err
     assert f"{machine.root}/build can't be made" in done.err
+
+
+def test_what_git_leaves_out_of_the_clone_is_left_out_of_the_container():
+    folders = [line.strip("/") for line in (SOURCE / ".gitignore").read_text().splitlines() if line.startswith("/")]
+    assert len(folders) > 3 and set(folders) <= set((SOURCE / ".dockerignore").read_text().splitlines())
