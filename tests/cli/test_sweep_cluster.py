@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from test_sweep import states, wait_for
-from trainer import DIGITS, LIMIT_S, TRAINER, environment, sets, trainer
+from trainer import DIGITS, LIMIT_S, SOURCE, TRAINER, environment, sets, trainer
 
 SMALL = ["--recipe", DIGITS, *sets(model__hidden=16, model__depth=1, telemetry__tensorboard=False, train__steps=300)]
 VARY = ["--vary", "optimizer.learning_rate=0.01,0.02,0.03,0.04"]
@@ -29,7 +29,7 @@ class Slurm:
     def __init__(self, folder):
         self.folder = folder / "slurm programs"
         self.folder.mkdir()
-        for name in ("sbatch", "scontrol"):
+        for name in ("sbatch", "scontrol", "srun"):
             (self.folder / name).write_text(STAND_IN.format(python=sys.executable))
             (self.folder / name).chmod(0o755)
         self.path = f"{self.folder}:{os.environ['PATH']}"
@@ -82,6 +82,14 @@ def test_tasks_of_a_job_array_share_the_trials(slurm, tmp_path):
     late = slurm.task(script, 3)
     assert "4 of 4 trials done" in late.communicate(timeout=LIMIT_S)[0] and late.returncode == 0
     assert len(slurm.calls()) == 2
+
+
+def test_the_script_for_one_run_takes_the_trainer_in_path(slurm, tmp_path):
+    """A wheel has neither bin/ nor build/ in the folder that jobs are submitted from."""
+    subprocess.run(["bash", SOURCE / "configs/cluster/slurm.sbatch", "digits", "--dry-run"], check=True, cwd=tmp_path, env={
+        **environment(), "PATH": slurm.path, "SLURM_JOB_NAME": "brim", "SLURM_JOB_ID": "7"})
+    assert slurm.calls() == [["srun", "--kill-on-bad-exit=1", "trainer", "--recipe", "digits", "--output", "runs/brim-7",
+                              "--resume", "auto", "--dry-run"]]
 
 
 def test_a_job_of_gpus_asks_for_them(slurm, tmp_path):
