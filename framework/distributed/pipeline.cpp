@@ -170,9 +170,9 @@ bool Pipeline::counts_elsewhere(const at::Tensor& parameter) const {
 }
 
 void Pipeline::add_up(at::Tensor& value) {
-  const at::Tensor sum = value.to(at::kCPU, at::kDouble);
+  const at::Tensor sum = value.to(at::kDouble);
   line_->all_reduce(sum, Reduce::kSum, "the norm of gradients");
-  value = sum.to(value.options());
+  value = sum.to(value.scalar_type());
 }
 
 BucketLayout Pipeline::gather_buckets(const BucketLayout& own) {
