@@ -90,11 +90,12 @@ void add_tokens(const json& file, json& vocabulary, const std::string& where) {
                   where, in_quotes(token.dump()));
     }
     if (token.value("special", json()) != true) {
-      throw Error(Exit::kData,
-                  "{}: expected GPT-2's kind of tokenizer, which cuts text into words and these into "
-                  "tokens, found the added token {}, which is looked for in the text first; encode "
-                  "the text with the package that made the file, and train on its ids",
-                  where, in_quotes(text));
+      throw Error(
+          Exit::kData,
+          "{}: expected GPT-2's kind of tokenizer, which cuts text into words and these into "
+          "tokens, found the added token {}, which is looked for in the text first; encode "
+          "the text with the package that made the file, and train on its ids",
+          where, in_quotes(text));
     }
     vocabulary[text] = *id;
   }

@@ -82,7 +82,7 @@ enum class OnNan { kFail, kSkip };
 
 struct TrainConfig {
   std::optional<int64_t> epochs;  // nullopt: one
-  std::optional<int64_t> steps;  // nullopt: all steps of the epochs
+  std::optional<int64_t> steps;   // nullopt: all steps of the epochs
   recipe::Slot<TaskConfig> task{"auto"};
   double clip_norm = 0.0;  // 0: no clipping
   double label_smoothing = 0.0;
