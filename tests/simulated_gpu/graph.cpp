@@ -63,8 +63,12 @@ class Recording final : public device::Recording {
   }
 
   void launch() override {
-    stream(current_stream()).synchronize();
-    for (const Work& work : work_) work();
+    Stream& queue = stream(current_stream());
+    queue.synchronize();
+    for (const Work& work : work_) {
+      work();
+      queue.synchronize();  // some of it is only enqueued
+    }
   }
 
  private:

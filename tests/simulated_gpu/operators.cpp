@@ -44,7 +44,7 @@ void host_waits_here(const char* what) {
     TORCH_WARN("called a synchronizing CUDA operation: ", what);
 }
 
-/// The value with each of its tensors, but undefined ones, in the place of which is what `change` makes of it.
+/// The value with what `change` makes of each of its tensors, but undefined ones, in its place.
 template <class Change>
 c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
   const auto changed = [&](const at::Tensor& tensor) {
@@ -279,14 +279,19 @@ std::shared_ptr<void> pinned_for(const at::Tensor& to, const at::Tensor& from, b
 
 void copy_now(const at::Tensor& to, const at::Tensor& from, const std::shared_ptr<void>& pinned) {
   Stream& queue = stream(current_stream());
-  if (pinned == nullptr) {
+  // The device's memory may be freed meanwhile: that is done in the stream's order.
+  if (pinned != nullptr) {
+    queue.enqueue_late([pinned, target = to.mutable_data_ptr(), source = from.const_data_ptr(),
+                        bytes = to.nbytes()] { std::memcpy(target, source, bytes); });
+  } else if (to.is_cuda() && from.is_cuda()) {
+    queue.enqueue([target = on_host(to), source = on_host(from)] {
+      const at::AutoDispatchBelowAutograd below;
+      target.copy_(source);
+    });
+  } else {
     queue.synchronize();
     (to.is_cuda() ? on_host(to) : to).copy_(from.is_cuda() ? on_host(from) : from);
-    return;
   }
-  // The device's memory may be freed meanwhile: that is done in the stream's order.
-  queue.enqueue_late([pinned, target = to.mutable_data_ptr(), source = from.const_data_ptr(),
-                      bytes = to.nbytes()] { std::memcpy(target, source, bytes); });
 }
 
 at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
@@ -296,7 +301,9 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (is_between && pinned == nullptr && (!non_blocking || !to.is_cuda()))
     host_waits_here("a copy");
   copy_now(to, from, pinned);
-  if (tape() != nullptr) tape()->push_back([=] { copy_now(to, from, pinned); });
+  if (tape() == nullptr) return to;
+  tape()->push_back([=] { copy_now(to, from, pinned); });
+  stream(current_stream()).synchronize();
   return to;
 }
 

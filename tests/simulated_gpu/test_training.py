@@ -151,7 +151,7 @@ def test_a_rank_without_its_peer_ends(tmp_path, how):
     run = tmp_path / "run"
     launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "BRIM_RENDEZVOUS_FILE": f"{tmp_path}/meet",
                 "BRIM_SIMULATED_GPUS": "2"}
-    ranks = [start("train", DIGITS, "--output", run, *sets(distributed__timeout_s=5, train__epochs=1000),
+    ranks = [start("train", DIGITS, "--output", run, *sets(distributed__timeout_s=10, train__epochs=1000),
                    RANK=str(rank), LOCAL_RANK=str(rank), **launcher) for rank in range(2)]
     wait_until(lambda: (run / "metrics.jsonl").exists() and metrics(run), "a step")
     ranks[1].send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
