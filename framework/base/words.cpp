@@ -58,6 +58,14 @@ std::vector<std::string> split_values(std::string_view list) {
   return pieces;
 }
 
+std::string lower_case(std::string_view word) {
+  std::string result(word);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
   if (word.size() > kMaxWord) return "";
   size_t best = (word.size() + 2) / 3 + 1;  // a third of the letters may be wrong

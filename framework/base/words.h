@@ -13,6 +13,9 @@ std::vector<std::string_view> split(std::string_view list);
 /// The pieces between commas that stand in no quotes and no brackets.
 std::vector<std::string> split_values(std::string_view list);
 
+/// With small letters in place of capitals, of ASCII.
+std::string lower_case(std::string_view word);
+
 /// For "did you mean …?": the candidate nearest to `word` by edit distance, or "" where none is near.
 std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 

@@ -100,25 +100,6 @@ int64_t fake_bytes_held() { return held; }
 int64_t fake_bytes_peak() { return peak; }
 void reset_fake_bytes_peak() { peak = held.load(); }
 
-c10::IValue map_tensors(const c10::IValue& value,
-                        const std::function<at::Tensor(const at::Tensor&)>& f) {
-  const auto mapped = [&](const at::Tensor& t) { return t.defined() ? f(t) : t; };
-  if (value.isTensor()) return mapped(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& t : value.toTensorVector()) list.push_back(mapped(t));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& t : value.toOptionalTensorList()) {
-      list.push_back(t ? std::optional(mapped(*t)) : std::nullopt);
-    }
-    return list;
-  }
-  return value;
-}
-
 bool changes_views(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::inplace_view)) return true;
   return std::ranges::any_of(op.schema().returns(), [](const c10::Argument& result) {

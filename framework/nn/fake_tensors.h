@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace brim::nn {
@@ -43,8 +44,24 @@ void reset_fake_bytes_peak();
 
 /// The value with its tensors, those of lists among them, replaced by f of them. f gets no undefined
 /// ones.
-c10::IValue map_tensors(const c10::IValue& value,
-                        const std::function<at::Tensor(const at::Tensor&)>& f);
+inline c10::IValue map_tensors(const c10::IValue& value,
+                               const std::function<at::Tensor(const at::Tensor&)>& f) {
+  const auto mapped = [&](const at::Tensor& t) { return t.defined() ? f(t) : t; };
+  if (value.isTensor()) return mapped(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(mapped(t));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorList()) {
+      list.push_back(t ? std::optional(mapped(*t)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
 
 /// Of an operator: whether results are views of arguments, or arguments become other views.
 bool changes_views(const c10::OperatorHandle& op);

@@ -3,12 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <cctype>
 #include <sstream>
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 #include "framework/nn/random_state.h"
 
 namespace brim::nn {
@@ -63,8 +62,7 @@ void Wrapped::train(bool on) {
 
 std::string text_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
-  std::string type(c10::toString(tensor.scalar_type()));
-  std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string type = lower_case(c10::toString(tensor.scalar_type()));
   std::ostringstream sizes;
   sizes << tensor.sizes();
   return fmt::format("{} {}{}", type, sizes.str(),

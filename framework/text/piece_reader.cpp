@@ -1,11 +1,11 @@
 #include "framework/text/piece_reader.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "framework/base/error.h"
 #include "framework/base/json.h"
+#include "framework/base/words.h"
 #include "framework/text/unicode.h"
 
 namespace brim::text {
@@ -17,9 +17,7 @@ constexpr size_t kMaxText = size_t{16} << 20;
 constexpr size_t kMaxLine = size_t{64} << 20;
 
 bool has_lines_of_json(const std::string& path) {
-  std::string name = path;
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = lower_case(path);
   return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz");
 }
 

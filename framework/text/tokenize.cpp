@@ -165,7 +165,7 @@ std::unique_ptr<Tokenizer> place_tokenizer(const TokenizeOptions& options, const
   const TokenizerTexts texts = read_tokenizer(files);
   if (!texts.vocabulary.empty()) write_file(folder / kVocabularyName, texts.vocabulary);
   if (!texts.merges.empty()) write_file(folder / kMergesName, texts.merges);
-  return load_tokenizer(files);
+  return make_tokenizer(files, texts);
 }
 
 json describe(const TokenWriter& writer) {

@@ -46,15 +46,19 @@ TokenizerTexts read_tokenizer(const TokenizerFiles& files) {
   return {std::move(vocabulary), read_vocabulary(files.merges)};
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
-  const auto [vocabulary, merges] = read_tokenizer(files);
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files,
+                                          const TokenizerTexts& texts) {
   if (files.name == "bytes") return std::make_unique<ByteTokenizer>();
   const std::string where = files.vocabulary.string();
   if (files.name == "chars") {
-    return std::make_unique<CharTokenizer>(parse_vocabulary(vocabulary, where), where);
+    return std::make_unique<CharTokenizer>(parse_vocabulary(texts.vocabulary, where), where);
   }
-  return std::make_unique<Gpt2Tokenizer>(vocabulary, where, merges,
+  return std::make_unique<Gpt2Tokenizer>(texts.vocabulary, where, texts.merges,
                                          files.merges.empty() ? where : files.merges.string());
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files) {
+  return make_tokenizer(files, read_tokenizer(files));
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const fs::path& folder) {

@@ -24,7 +24,10 @@ struct TokenizerFiles {
 /// Error(kData) for files that can't be read. `chars` needs its vocabulary here.
 TokenizerTexts read_tokenizer(const TokenizerFiles& files);
 
-/// Throws as read_tokenizer(), and Error(kData) for files that are damaged.
+/// Of what read_tokenizer() gave for the files. Throws Error(kData), naming them, where it is damaged.
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files, const TokenizerTexts& texts);
+
+/// Both. Throws as they do.
 std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files);
 
 /// The tokenizer of a folder of token files. Throws Error(kData).

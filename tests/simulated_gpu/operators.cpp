@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "framework/nn/fake_tensors.h"
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/graph.h"
 #include "tests/simulated_gpu/memory.h"
@@ -27,6 +28,8 @@
 
 namespace brim::simulated {
 namespace {
+
+using nn::map_tensors;
 
 /// A new tensor on the device that holds what an operator made.
 at::Tensor on_device(const at::Tensor& made) {
@@ -42,28 +45,6 @@ void host_waits_here(const char* what) {
   TORCH_CHECK(host_waits() != HostWaits::kRefused, "called a synchronizing CUDA operation: ", what);
   if (host_waits() == HostWaits::kWarned)
     TORCH_WARN("called a synchronizing CUDA operation: ", what);
-}
-
-/// The value with what `change` makes of each of its tensors, but undefined ones, in its place.
-template <class Change>
-c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
-  const auto changed = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? change(tensor) : tensor;
-  };
-  if (value.isTensor()) return changed(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> tensors;
-    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(changed(tensor));
-    return tensors;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> tensors;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      tensors.push_back(tensor ? std::optional(changed(*tensor)) : std::nullopt);
-    }
-    return tensors;
-  }
-  return value;
 }
 
 /// A tensor of the device, and what stands for it in a call elsewhere.
@@ -91,7 +72,7 @@ torch::jit::Stack call_on(c10::DeviceType type, const c10::OperatorHandle& op,
   for (size_t i = 0; i < stack.size(); ++i) {
     if (arguments[i].type()->str() == "Generator?") stack[i] = generator();
     if (stack[i].isDevice()) stack[i] = c10::Device(type);
-    stack[i] = with_tensors(stack[i], [&](const at::Tensor& tensor) {
+    stack[i] = map_tensors(stack[i], [&](const at::Tensor& tensor) {
       if (!tensor.is_cuda()) return tensor;
       pairs.push_back({tensor, stand_in(tensor)});
       return pairs.back().other;
@@ -138,8 +119,8 @@ torch::jit::Stack run(const c10::OperatorHandle& op, const torch::jit::Stack& ar
   torch::jit::Stack results = call_on(c10::DeviceType::CPU, op, arguments, pairs, on_host);
   adopt_new_sizes(pairs);
   for (c10::IValue& value : results) {
-    value = with_tensors(value,
-                         [&](const at::Tensor& tensor) { return result_on_device(tensor, pairs); });
+    value = map_tensors(value,
+                        [&](const at::Tensor& tensor) { return result_on_device(tensor, pairs); });
   }
   return results;
 }
@@ -150,7 +131,7 @@ void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments
   const at::AutoDispatchBelowAutograd below;
   std::vector<at::Tensor> targets;
   for (const c10::IValue& value : first) {
-    with_tensors(value, [&](const at::Tensor& tensor) {
+    map_tensors(value, [&](const at::Tensor& tensor) {
       targets.push_back(tensor);
       return tensor;
     });
@@ -158,7 +139,7 @@ void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments
   std::vector<Pair> pairs;
   size_t next = 0;
   for (const c10::IValue& value : call_on(c10::DeviceType::CPU, op, arguments, pairs, on_host)) {
-    with_tensors(value, [&](const at::Tensor& tensor) {
+    map_tensors(value, [&](const at::Tensor& tensor) {
       const at::Tensor& target = targets.at(next++);
       const bool is_argument = target.const_data_ptr() == tensor.const_data_ptr();
       if (!is_argument) on_host(target).copy_(tensor);
@@ -200,7 +181,7 @@ std::optional<torch::jit::Stack> results_by_shape(const c10::OperatorHandle& op,
   });
   for (c10::IValue& value : results) {
     is_known &= value.isTensor() || value.isTensorList();
-    value = with_tensors(value, [&](const at::Tensor& tensor) {
+    value = map_tensors(value, [&](const at::Tensor& tensor) {
       if (const Pair* argument = find(pairs, tensor)) return argument->device;
       is_known &= tensor.is_meta() && !is_alias_of_any(tensor, pairs);
       if (!is_known) return tensor;
@@ -214,7 +195,7 @@ std::optional<torch::jit::Stack> results_by_shape(const c10::OperatorHandle& op,
 
 /// The same tensors on the CPU, which do not keep the device's memory from being freed.
 c10::IValue lent(const c10::IValue& value) {
-  return with_tensors(value, [](const at::Tensor& tensor) {
+  return map_tensors(value, [](const at::Tensor& tensor) {
     return tensor.is_cuda() ? on_host(tensor) : tensor.clone();
   });
 }

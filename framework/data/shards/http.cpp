@@ -19,6 +19,7 @@
 #include "framework/base/log.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
+#include "framework/base/words.h"
 #include "framework/data/shards/shard_list.h"
 
 namespace brim::data {
@@ -57,13 +58,6 @@ const char* ca_bundle() {
     if (::access(path, R_OK) == 0) return path;
   }
   return nullptr;
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -246,7 +240,7 @@ class Transfer {
     if (line.starts_with("HTTP/")) {
       headers.clear();  // that of a redirect went before
     } else if (colon != std::string_view::npos) {
-      headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+      headers[lower_case(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
     }
     return count;
   }

@@ -1,11 +1,11 @@
 // build_index(): how the members of a shard become samples.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <optional>
 
 #include "framework/base/error.h"
+#include "framework/base/words.h"
 #include "framework/data/shards/shard_index.h"
 #include "framework/data/shards/tar.h"
 
@@ -30,10 +30,7 @@ std::optional<SampleName> split(const std::string& name) {
   const size_t base = name.rfind('/') + 1;  // npos + 1 is 0
   const size_t dot = name.find('.', base);
   if (dot == std::string::npos || dot == base) return {};
-  SampleName result = {name.substr(0, dot), name.substr(dot + 1)};
-  std::ranges::transform(result.extension, result.extension.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
+  return SampleName{name.substr(0, dot), lower_case(name.substr(dot + 1))};
 }
 
 /// Takes members in order and adds a sample to the index whenever one is whole.

@@ -1,11 +1,10 @@
 // Are there several NUMA nodes, and which GPU is at which.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <system_error>
 
+#include "framework/base/words.h"
 #include "framework/doctor/environment/checks.h"
 
 namespace brim::doctor::environment {
@@ -24,8 +23,8 @@ int node_count(const Machine& machine) {
 }
 
 /// NVML writes 00000000:3B:00.0, sysfs 0000:3b:00.0.
-std::string sysfs_name(std::string bus) {
-  std::ranges::transform(bus, bus.begin(), [](unsigned char c) { return std::tolower(c); });
+std::string sysfs_name(std::string_view name) {
+  const std::string bus = lower_case(name);
   return bus.size() > 12 ? bus.substr(bus.size() - 12) : bus;
 }
 

@@ -118,7 +118,7 @@ at::Tensor fused_cross_entropy(const at::Tensor& logits, const ClassTargets& tar
 at::Tensor plain_cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
                                at::Reduction::Reduction reduction, int64_t ignore_index,
                                double smoothing) {
-  const bool is_half = logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16;
+  const bool is_half = at::isReducedFloatingType(logits.scalar_type());
   return at::cross_entropy_loss(is_half ? logits.to(at::kFloat) : logits, labels, /*weight=*/{},
                                 reduction, ignore_index, smoothing);
 }
