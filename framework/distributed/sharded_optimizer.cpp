@@ -267,8 +267,9 @@ std::string ShardedOptimizer::kinds_of_state(const optim::State& own) {
   for (size_t i = 0; i < shards_.size() && text.empty(); ++i) {
     if (shards_[i].owner != group_->rank()) continue;
     for (const auto& [name, tensor] : own) {
-      if (!name.ends_with("." + names_[i])) continue;
-      const std::string kind = name.substr(0, name.size() - names_[i].size() - 1);
+      const size_t dot = name.find('.');  // kinds have none
+      if (dot == std::string::npos || name.substr(dot + 1) != names_[i]) continue;
+      const std::string kind = name.substr(0, dot);
       text += (tensor.dim() == 0 && tensors_[i].dim() > 0 ? "#" : "=") + kind + " ";
     }
   }

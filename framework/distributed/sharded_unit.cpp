@@ -45,6 +45,13 @@ void free_memory(const at::Tensor& tensor) {
   storage_impl(tensor).unsafe_set_nbytes(0);
 }
 
+/// Memory that messages have used, which are waited for: Gloo's threads may hold the tensor a while
+/// longer.
+void release(at::Tensor& tensor) {
+  if (tensor.defined()) free_memory(tensor);
+  tensor.reset();
+}
+
 void allocate_memory(const at::Tensor& tensor) {
   const size_t bytes = tensor.nbytes();
   storage_impl(tensor).set_data_ptr_noswap(storage_impl(tensor).allocator()->allocate(bytes));
@@ -72,6 +79,21 @@ void by_chunks(const at::Tensor& row, const at::Tensor& by_rank, int64_t offset,
 at::ScalarType type_between_ranks(at::ScalarType type, Compress compress) {
   if (compress == Compress::kNone) return type;
   return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
+/// The sum of the rows of `parts`, in that type. LibTorch would make all of them that type first,
+/// beside them, on a CPU: here a slice at a time.
+at::Tensor sum_of_rows(const at::Tensor& parts, at::ScalarType type) {
+  constexpr int64_t kSlice = 1 << 16;
+  if (parts.is_cuda() || parts.scalar_type() == type)
+    return parts.sum({0}, /*keepdim=*/false, type);
+  const at::Tensor sum = at::empty({parts.size(1)}, parts.options().dtype(type));
+  for (int64_t first = 0; first < sum.numel(); first += kSlice) {
+    const int64_t count = std::min(kSlice, sum.numel() - first);
+    at::Tensor slice = sum.narrow(0, first, count);
+    at::sum_out(slice, parts.narrow(1, first, count), {0}, /*keepdim=*/false);
+  }
+  return sum;
 }
 
 void wait_for(Pending& pending, ShardedExchange& exchange) {
@@ -179,7 +201,7 @@ void ShardedUnit::make_whole(ShardedExchange& exchange) {
       by_chunks(memory_row(piece.whole), flat.rows, piece.offset, piece.chunk,
                 [](const at::Tensor& row, const at::Tensor& ranks) { row.copy_(ranks); });
     }
-    flat.rows.reset();
+    release(flat.rows);
   }
 }
 
@@ -264,10 +286,9 @@ void ShardedUnit::start_sum_of_replicas(ShardedExchange& exchange) {
   for (Flat& flat : flats_) {
     if (!flat.received.defined() || flat.gradient_elements == 0) continue;
     wait_for(flat.summing, exchange);
-    flat.sent.reset();
-    flat.sum =
-        flat.received.sum({0}, /*keepdim=*/false, pieces_[flat.pieces.front()].shard.scalar_type());
-    flat.received.reset();
+    release(flat.sent);
+    flat.sum = sum_of_rows(flat.received, pieces_[flat.pieces.front()].shard.scalar_type());
+    release(flat.received);
   }
   if (exchange.is_apart) return;
   for (Flat& flat : flats_) {
@@ -299,7 +320,7 @@ void ShardedUnit::finish_sum(ShardedExchange& exchange) {
         memory_row(gradient).copy_(sum);
       }
     }
-    flat.sum.reset();
+    release(flat.sum);
   }
 }
 
@@ -307,7 +328,7 @@ void ShardedUnit::reset() {
   for (Flat& flat : flats_) {
     flat.gathering.wait();
     flat.summing.wait();
-    for (at::Tensor* tensor : {&flat.rows, &flat.sent, &flat.received, &flat.sum}) tensor->reset();
+    for (at::Tensor* tensor : {&flat.rows, &flat.sent, &flat.received, &flat.sum}) release(*tensor);
   }
   is_gathering_ = false;
   free();

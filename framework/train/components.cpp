@@ -197,8 +197,6 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
-  note(components.pipeline && !job.train.task->prompt().text.empty(),
-       "train.prompt has no effect: no rank has the whole model");
   note(components.sharded && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
        "gradient");

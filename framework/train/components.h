@@ -57,6 +57,8 @@ struct TrainingComponents {
 
   /// Null: every rank has the whole state, beside what the optimizer splits.
   distributed::SplitState* split() const;
+  /// Whether a pass needs other ranks, which have part of the model's weights.
+  bool shares_weights() const { return sharded || pipeline; }
   /// Stages of one pipeline see the same samples: which part of a step's are this rank's, of how
   /// many.
   int64_t data_rank() const { return pipeline ? pipeline->replica() : group->rank(); }

@@ -159,15 +159,16 @@ class StageMessages {
 };
 
 /// What this stage makes of x: on the last one sums, on the others the next one's x.
-at::Tensor stage_of(const TrainingComponents& components, const data::DeviceBatch& batch,
-                    const at::Tensor& x) {
+at::Tensor stage_of(const TrainingComponents& components,
+                    const data::DevicePrefetcher::Input& batch, const at::Tensor& x,
+                    SamplePredictions* samples) {
   const amp::Autocast autocast(components.device.type(), components.precision);
   auto& stage = dynamic_cast<nn::Stage&>(*components.model);
-  stage.whole().begin(batch.inputs);
+  stage.whole().begin(batch.tensors.inputs);
   if (!components.pipeline->is_last()) return components.pipeline->outputs().pack(stage.forward(x));
-  data::DeviceBatch own = batch;
-  own.inputs = x;
-  return checked(components.task->evaluation_sums(stage, own));
+  data::DevicePrefetcher::Input own = batch;
+  own.tensors.inputs = x;
+  return sums_of(components, own, samples);
 }
 
 /// Zeros like the last stage's sums on the others, so that all ranks' add up.
@@ -184,7 +185,7 @@ at::Tensor sums_of_stages(const TrainingComponents& components, const at::Tensor
 std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
                                          data::DevicePrefetcher& inputs,
                                          const std::vector<data::BatchPlan>& passes,
-                                         std::string& shortage) {
+                                         SamplePredictions* samples, std::string& shortage) {
   distributed::Pipeline& pipeline = *components.pipeline;
   int64_t most = 0;
   for (const data::BatchPlan& pass : passes) most = std::max(most, pass.count);
@@ -206,7 +207,7 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
     at::Tensor made;
     if (batch != nullptr) {
       fits =
-          fits && device::fits([&] { made = stage_of(components, batch->tensors, x); }, &shortage);
+          fits && device::fits([&] { made = stage_of(components, *batch, x, samples); }, &shortage);
       inputs.prefetch();
     }
     if (pipeline.is_last()) {
@@ -234,7 +235,8 @@ std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const In
   std::optional<at::Tensor> sums;
   if (components.pipeline) {
     const auto inputs = all_inputs.evaluation(batch, pass, timeline);
-    sums = sums_in_stages(components, *inputs, all_inputs.evaluation_passes(batch, pass), shortage);
+    sums = sums_in_stages(components, *inputs, all_inputs.evaluation_passes(batch, pass), samples,
+                          shortage);
   } else if (components.sharded && !components.sharded->is_apart()) {
     const auto inputs = all_inputs.evaluation(batch, pass, timeline);
     const distributed::FullySharded::Evaluation evaluation(*components.sharded);

@@ -36,8 +36,7 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
                            .shares = shares_of(job),
                            .stages = components_.pipeline ? components_.pipeline->stages() : 1});
   // Ranks that share the weights write the text together.
-  if (components_.eval_data != nullptr && (group_.is_main() || components_.sharded) &&
-      !components_.pipeline) {
+  if (components_.eval_data != nullptr && (group_.is_main() || components_.shares_weights())) {
     sample_text_.emplace(job);
   }
   const std::string place = fmt::format("{} on {}", components_.device.str(), host_name());
@@ -200,7 +199,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
   distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model);
   SamplePredictions samples(progress_.step);
   const bool is_shown =
-      recorder_ && components_.eval_data->images() != nullptr && !components_.pipeline;
+      group_.rank() == rank_of_samples() && components_.eval_data->images() != nullptr;
   const at::Tensor sums = step_.evaluation_sums(is_shown ? &samples : nullptr);
   if (is_stopped_anywhere()) return std::nullopt;
   if (!samples.is_empty()) samples_ = std::move(samples);
@@ -258,6 +257,23 @@ void Trainer::tell_of_checkpoint(bool wait) {
   for (const auto& each : callbacks()) each->on_checkpoint(step, *store_->latest());
 }
 
+/// The rank that sees how single samples of the evaluation come out.
+int64_t Trainer::rank_of_samples() const {
+  return components_.pipeline ? components_.pipeline->stages() - 1 : 0;
+}
+
+/// Rank 0 writes those of the last evaluation that people are shown.
+void Trainer::report_samples() {
+  std::string chosen;
+  if (samples_) chosen = samples_->chosen(static_cast<uint64_t>(job_.run.seed)).dump();
+  if (components_.pipeline) {
+    chosen = group_.broadcast(chosen, "the samples of the evaluation", rank_of_samples());
+  }
+  if (!recorder_ || chosen.empty()) return;
+  recorder_->samples(write_samples(nlohmann::json::parse(chosen), *components_.eval_data->images(),
+                                   class_names(components_), folder_.path));
+}
+
 /// Of each stage, over the replicas, from all ranks' own; empty without stages.
 std::vector<int64_t> Trainer::stage_peaks(int64_t own) {
   if (!components_.pipeline) return {};
@@ -271,14 +287,12 @@ std::vector<int64_t> Trainer::stage_peaks(int64_t own) {
 }
 
 void Trainer::report_end(bool complete) {
-  if (recorder_) {
-    recorder_->finish();
-    if (samples_) recorder_->samples(samples_->write(job_, components_, folder_.path));
-    if (recorder_->skipped_steps() > 0) {
-      const int64_t count = recorder_->skipped_steps();
-      log::warning("{} step{} skipped because {} gradients were not finite", format_count(count),
-                   count == 1 ? " was" : "s were", count == 1 ? "its" : "their");
-    }
+  if (recorder_) recorder_->finish();
+  report_samples();
+  if (recorder_ && recorder_->skipped_steps() > 0) {
+    const int64_t count = recorder_->skipped_steps();
+    log::warning("{} step{} skipped because {} gradients were not finite", format_count(count),
+                 count == 1 ? " was" : "s were", count == 1 ? "its" : "their");
   }
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
     log::warning("{} could not be read and {} replaced by {}",

@@ -53,6 +53,8 @@ class Trainer {
   void save(bool is_best);
   void collect_replacements();
   void tell_of_checkpoint(bool wait);
+  int64_t rank_of_samples() const;
+  void report_samples();
   std::vector<int64_t> stage_peaks(int64_t own);
   void report_end(bool complete);
 
@@ -69,7 +71,7 @@ class Trainer {
   std::optional<int64_t> writing_;            // the step of the checkpoint that it writes
   std::optional<Recorder> recorder_;          // rank 0's
   std::optional<SampleText> sample_text_;     // where there are evaluations
-  std::optional<SamplePredictions> samples_;  // of the last evaluation: rank 0's
+  std::optional<SamplePredictions> samples_;  // of the last evaluation: rank_of_samples()'s
   Profiler profiler_;
   SaveTimes save_times_;
 };

@@ -286,10 +286,11 @@ def test_what_contradicts_it_is_refused(values, words, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_stop_while_text_is_written_ends_all_ranks(run, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("split", [FSDP, sets(distributed__stages=2, batch__micro=1)])
+def test_a_stop_while_text_is_written_ends_all_ranks(split, run, tmp_path):  # noqa: F811
     """Of one of them: each token is a forward pass of all."""
     text = sets(train__steps=1, train__prompt="a", train__prompt_tokens=100_000, eval__enabled=True)
-    ranks = run.start_ranks(2, [TRAINER, *GPT, *FSDP, *text, "--devices", "cpu", "--output", tmp_path / "run"])
+    ranks = run.start_ranks(2, [TRAINER, *GPT, *split, *text, "--devices", "cpu", "--output", tmp_path / "run"])
     said = run.started[0][1]
     wait_until(lambda: ": evaluation  loss" in said.read_text(), "until text is written")
     ranks[1].send_signal(signal.SIGTERM)

@@ -63,6 +63,21 @@ def test_models_of_images(tmp_path, model, ranks, args):
     one = train(tmp_path / "one", *without_distributed(args[2:]), *args[:2])
     together = train(tmp_path / "all", *args, ranks=ranks)
     assert difference(one, together) < 1e-9
+    alike, shown = [json.loads((run / "run.json").read_text())["sample_predictions"] for run in (one, together)]
+    for kind in ("worst", "random"):
+        assert len(shown[kind]) == len(alike[kind]) == 12
+        for ours, theirs in zip(shown[kind], alike[kind]):
+            numbers = [(ours.pop(key), theirs.pop(key)) for key in ("confidence", "loss")]
+            assert ours == theirs and all(a in (b, pytest.approx(b or 0, rel=1e-5)) for a, b in numbers), numbers
+            assert (together / ours["file"]).read_bytes() == (one / theirs["file"]).read_bytes()
+
+
+@pytest.mark.parametrize("ranks, args", [(3, stages(3)), (4, [*stages(2), *sets(data__packing="documents")])])
+def test_stages_write_the_text_that_one_rank_writes(alone, tmp_path, ranks, args):  # noqa: F811
+    text = sets(train__prompt="The ", train__prompt_tokens=30, train__ema=0.5, eval__enabled=True)  # beyond data.length
+    runs = [alone(*GPT1, *text, *without_distributed(args)), train(tmp_path / "run", *GPT1, *text, *args, ranks=ranks)]
+    one, together = [[line["text"] for line in metrics(run) if "text" in line] for run in runs]
+    assert one == together and len(one) == 1 and len(one[0]) > 30
 
 
 def test_a_checkpoint_serves_every_strategy_and_number_of_ranks(alone, tmp_path):  # noqa: F811

@@ -87,8 +87,8 @@ std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
                          static_cast<int64_t>(longest) + options.max_tokens);
   std::vector<std::vector<int32_t>> results(prompts.size());
   for (int64_t step = 0; step < options.max_tokens && !open.empty(); ++step) {
-    // Ranks of a sharded model wait for each other in each pass.
-    const bool stops = components.sharded
+    // Ranks that share the model's weights wait for each other in each pass.
+    const bool stops = components.shares_weights()
                            ? components.group->any(stop_requested(), "the stop request")
                            : stop_requested();
     if (stops) throw Error(Exit::kStopped, "stopped while text was generated");

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 
+#include "framework/nn/stage.h"
+
 namespace brim::train {
 namespace {
 
-/// Texts in rows of one length, those of shorter ones filled up with 0: what follows a token
-/// doesn't change what is said about it.
-at::Tensor in_rows(const std::vector<Text>& texts) {
-  size_t longest = 0;
+/// Texts in rows of one length, `least` or more, those of shorter ones filled up with 0: what
+/// follows a token doesn't change what is said about it.
+at::Tensor in_rows(const std::vector<Text>& texts, int64_t least = 0) {
+  auto longest = static_cast<size_t>(least);
   for (const Text text : texts) longest = std::max(longest, text.size());
   const at::Tensor rows = at::zeros({std::ssize(texts), static_cast<int64_t>(longest)}, at::kLong);
   for (int64_t i = 0; i < std::ssize(texts); ++i) {
@@ -23,6 +25,34 @@ at::Tensor in_rows(const std::vector<Text>& texts) {
 at::Tensor as_documents(const at::Tensor& rows) {
   const at::Tensor positions = at::arange(rows.size(1), rows.options()).expand_as(rows);
   return at::stack({rows, positions, at::ones_like(rows)}, 1);
+}
+
+/// What the model makes of `inputs`, on its last stage; undefined on the others.
+at::Tensor through_stages(const TrainingComponents& components, const at::Tensor& inputs) {
+  distributed::Pipeline& pipeline = *components.pipeline;
+  auto& stage = dynamic_cast<nn::Stage&>(*components.model);
+  stage.whole().begin(inputs);
+  at::Tensor x = inputs;
+  if (!pipeline.is_first()) {
+    x = pipeline.inputs().empty(inputs.size(0), components.device);
+    pipeline.receive_activations(x).wait();
+  }
+  const at::Tensor made = stage.forward(x);
+  if (pipeline.is_last()) return made;
+  const at::Tensor message = pipeline.outputs().pack(made);
+  pipeline.send_activations(message).wait();
+  return {};
+}
+
+/// The last stage's logits [texts, V], on the CPU of all.
+at::Tensor from_last_stage(distributed::Pipeline& pipeline, at::Tensor logits, size_t texts) {
+  constexpr const char* kWhat = "the logits of the next token";
+  const at::Tensor width = at::full({1}, logits.defined() ? logits.size(1) : 0, at::kLong);
+  pipeline.line().broadcast(width, kWhat, pipeline.stages() - 1);
+  if (!logits.defined())
+    logits = at::empty({static_cast<int64_t>(texts), width.item<int64_t>()}, at::kFloat);
+  pipeline.line().broadcast(logits, kWhat, pipeline.stages() - 1);
+  return logits;
 }
 
 }  // namespace
@@ -45,13 +75,20 @@ NextLogits::NextLogits(TrainingComponents& components, size_t texts, int64_t lon
 at::Tensor NextLogits::operator()(const std::vector<Text>& texts) {
   std::vector<Text> windows;
   for (const Text text : texts) windows.push_back(window_of(text, components_.input.length));
-  return (cache_ ? continued(windows) : recomputed(windows)).to(at::kFloat).cpu().contiguous();
+  at::Tensor logits = cache_ ? continued(windows) : recomputed(windows);
+  if (logits.defined()) logits = logits.to(at::kFloat).cpu().contiguous();
+  if (!components_.pipeline) return logits;
+  return from_last_stage(*components_.pipeline, std::move(logits), texts.size());
 }
 
 at::Tensor NextLogits::recomputed(const std::vector<Text>& windows) {
-  at::Tensor rows = in_rows(windows).to(components_.device);
+  // What stages send each other is of the data's length.
+  const int64_t least = components_.pipeline ? components_.input.length : 0;
+  at::Tensor rows = in_rows(windows, least).to(components_.device);
   if (components_.input.has_documents) rows = as_documents(rows);
-  const at::Tensor logits = components_.model->forward(rows);  // [texts, T, V]
+  const at::Tensor logits =
+      components_.pipeline ? through_stages(components_, rows) : components_.model->forward(rows);
+  if (!logits.defined()) return {};
   std::vector<int64_t> last;
   for (const Text window : windows) last.push_back(std::ssize(window) - 1);
   const at::Tensor index = at::tensor(last, at::kLong).to(logits.device()).view({-1, 1, 1});

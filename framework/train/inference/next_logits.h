@@ -23,6 +23,7 @@ Text window_of(Text text, int64_t length);
 
 /// Where the model is an nn::IncrementalDecoder, a token costs a pass over one position, by a cache
 /// of keys and values; else, or where the window's beginning has moved, one over the whole window.
+/// The stages of a pipeline take such a pass together, over the data's length.
 class NextLogits {
  public:
   /// `components` are of a job on tokens, with the model in evaluation mode. Memory is for so many
@@ -37,6 +38,7 @@ class NextLogits {
   void remove(size_t index, size_t texts);
 
  private:
+  /// [texts, V]; undefined on all but a pipeline's last stage.
   at::Tensor recomputed(const std::vector<Text>& windows);
   at::Tensor continued(const std::vector<Text>& windows);
 

@@ -20,7 +20,6 @@
 #include "framework/data/dataset.h"
 #include "framework/data/image/png_encode.h"
 #include "framework/data/image/resize.h"
-#include "framework/train/run/state.h"
 
 namespace brim::train {
 namespace fs = std::filesystem;
@@ -28,7 +27,14 @@ namespace {
 
 constexpr uint64_t kDrawing = 0x73616d706c6573;  // names the permutation: no epoch has this number
 
-using Prediction = SamplePredictions::Prediction;
+/// How a sample came out.
+struct Prediction {
+  int64_t sample = 0;  // its number in the evaluation data
+  int64_t label = 0;
+  int64_t prediction = 0;
+  float confidence = 0;
+  float loss = 0;  // infinite where it is not a number
+};
 
 /// The mistakes with the highest losses, highest first.
 std::vector<Prediction> worst_of(std::vector<Prediction> all) {
@@ -112,6 +118,32 @@ std::string name_of(const std::vector<std::string>& names, int64_t label) {
   return at < names.size() ? names[at] : std::to_string(label);
 }
 
+/// Those of samples from `first` on that could be read, from rows as add() makes them.
+void append(int64_t first, const at::Tensor& rows, std::vector<Prediction>& all) {
+  const auto value = rows.accessor<float, 2>();
+  for (int64_t i = 0; i < rows.size(1); ++i) {
+    if (value[0][i] < 0) continue;
+    const float loss = value[3][i];
+    all.push_back({.sample = first + i,
+                   .label = std::lround(value[0][i]),
+                   .prediction = std::lround(value[1][i]),
+                   .confidence = value[2][i],
+                   .loss = std::isnan(loss) ? std::numeric_limits<float>::infinity() : loss});
+  }
+}
+
+nlohmann::json to_json(const std::vector<Prediction>& predictions) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Prediction& each : predictions) {
+    list.push_back({{"sample", each.sample},
+                    {"label", each.label},
+                    {"prediction", each.prediction},
+                    {"confidence", each.confidence},
+                    {"loss", each.loss}});
+  }
+  return list;
+}
+
 }  // namespace
 
 void SamplePredictions::add(int64_t first, const Guesses& guesses) {
@@ -120,55 +152,39 @@ void SamplePredictions::add(int64_t first, const Guesses& guesses) {
                                       as_float(guesses.probabilities), as_float(guesses.losses)})});
 }
 
-/// Of all samples that could be read, on the host.
-std::vector<Prediction> SamplePredictions::all() const {
+nlohmann::json SamplePredictions::chosen(uint64_t seed) const {
   std::vector<Prediction> all;
-  for (const Part& part : parts_) {
-    const at::Tensor rows = part.rows.cpu();
-    const auto value = rows.accessor<float, 2>();
-    for (int64_t i = 0; i < rows.size(1); ++i) {
-      if (value[0][i] < 0) continue;
-      const float loss = value[3][i];
-      all.push_back({.sample = part.first + i,
-                     .label = std::lround(value[0][i]),
-                     .prediction = std::lround(value[1][i]),
-                     .confidence = value[2][i],
-                     .loss = std::isnan(loss) ? std::numeric_limits<float>::infinity() : loss});
-    }
-  }
-  return all;
+  for (const Part& part : parts_) append(part.first, part.rows.cpu(), all);
+  return {{"step", step_},
+          {"worst", to_json(worst_of(all))},
+          {"random", to_json(random_of(all, seed))}};
 }
 
-nlohmann::json SamplePredictions::write(const JobConfig& job, const TrainingComponents& components,
-                                        const fs::path& run) const {
-  const std::vector<Prediction> known = all();
-  const std::pair<std::string, std::vector<Prediction>> kinds[] = {
-      {"worst", worst_of(known)},
-      {"random", random_of(known, static_cast<uint64_t>(job.run.seed))}};
+nlohmann::json write_samples(const nlohmann::json& chosen, const data::ImageSamples& data,
+                             const std::vector<std::string>& class_names, const fs::path& run) {
   std::vector<int64_t> wanted;
-  for (const auto& [kind, chosen] : kinds) {
-    for (const Prediction& each : chosen) wanted.push_back(each.sample);
+  for (const char* kind : {"worst", "random"}) {
+    for (const nlohmann::json& each : chosen.at(kind)) wanted.push_back(each.at("sample"));
   }
-  const data::ImageSamples& data = *components.eval_data->images();
   const auto images = images_of(data, std::move(wanted));
-  const std::vector<std::string> names = class_names(components);
   make_folder(run / "samples");
-  nlohmann::json record = {{"step", step_}};
-  for (const auto& [kind, chosen] : kinds) {
+  nlohmann::json record = chosen;
+  for (const char* kind : {"worst", "random"}) {
     nlohmann::json& list = record[kind] = nlohmann::json::array();
-    for (const Prediction& each : chosen) {
-      const auto image = images.find(each.sample);
+    for (nlohmann::json each : chosen.at(kind)) {
+      const int64_t sample = each["sample"];
+      const auto image = images.find(sample);
       if (image == images.end()) continue;
       const std::string file = file_name(kind, std::ssize(list));
       write_image(run / file, image->second);
-      list.push_back({{"file", file},
-                      {"sample", printable(data.name(each.sample))},
-                      {"label", name_of(names, each.label)},
-                      {"prediction", name_of(names, each.prediction)},
-                      {"confidence", each.confidence},
-                      {"loss", each.loss}});
+      each["file"] = file;
+      each["sample"] = printable(data.name(sample));
+      each["label"] = name_of(class_names, each["label"]);
+      each["prediction"] = name_of(class_names, each["prediction"]);
+      list.push_back(std::move(each));
     }
-    for (int64_t i = std::ssize(list); i < kShown; ++i) {  // an earlier part of the run had more
+    // an earlier part of the run had more
+    for (int64_t i = std::ssize(list); i < SamplePredictions::kShown; ++i) {
       std::error_code ignored;
       fs::remove(run / file_name(kind, i), ignored);
     }

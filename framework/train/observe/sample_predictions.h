@@ -8,11 +8,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
-#include "framework/train/components.h"
-#include "framework/train/job.h"
 #include "framework/train/tasks/task.h"
+
+namespace brim::data {
+class ImageSamples;
+}
 
 namespace brim::train {
 
@@ -20,15 +23,6 @@ class SamplePredictions {
  public:
   static constexpr int64_t kShown = 12;         // mistakes, and as many samples at random
   static constexpr int64_t kLargestSide = 128;  // pixels; larger images are resized
-
-  /// How a sample came out, on the host.
-  struct Prediction {
-    int64_t sample = 0;  // its number in the evaluation data
-    int64_t label = 0;
-    int64_t prediction = 0;
-    float confidence = 0;
-    float loss = 0;  // infinite where it is not a number
-  };
 
   /// Of the evaluation after this step.
   explicit SamplePredictions(int64_t step) : step_(step) {}
@@ -39,12 +33,9 @@ class SamplePredictions {
   void add(int64_t first, const Guesses& guesses);
   bool is_empty() const { return parts_.empty(); }
 
-  /// Writes the images to `run`/samples, over those of an earlier part of the run, and returns
-  /// run.json's "sample_predictions": "step", "worst" and "random", lists of "file", "sample" (the
-  /// name that the data have for it), "label", "prediction", "confidence" and "loss". Samples that
-  /// can't be read are left out. Throws Error(kResource) where an image can't be written.
-  nlohmann::json write(const JobConfig& job, const TrainingComponents& components,
-                       const std::filesystem::path& run) const;
+  /// "step", "worst" and "random", lists of "sample" (its number in the evaluation data), "label",
+  /// "prediction" (numbers of classes), "confidence" and "loss". Waits for the device.
+  nlohmann::json chosen(uint64_t seed) const;
 
  private:
   struct Part {
@@ -52,10 +43,16 @@ class SamplePredictions {
     at::Tensor rows;  // float32 [4, N]: label, class, probability, loss
   };
 
-  std::vector<Prediction> all() const;
-
   int64_t step_;
   std::vector<Part> parts_;
 };
+
+/// Writes the images of what was chosen() to `run`/samples, over those of an earlier part of the run,
+/// and returns run.json's "sample_predictions": the same with names of samples and classes, and
+/// each image's "file". Samples that can't be read are left out. Throws Error(kResource) where an
+/// image can't be written.
+nlohmann::json write_samples(const nlohmann::json& chosen, const data::ImageSamples& data,
+                             const std::vector<std::string>& class_names,
+                             const std::filesystem::path& run);
 
 }  // namespace brim::train
