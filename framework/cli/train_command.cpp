@@ -203,8 +203,11 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   group->all_or_none("the preparation of all ranks", [&] {
     for (const std::string& line : train::describe(job, components)) log::info("{}", line);
     if (is_dry_run && group->is_main()) check_files(job, components);
-    if (folder.checkpoint && !is_dry_run)
+    if (folder.checkpoint && !is_dry_run) {
       state = train::resume(*folder.checkpoint, job, components);
+      memory->release_cached();
+      memory->forget_outside_peak();
+    }
     if (folder.is_branch() && state.step >= components.total_steps && !state.evaluation_due &&
         !is_dry_run) {
       throw Error(

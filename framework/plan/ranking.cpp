@@ -43,9 +43,11 @@ std::string percent(double share) { return fmt::format("{:.0f} %", std::abs(100 
 
 std::string compared(const Candidate& best, const Candidate& other) {
   const double slower = other.sample_s() / best.sample_s() - 1;
+  const std::string time = std::abs(slower) < 0.005 ? "take as long"
+                           : slower > 0             ? "cost " + percent(slower)
+                                                    : "take " + percent(slower) + " less time";
   return fmt::format("{} would save {} and {}", other.strategy.text(),
-                     format_bytes(best.peak_bytes - other.peak_bytes),
-                     std::abs(slower) < 0.005 ? "take as long" : "cost " + percent(slower));
+                     format_bytes(best.peak_bytes - other.peak_bytes), time);
 }
 
 }  // namespace

@@ -197,6 +197,13 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
+  note(!is_single_rank && !components.pipeline &&
+           job.distributed.schedule != distributed::DistributedConfig{}.schedule,
+       "distributed.schedule has no effect: stages = 1");
+  note(components.pipeline && components.data_world() == 1 &&
+           !(job.distributed.gradients == distributed::DataParallelOptions{}),
+       "distributed.compress, bucket_mib, static_graph and unused_parameters have no effect: each "
+       "stage has one rank, which sums no gradients with others");
   note(components.sharded && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
        "gradient");

@@ -144,16 +144,16 @@ class ResNet : public nn::Sequence {
   ResNet(const ResNetKind& kind, int64_t channels, int64_t classes, bool zero_init_residual) {
     conv1_ = register_module(
         "conv1",
-        Conv2d(torch::nn::Conv2dOptions(channels, 64, 7).stride(2).padding(3).bias(false)));
-    bn1_ = register_module("bn1", BatchNorm2d(64));
+        Conv2d(torch::nn::Conv2dOptions(channels, kind.width, 7).stride(2).padding(3).bias(false)));
+    bn1_ = register_module("bn1", BatchNorm2d(kind.width));
     maxpool_ = register_module(
         "maxpool", nn::MaxPool2d(nn::PoolWindow{.kernel = 3, .stride = 2, .padding = 1}));
     add_part("stem", {"conv1", "bn1"}, [this](const at::Tensor& images) {
       return maxpool_->forward(bn1_->forward_relu(conv1_->forward(images)));
     });
-    int64_t inputs = 64;
+    int64_t inputs = kind.width;
     for (size_t i = 0; i < kind.blocks.size(); ++i) {
-      const int64_t planes = 64 << i;
+      const int64_t planes = kind.width << i;
       const int64_t stride = i == 0 ? 1 : 2;
       const auto make = kind.bottleneck ? &Stage::make<Bottleneck> : &Stage::make<BasicBlock>;
       const std::string name = "layer" + std::to_string(i + 1);

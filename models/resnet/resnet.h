@@ -19,6 +19,7 @@ struct ResNetKind {
   std::array<int64_t, 4> blocks;  // of each stage
   int64_t groups = 1;             // of a bottleneck's 3x3 convolution
   int64_t group_width = 64;       // channels of each group in the first stage
+  int64_t width = 64;             // channels of the stem; a stage has twice the one's before it
 };
 
 inline constexpr ResNetKind kResNet18{"resnet18", false, {2, 2, 2, 2}};

@@ -106,6 +106,20 @@ function(brim_program name)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ${arg_LINK})
 endfunction()
 
+#   brim_plug_in(NAME [TORCH])
+#       NAME.so beside the trainer, from NAME.cpp: parts for a recipe's `library`. The trainer has the
+#       code of Brim that they call.
+function(brim_plug_in name)
+  cmake_parse_arguments(arg "TORCH" "" "" ${ARGN})
+  add_library(${name} MODULE ${name}.cpp)
+  add_dependencies(${name} brim_abi)
+  target_include_directories(${name} PRIVATE ${BRIM_GENERATED})
+  brim_common(${name} ${arg_TORCH} "")
+  target_link_libraries(${name} PUBLIC fmt)
+  set_target_properties(${name} PROPERTIES PREFIX ""
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+endfunction()
+
 # The GoogleTest programs free of LibTorch: those that scripts/test runs under sanitizers.
 add_custom_target(plain_tests)
 

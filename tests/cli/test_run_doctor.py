@@ -66,7 +66,8 @@ def test_watching_shows_the_memory_table_once(slow_run, tmp_path):
     for name in ("recipe.toml", "run.json"):
         (run / name).write_bytes((slow_run / name).read_bytes())
     lines = (slow_run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text("".join(lines[:1]))
+    first = {**json.loads(lines[0]), "step": 1}  # however slow it was, that is no run of 30 s
+    (run / "metrics.jsonl").write_text(json.dumps(first) + "\n")
     watch = subprocess.Popen([TRAINER, "doctor", run, "--watch"], env=environment(), text=True,
                              stdout=subprocess.PIPE)
     said = []

@@ -1,5 +1,7 @@
 """Models, datasets and tasks of a library that break the rules of their interfaces: each ends in words, without a
 crash, before it costs an epoch where that can be known."""
+import json
+
 import pytest
 
 from test_bad_input import refused
@@ -122,3 +124,10 @@ def test_a_key_is_there_once(recipe, tmp_path):
     done = trainer("recipe", "show", "--recipe", own, "--trust-library")
     refused(done, 2, "'width' in [model]: expected one key of that name, found two; rename the key of name = \"twice\"",
             "'pretrained' in [model]: expected one key of that name, found two", "own.toml:3:8: ")
+
+
+def test_a_batch_norm_of_libtorch_is_planned_without_the_size_that_it_refuses(recipe):
+    done = trainer("plan", "--recipe", recipe, "--devices", "cpu,cpu", "--json",
+                   *sets(model__wrong="one value", train__task="classification"))
+    assert done.returncode == 0, done.stderr
+    assert {row["micro"] for row in json.loads(done.stdout)["candidates"]} == {2, 4}

@@ -1,6 +1,7 @@
 // A model, a dataset and a task, each of which breaks the rule of its interface that the recipe's key
 // `wrong` names, for test_wrong_parts.py. BRIM_WRONG_PARTS names what registering them does wrong.
 #include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstdlib>
@@ -19,7 +20,8 @@ using namespace brim;  // as a user of the interface would
 
 struct Net : torch::nn::Module {
   Net(std::string wrong, int64_t inputs, int64_t classes)
-      : wrong(std::move(wrong)), classes(classes), linear(inputs, classes) {
+      : wrong(std::move(wrong)), classes(classes), linear(inputs, classes), norm(classes) {
+    if (this->wrong == "one value") register_module("norm", norm);
     if (this->wrong != "unregistered") register_module("linear", linear);
     if (this->wrong == "frozen") linear->weight.requires_grad_(false);
     if (this->wrong == "frozen") linear->bias.requires_grad_(false);
@@ -27,6 +29,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& images) {
     const at::Tensor logits = linear(images.flatten(1));
     if (wrong == "undefined") return {};
+    if (wrong == "one value") return norm(logits);
     if (wrong == "long") return logits.to(at::kLong);
     if (wrong == "complex") return logits.to(at::kComplexFloat);
     if (wrong == "meta") return logits.to(at::kMeta);
@@ -36,6 +39,7 @@ struct Net : torch::nn::Module {
   std::string wrong;
   int64_t classes;
   torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;  // LibTorch's, which refuses batches of one sample
 };
 
 struct NetConfig : nn::ModelConfig {

@@ -4,7 +4,8 @@ import re
 import pytest
 
 from runs import TRAINER, run, with_fault  # noqa: F401
-from trainer import assert_same_tensors, latest_checkpoint, metrics, sets  # noqa: E402
+from test_same_maths import image_recipe
+from trainer import DIGITS, assert_same_tensors, latest_checkpoint, metrics, sets  # noqa: E402
 
 RECIPE = """
 [model]
@@ -165,3 +166,18 @@ def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
                    train__steps=103, model__hidden=32)
     assert "retrying the step with micro-batch 300" in result
     assert "trying micro-batch 600 again" in result
+
+
+@pytest.mark.parametrize("model, words", [("narrow_resnet18", ", the smallest that the model takes: "),
+                                          ("wrong_net", ', as a smaller one ends with "Expected more than 1 value per channel')])
+def test_half_a_micro_batch_is_one_value_for_a_norm(model, words, run, tmp_path):
+    if model == "wrong_net":
+        args = ["--recipe", DIGITS, *sets(model__library=str(TRAINER.parent / "wrong_parts.so"), model__name="wrong_net",
+                                          model__wrong="one value")]
+    else:
+        args = ["--recipe", image_recipe(tmp_path, model, 48), *sets(distributed__sync_batch_norm=False)]
+    command = [TRAINER, *args, "--output", tmp_path / "run", *sets(batch__global=4)]
+    ranks = run.start_ranks(2, with_fault(command, "rank=1,where=backward,call=1,kind=oom"))
+    results = [run.finish(rank) for rank in ranks]
+    assert [result.status for result in results] == [5, 5], results[0].stderr
+    assert "error[resource]: out of memory at step 1 with micro-batch 2" + words in results[0].stderr, results[0].stderr

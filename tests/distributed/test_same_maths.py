@@ -89,9 +89,11 @@ def without_distributed(args):
 def image_recipe(folder, model, samples):
     """4 steps of 12 images of 16x16, the last one with those that are left."""
     recipe = folder / "images.toml"
+    library = f'library = "{TRAINER.parent / "narrow_resnet.so"}"' if model == "narrow_resnet18" else ""
     recipe.write_text(f"""
 [model]
 name = "{model}"
+{library}
 [data]
 kind = "synthetic"
 height = 16
@@ -116,8 +118,8 @@ sync_batch_norm = true
 
 
 # With 38 images a last step has 2, so that one of 3 ranks has none and yet takes part in the norms.
-# (resnet18 ends in one pixel: norms over as few values as 2 would make roundings large.)
-@pytest.mark.parametrize("model, ranks, samples", [("small_cnn", 3, 38), ("resnet18", 2, 43)])
+# (narrow_resnet18 ends in one pixel: norms over as few values as 2 would make roundings large.)
+@pytest.mark.parametrize("model, ranks, samples", [("small_cnn", 3, 38), ("narrow_resnet18", 2, 43)])
 def test_batch_norms_see_all_ranks_samples(tmp_path, model, ranks, samples):
     recipe = image_recipe(tmp_path, model, samples)
     alone = train(tmp_path / "one", "--recipe", recipe)
@@ -131,7 +133,7 @@ def test_batch_norms_see_all_ranks_samples(tmp_path, model, ranks, samples):
 
 def test_norms_of_one_value_keep_finite_statistics(tmp_path):
     """The last step has one image, of which the last blocks see one pixel."""
-    run = train(tmp_path / "run", "--recipe", image_recipe(tmp_path, "resnet18", 37), ranks=2)
+    run = train(tmp_path / "run", "--recipe", image_recipe(tmp_path, "narrow_resnet18", 37), ranks=2)
     assert all(np.isfinite(tensor).all() for tensor in tensors(latest_checkpoint(run)).values())
 
 
@@ -146,7 +148,7 @@ def test_a_transformer_whose_layers_learn_at_rates_of_their_own(tmp_path, zero):
 
 
 def test_recomputed_blocks_and_a_split_state_change_nothing(tmp_path):
-    args = ["--recipe", image_recipe(tmp_path, "resnet18", 38), *sets(precision__mode="fp32")]
+    args = ["--recipe", image_recipe(tmp_path, "narrow_resnet18", 38), *sets(precision__mode="fp32")]
     kept = train(tmp_path / "kept", *args, ranks=3)
     twice = train(tmp_path / "twice", *args, *sets(train__recompute=["layer*"], distributed__zero=True), ranks=3)
     assert_same_tensors(latest_checkpoint(kept), latest_checkpoint(twice))
@@ -181,10 +183,10 @@ def test_shares_by_throughput_change_no_sum(one_rank, tmp_path):
     assert "balance: from step" in done.stderr  # one core each for three ranks is never quite fair
 
 
-@pytest.mark.parametrize("recipe", ["mlp", "resnet18"])
+@pytest.mark.parametrize("recipe", ["mlp", "narrow_resnet18"])
 def test_first_gradients_in_float32(tmp_path, recipe):
     """The momentum of SGD after one step is the gradient."""
-    args = MLP if recipe == "mlp" else ["--recipe", image_recipe(tmp_path, "resnet18", 43)]
+    args = MLP if recipe == "mlp" else ["--recipe", image_recipe(tmp_path, "narrow_resnet18", 43)]
     args = [*args, *sets(precision__mode="fp32", train__steps=1)]
     alone = tensors(latest_checkpoint(train(tmp_path / "one", *args)))
     together = tensors(latest_checkpoint(train(tmp_path / "two", *args, ranks=2)))

@@ -52,7 +52,7 @@ def test_uneven_micro_batches(alone, tmp_path, ranks, args):  # noqa: F811
 
 
 @pytest.mark.parametrize("model, ranks, args", [
-    ("resnet18", 2, [*stages(2), *sets(batch__micro=6, train__recompute=["layer*"])]),
+    ("narrow_resnet18", 2, [*stages(2), *sets(batch__micro=6, train__recompute=["layer*"])]),
     ("small_vit", 3, [*stages(3), *sets(batch__micro=4, optimizer__layer_decay=0.5, optimizer__name="adamw",
                                         optimizer__weight_decay=0.1, train__clip_norm=0.1)]),
     ("small_cnn", 2, [*stages(2, cut=["conv3"], schedule="gpipe"), *sets(batch__micro=5, train__ema=0.9)]),
@@ -143,7 +143,16 @@ epochs = 2
     assert difference(tmp_path / "one", tmp_path / "run") < 1e-9
 
 
-@pytest.mark.parametrize("model, where, call, rank", [("resnet18", "backward", 1, 1), ("small_cnn", "backward", 5, 0),
+@pytest.mark.parametrize("args, words", [
+    (sets(distributed__schedule="gpipe"), "distributed.schedule has no effect: stages = 1"),
+    ([*stages(2), *sets(distributed__bucket_mib=5)], "static_graph and unused_parameters have no effect: each stage has one rank"),
+])
+def test_keys_that_have_no_effect_are_named(args, words):
+    done = trainer("train", *GPT1, *args, "--devices", "cpu,cpu", "--dry-run")
+    assert done.returncode == 0 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("model, where, call, rank", [("narrow_resnet18", "backward", 1, 1), ("small_cnn", "backward", 5, 0),
                                                       ("small_cnn", "evaluation", 1, 1)])
 def test_one_stage_short_of_memory(model, where, call, rank, run, tmp_path):  # noqa: F811
     recipe = image_recipe(tmp_path, model, 48)

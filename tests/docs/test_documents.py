@@ -61,10 +61,12 @@ extends = "{recipe}"
 [train]
 epochs = 4
 """
-# Benchmarks are read as they are written, and then run once.
+# Benchmarks are read as they are written, and then run once, for a few steps.
 RUNS_ONCE = """#!/bin/sh
 case "$*" in
   *--replay*) ;;
+  bench*--repeats*--steps*|compare*--repeats*--steps*) exec {trainer} "$@" --repeats 1 --steps 5 ;;
+  compare*--steps*) exec {trainer} "$@" --steps 5 ;;
   bench*|compare*--repeats*) exec {trainer} "$@" --repeats 1 ;;
 esac
 exec {trainer} "$@"

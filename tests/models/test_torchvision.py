@@ -67,8 +67,7 @@ OPTIMIZERS = {
 # AdamW at this learning rate blows a rounding up so far that PyTorch's fused and plain AdamW are 2e-8 apart
 # on ResNet-50 after twenty steps, and 4e-9 on ResNet-18 after four on an AMD Zen 4, so the reference is the
 # fused one.
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("name, optimizer", [("resnet18", "adamw"), ("resnet50", "sgd")])
 def test_steps_in_float64(tmp_path, name, optimizer):
     """Running means and variances are compared too, and how often they were updated."""
     keys, make_optimizer = OPTIMIZERS[optimizer]
@@ -108,8 +107,7 @@ def operations(trace):
     return found
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name, channels_last", [("resnet18", False), ("resnet50", True)])
 def test_bf16_autocast_runs_the_same_operations(tmp_path, name, channels_last):
     """Forward and backward, down to each cast: the same operations on the same types, but for their
     order: our blocks make the shortcut before the norm that it is added to."""

@@ -48,6 +48,9 @@ TEST(Ranking, OfEquallyFastOnesTheSimplestIsFirst) {
   EXPECT_TRUE(ways[0].recompute.empty());
   EXPECT_EQ(why(ways),
             "ddp fits: 38.0 GiB of 80.0 GiB; zero1 would save 12.0 GiB and take as long");
+  ways = {candidate(Sharing::kDdp, 38, 1.009), candidate(Sharing::kZero1, 26, 1.000)};
+  rank(ways);
+  EXPECT_THAT(why(ways), HasSubstr("; zero1 would save 12.0 GiB and take 1 % less time"));
 }
 
 TEST(Ranking, LinesOfTheRecipeNameTheWay) {

@@ -67,11 +67,17 @@ class CpuMemory final : public Memory {
   void reset_peak() override { reset_cpu_peak(); }
   void release_cached() override { release_cached_cpu_memory(); }
   int64_t outside_bytes() const override {
-    // The most that the process ever held, less the most that tensors did: both peak together. What
-    // is mapped of files can be dropped at any time.
-    const int64_t own = status_bytes("VmHWM") - status_bytes("RssFile") - start_bytes_;
+    // What is mapped of files can be dropped at any time.
+    const int64_t most = status_bytes("VmHWM");
+    if (most == forgotten_peak_bytes_) {
+      const int64_t now = status_bytes("VmRSS") - status_bytes("RssFile") - start_bytes_;
+      return std::max<int64_t>(0, now - stats().reserved_bytes);
+    }
+    // The most that the process ever held, less the most that tensors did: both peak together.
+    const int64_t own = most - status_bytes("RssFile") - start_bytes_;
     return std::max<int64_t>(0, own - stats().peak_reserved_bytes);
   }
+  void forget_outside_peak() override { forgotten_peak_bytes_ = status_bytes("VmHWM"); }
   void start_history() override { start_memory_history(); }
   std::string snapshot() override {
     stop_memory_history();
@@ -90,6 +96,7 @@ class CpuMemory final : public Memory {
   void set_cap(int64_t bytes) override { set_cpu_cap(bytes); }
 
   int64_t start_bytes_;
+  int64_t forgotten_peak_bytes_ = 0;
 };
 
 class GpuMemory final : public Memory {
@@ -108,6 +115,7 @@ class GpuMemory final : public Memory {
   void reset_peak() override { cuda().backend->reset_peak(device_); }
   void release_cached() override { cuda().backend->release_cached(); }
   int64_t outside_bytes() const override { return kCudaLibraries; }
+  void forget_outside_peak() override {}
   void start_history() override { cuda().backend->start_memory_history(); }
   std::string snapshot() override { return cuda().backend->memory_snapshot(); }
   void synchronize() const override { cuda().backend->synchronize(device_); }

@@ -33,6 +33,9 @@ class Memory {
   /// this was made, batches being loaded included, pages of mapped files not; on a GPU an
   /// allowance.
   virtual int64_t outside_bytes() const = 0;
+  /// From now on outside_bytes() is of what the job holds from now on: a checkpoint has been read,
+  /// whose pages are gone.
+  virtual void forget_outside_peak() = 0;
   /// From now on every allocation is remembered, until snapshot().
   virtual void start_history() = 0;
   /// What happened since, and what is held: a pickle for PyTorch's memory viewer

@@ -204,7 +204,8 @@ class Counting {
     return (samples(strategy, micro) + micro - 1) / micro;
   }
 
-  /// Whether a way throws no Error(kRecipe), as batch norms of one value do.
+  /// Whether the model refuses no way, as batch norms do that see one value: ours by Error(kRecipe),
+  /// LibTorch's by its own.
   template <class Attempt>
   bool can_be_taken(const Attempt& attempt) {
     try {
@@ -213,8 +214,10 @@ class Counting {
     } catch (const Error& error) {
       if (error.status() != Exit::kRecipe) throw;
       if (!refused_) refused_ = std::current_exception();
-      return false;
+    } catch (const c10::Error&) {
+      if (!refused_) refused_ = std::current_exception();
     }
+    return false;
   }
 
   template <class PeakBytes>

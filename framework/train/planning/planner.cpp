@@ -12,7 +12,9 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
 #include "framework/nn/block.h"
+#include "framework/nn/flops.h"
 #include "framework/train/inputs.h"
+#include "framework/train/observe/measured_peaks.h"
 #include "framework/train/planning/counted.h"
 #include "framework/train/planning/measured_network.h"
 #include "framework/train/planning/plan_record.h"
@@ -123,9 +125,13 @@ std::string room_beside(const PlannedRanks& ranks, const plan::Candidate& candid
                 way_of(least), format_bytes(least.peak_bytes));
   }
   std::string change =
-      fmt::format("give each {} more (device.memory_gib{}), or choose a smaller model",
-                  format_bytes(least.missing_bytes()),
-                  ranks.is_cpu ? ", which ranks on the CPU of a machine share" : "");
+      ranks.is_cpu ? fmt::format(
+                         "give the {} of a machine {} more in all (device.memory_gib), or choose a "
+                         "smaller model",
+                         format_plural(ranks.ranks.local_world, "rank"),
+                         format_bytes(least.missing_bytes() * ranks.ranks.local_world))
+                   : fmt::format("give each {} more (device.memory_gib), or choose a smaller model",
+                                 format_bytes(least.missing_bytes()));
   const bool may_shard = std::ranges::any_of(strategies_of(job, 2), [](const auto& strategy) {
     return strategy.sharing == plan::Sharing::kFsdp;
   });
@@ -178,7 +184,12 @@ plan::Work work_at_hand(JobConfig& job, c10::Device device,
   const ProbeLimits limits = agree(*group, limits_of(counted));
   if (limits.largest > 0) {
     basis = "measured on these devices by short probes";
-    return measure_work(job, device, group, memory, ranks.shape, ranks.share(job), limits);
+    plan::Work work =
+        measure_work(job, device, group, memory, ranks.shape, ranks.share(job), limits);
+    // On a busy machine two probes may differ by nothing. No pass takes less than its calls.
+    const double calls = static_cast<double>(nn::kTrainingPasses * counted.costs.flops.operators);
+    work.pass_s = std::max(work.pass_s, calls * measured_call_s(device));
+    return work;
   }
   // Only with recompute does it fit.
   basis = "estimated from these devices' measured rates: no probe fits";

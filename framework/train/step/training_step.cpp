@@ -91,6 +91,7 @@ std::optional<TakenStep> TrainingStep::take() {
     inputs_.reset();
     passes_.reset();
   }
+  int64_t too_large = 0;  // with what this step has run out of memory
   for (;;) {
     try {
       if (auto step = try_once()) {
@@ -100,11 +101,19 @@ std::optional<TakenStep> TrainingStep::take() {
     } catch (const Error& error) {
       // The state can be saved then. Other ranks would have to give the step up, too.
       if (error.status() == Exit::kData && group_.is_single_rank()) undo();
+      // Our batch norms refuse to see one value, as do LibTorch's.
+      if (error.status() == Exit::kRecipe && too_large > 0) {
+        refuse_to_shrink(too_large, ", the smallest that the model takes");
+      }
       throw;
+    } catch (const c10::Error& error) {
+      if (too_large == 0) throw;
+      refuse_to_shrink(too_large, fmt::format(", as a smaller one ends with \"{}\"",
+                                              error.what_without_backtrace()));
     }
     undo();
     if (group_.any(stop_requested(), "the stop request")) return std::nullopt;
-    make_room();
+    too_large = make_room();
   }
 }
 
@@ -312,16 +321,20 @@ void TrainingStep::undo() {
   memory_.release_cached();
 }
 
-void TrainingStep::make_room() {
+/// No micro-batch fits: not one of `size`, which is as small as it can be.
+void TrainingStep::refuse_to_shrink(int64_t size, std::string_view note) const {
+  throw Error(Exit::kResource,
+              "out of memory at step {} with micro-batch {}{}: {}. Name blocks in "
+              "train.recompute, choose a smaller model or smaller samples, or {}",
+              finished_steps_ + 1, size, note, account().text(), device::more_memory());
+}
+
+/// For the step to be taken again. Returns the size that was too large.
+int64_t TrainingStep::make_room() {
   const int64_t size = std::min(micro_batch_.size(), rank_share());
   inputs_.reset();  // it starts again before the same samples
   memory_.release_cached();
-  if (!micro_batch_.halve(finished_steps_, size)) {
-    throw Error(Exit::kResource,
-                "out of memory at step {} with micro-batch {}: {}. Name blocks in "
-                "train.recompute, choose a smaller model or smaller samples, or {}",
-                finished_steps_ + 1, size, account().text(), device::more_memory());
-  }
+  if (!micro_batch_.halve(finished_steps_, size)) refuse_to_shrink(size, "");
   log::warning(
       "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "
       "({})",
@@ -331,6 +344,7 @@ void TrainingStep::make_room() {
           : "which gives the same result, dropout's masks apart",
       std::exchange(shortage_, device::kShortElsewhere));
   if (observer_ != nullptr) observer_->micro_batch(finished_steps_ + 1, micro_batch_.size());
+  return size;
 }
 
 void TrainingStep::start_inputs() {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/base/timeline.h"
@@ -106,7 +107,8 @@ class TrainingStep {
   double update(const Gradients& gradients);
   TakenStep finish(const Gradients& gradients, double learning_rate);
   void undo();
-  void make_room();
+  [[noreturn]] void refuse_to_shrink(int64_t size, std::string_view note) const;
+  int64_t make_room();
   int64_t rank_share() const;
   at::Tensor clip();
 

@@ -119,6 +119,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     memory.keep_outside(prober.outside_bytes(tuning.micro));
   }
   memory.release_cached();
+  memory.reset_peak();
   tuning.seconds = now_s() - start_s;
   return tuning;
 }

@@ -7,15 +7,20 @@
 #include <ATen/ops/ones_like.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "framework/device/memory/memory.h"
 #include "tests/support/error_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::device {
 namespace {
@@ -157,6 +162,30 @@ TEST(MemoryOf, RefusesWhatNoRecipeMayHave) {
   EXPECT_EQ(said({.memory_gib = -3}),
             "memory_of(): memory_gib is -3: expected more than 0, or 0 for memory_fraction's");
   EXPECT_EQ(said({}, 0), "memory_of(): sharers is 0: expected at least 1");
+}
+
+/// Reads `bytes` of a file through a mapping, which it gives up.
+void read_mapped(size_t bytes) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "file";
+  testing::put_content(path, "x");
+  std::filesystem::resize_file(path, bytes);
+  const int file = open(path.c_str(), O_RDONLY);
+  void* pages = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  munmap(pages, bytes);
+  close(file);
+}
+
+TEST(CpuMemory, APeakThatIsForgottenIsNoLongerOutside) {
+  constexpr int64_t kMib = 1 << 20;
+  const auto memory = memory_of(c10::kCPU, {}, 1);
+  read_mapped(64 * kMib);
+  EXPECT_GT(memory->outside_bytes(), 48 * kMib);
+  memory->forget_outside_peak();
+  EXPECT_LT(memory->outside_bytes(), 16 * kMib);
+  const std::vector<char> held(192 * kMib, 1);
+  EXPECT_GT(memory->outside_bytes(), 128 * kMib);
 }
 
 bool says_out_of_memory(const std::string& words) {

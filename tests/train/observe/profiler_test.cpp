@@ -47,6 +47,7 @@ struct NoMemory final : device::Memory {
   void reset_peak() override {}
   void release_cached() override {}
   int64_t outside_bytes() const override { return 0; }
+  void forget_outside_peak() override {}
   void start_history() override {}
   std::string snapshot() override { return "snapshot"; }
   void synchronize() const override {}
