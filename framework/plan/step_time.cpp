@@ -53,21 +53,22 @@ double fsdp_exposed_s(int64_t ranks, int64_t shards, double forward_s, double ba
 /// 1F1B and GPipe alike: m micro-batches take m + stages − 1 passes of the slowest stage, and at each
 /// boundary the first one's activations and the last one's gradients are waited for; all of them
 /// where messages take the cores that compute. Replicas sum during the last backward pass.
-void pass_stages(const Strategy& strategy, int64_t ranks, double passes, const ModelBytes& model,
-                 const Network& network, const Cut& cut, StepTime& time) {
+void pass_stages(const Strategy& strategy, int64_t ranks, double passes, double ranks_per_core,
+                 const ModelBytes& model, const Network& network, const Cut& cut, StepTime& time) {
   const double pass_s = time.compute_s * cut.slowest_share / passes;
   const auto boundaries = static_cast<double>(strategy.stages - 1);
   const double message_s = network.gather.bytes_per_s > 0 ? static_cast<double>(cut.message_bytes) /
                                                                     network.gather.bytes_per_s +
                                                                 network.gather.hop_s
                                                           : 0;
+  const double idle_passes = std::max(0.0, (passes + boundaries) / ranks_per_core - passes);
   const auto stages = static_cast<double>(strategy.stages);
   ModelBytes stage = model;
   stage.gradients = static_cast<int64_t>(static_cast<double>(model.gradients) / stages);
   time.compute_s = passes * pass_s;
   time.update_s /= stages;
   time.exposed_s =
-      boundaries * (pass_s + 2 * message_s) +
+      idle_passes * pass_s + boundaries * 2 * message_s +
       ddp_exposed_s(ranks / strategy.stages, network.hidden_share * pass_s, stage, network);
   if (network.hidden_share == 0) time.exposed_s += 2 * (passes - 1) * message_s;
 }
@@ -106,7 +107,7 @@ StepTime step_time(const Strategy& strategy, int64_t ranks, const Batch& batch, 
   time.update_s = work.update_s;
   if (ranks == 1) return time;
   if (strategy.sharing == Sharing::kStages) {
-    pass_stages(strategy, ranks, passes, model, network, cut, time);
+    pass_stages(strategy, ranks, passes, work.ranks_per_core, model, network, cut, time);
     return time;
   }
   const double pass_s = time.compute_s / passes;

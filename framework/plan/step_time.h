@@ -30,6 +30,7 @@ struct Work {
   double recompute_share = 0;  // of both, added where all blocks are recomputed
   double update_s = 0;         // of the whole model
   double launch_s = 0;         // of each micro-batch: it takes no less
+  double ranks_per_core = 1;   // above 1, a rank that waits leaves its core to the others
 };
 
 /// What travels of a model.

@@ -88,6 +88,19 @@ TEST(StepTime, StagesIdleWhileTheFirstAndTheLastMicroBatchPass) {
   EXPECT_NEAR(time(4, 0.5).exposed_s - time(2, 0.5).exposed_s, 2 * 0.5 * 0.4 / 2, 1e-12);
 }
 
+TEST(StepTime, AStageThatWaitsLeavesItsCoreToTheOthers) {
+  const auto idle_s = [](double ranks_per_core) {
+    Work work = kWork;
+    work.ranks_per_core = ranks_per_core;
+    return step_time({.sharing = Sharing::kStages, .stages = 2}, 2, {.micro = 2, .share = 8}, work,
+                     kModel, network(0.5), {.slowest_share = 0.6})
+        .exposed_s;
+  };
+  EXPECT_DOUBLE_EQ(idle_s(1), 1.2);
+  EXPECT_NEAR(idle_s(1.1), 1.2 * (5 / 1.1 - 4), 1e-12);
+  EXPECT_DOUBLE_EQ(idle_s(2), 0);
+}
+
 TEST(StepTime, RingsBetweenMachinesCarryAPartOfTheBytes) {
   Network two = network(0);
   two.machines = {.bytes_per_s = 1e8, .hop_s = 0.01};

@@ -1,6 +1,7 @@
 #include "framework/train/planning/planner.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "framework/base/log.h"
+#include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
@@ -189,6 +191,11 @@ plan::Work work_at_hand(JobConfig& job, c10::Device device,
     // On a busy machine two probes may differ by nothing. No pass takes less than its calls.
     const double calls = static_cast<double>(nn::kTrainingPasses * counted.costs.flops.operators);
     work.pass_s = std::max(work.pass_s, calls * measured_call_s(device));
+    const bool has_own_cores = Machine().allowed_cores() < ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (ranks.is_cpu && !has_own_cores) {
+      const auto local = static_cast<double>(ranks.ranks.local_world);
+      work.ranks_per_core = std::max(1.0, local / usable_cores());
+    }
     return work;
   }
   // Only with recompute does it fit.
