@@ -135,6 +135,8 @@ std::string with_weights(const std::filesystem::path& file,
                   "the one that was trained?",
                   file.string(), name);
     }
+    // Of a run in fp64 all digits stay.
+    if (tensor.scalar_type() == at::kDouble) place->second.set_data(at::empty_like(tensor));
     place->second.copy_(tensor);
     places.erase(place);
   }

@@ -224,3 +224,20 @@ def test_what_can_not_be_taken_is_left_out(tmp_path):
     assert {row["micro"] for row in found["candidates"]} == {2, 3}
     many = plan(*SMALL, "--assume", "64xA100-40GB,nvlink,hdr")["candidates"][0]
     assert many["samples_per_s"] == pytest.approx(16 / many["step_s"])
+
+
+def test_a_strategy_of_which_a_probe_does_not_fit_is_not_chosen(tmp_path):
+    """Libraries take memory that the plan does not count, for gradients of convolutions over a pixel most."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[model]\nname = "resnet18"\n[data]\nkind = "synthetic"\nheight = 32\nwidth = 32\nsamples = 64\n'
+                      '[batch]\nglobal = 8\nmicro = 4\n[optimizer]\nname = "adamw"\n[train]\nsteps = 2\n[eval]\nenabled = false\n'
+                      '[precision]\nmode = "fp32"\nfused = false\n')
+    args = ["--recipe", recipe, *TWO]
+    found = plan(*args)
+    beside = json.loads(trainer("plan", *args, *sets(device__memory_gib=1), "--json").stdout)["candidates"][0]["cap_bytes"]
+    enough = find(found, "fsdp", 4)["peak_bytes"] / 0.955 + GIB / 2 - beside
+    little = sets(device__memory_gib=2 * enough / GIB)
+    for done in (trainer("plan", *args, *little),
+                 trainer("train", *args, *little, *sets(distributed__strategy="auto"), "--output", tmp_path / "run")):
+        assert done.returncode in (0, 5) and "out of memory" not in done.stderr, done.stderr
+        assert done.returncode == 0 or "no strategy fits in memory: " in done.stderr, done.stderr

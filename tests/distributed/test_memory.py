@@ -168,8 +168,8 @@ def test_larger_micro_batches_are_tried_again(run, recipe, tmp_path):
     assert "trying micro-batch 600 again" in result
 
 
-@pytest.mark.parametrize("model, words", [("narrow_resnet18", ", the smallest that the model takes: "),
-                                          ("wrong_net", ', as a smaller one ends with "Expected more than 1 value per channel')])
+@pytest.mark.parametrize("model, words", [("narrow_resnet18", ", and the model takes no smaller one: "),
+                                          ("wrong_net", ', and a smaller one ends with "Expected more than 1 value per channel')])
 def test_half_a_micro_batch_is_one_value_for_a_norm(model, words, run, tmp_path):
     if model == "wrong_net":
         args = ["--recipe", DIGITS, *sets(model__library=str(TRAINER.parent / "wrong_parts.so"), model__name="wrong_net",

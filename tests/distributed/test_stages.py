@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from runs import TRAINER, job, run, wait_until, with_fault  # noqa: F401
-from test_fsdp import BLOCK_MIB, GPT, LARGE, MIB, alone  # noqa: F401
+from test_fsdp import BLOCK_MIB, GPT, LARGE, MIB, alone, trained_apart  # noqa: F401
 from test_same_maths import MLP, difference, image_recipe, train, without_distributed
 from trainer import assert_same_tensors, latest_checkpoint, metrics, sets, trainer
 
@@ -70,6 +70,26 @@ def test_models_of_images(tmp_path, model, ranks, args):
             numbers = [(ours.pop(key), theirs.pop(key)) for key in ("confidence", "loss")]
             assert ours == theirs and all(a in (b, pytest.approx(b or 0, rel=1e-5)) for a, b in numbers), numbers
             assert (together / ours["file"]).read_bytes() == (one / theirs["file"]).read_bytes()
+
+
+@pytest.mark.parametrize("ranks, schedule, frozen", [(3, "1f1b", 2), (3, "gpipe", 1), (6, "1f1b", 1)])
+def test_frozen_stages_before_the_first_that_learns(tmp_path, ranks, schedule, frozen):
+    layer = "encoder.layers.encoder_layer_"
+    parts = ["class_token", "conv_proj.*", "encoder.pos_embedding", *(f"{layer}{i}.*" for i in range(frozen))]
+    args = ["--recipe", image_recipe(tmp_path, "small_vit", 38), *sets(batch__micro=2, model__freeze=parts)]
+    one = train(tmp_path / "one", *args)
+    together = train(tmp_path / "all", *args, *stages(3, schedule=schedule, cut=[f"{layer}1", f"{layer}2"], sync_batch_norm=False),
+                     ranks=ranks)
+    assert difference(one, together) < 1e-9
+
+
+def test_no_gradients_travel_to_frozen_stages(tmp_path):
+    args = ["--recipe", image_recipe(tmp_path, "narrow_resnet18", 48), *sets(
+        distributed__sync_batch_norm=False, batch__micro=6, data__height=96, data__width=96, checkpoint__enabled=False,
+        eval__enabled=False), *stages(2, cut=["layer1.0"])]
+    _, all_bytes = trained_apart(tmp_path / "all", *args)
+    _, frozen_bytes = trained_apart(tmp_path / "frozen", *args, *sets(model__freeze=["conv1.*", "bn1.*"]))
+    assert 0.4 * all_bytes < frozen_bytes < 0.65 * all_bytes
 
 
 @pytest.mark.parametrize("ranks, args", [(3, stages(3)), (4, [*stages(2), *sets(data__packing="documents")])])

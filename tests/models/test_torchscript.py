@@ -130,6 +130,19 @@ def test_it_learns_and_comes_back(net, tmp_path):
     assert done.returncode == 0 and '"samples":64' in done.stdout, done.stderr
 
 
+def test_weights_of_float64_stay_so_in_a_script(net, tmp_path):
+    recipe, _ = net
+    run = train(recipe, tmp_path / "run", precision__mode="fp64", train__steps=2)
+    script = tmp_path / "trained.pt"
+    done = trainer("export", run, "--output", script, "--format", "torchscript")
+    assert done.returncode == 0, done.stderr
+    ours, kept = torch.jit.load(script).state_dict(), load_file(run / "model.safetensors")
+    assert kept["head.weight"].dtype == torch.float64
+    for name, tensor in kept.items():
+        assert ours[name].dtype == tensor.dtype and torch.equal(ours[name], tensor), name
+    assert torch.jit.load(script)(torch.randn(4, 3, 16, 16, dtype=torch.float64)).dtype == torch.float64
+
+
 def test_bf16_and_the_recipes_other_means(net, tmp_path):
     recipe, _ = net
     train(recipe, tmp_path / "run", precision__mode="bf16", train__ema=0.9, batch__micro=12, train__clip_norm=1.0,
@@ -140,12 +153,13 @@ def test_bf16_and_the_recipes_other_means(net, tmp_path):
     assert not torch.equal(kept["head.weight"], start["head.weight"])
 
 
-def test_two_ranks_are_one(tmp_path):
+@pytest.mark.parametrize("model, strategy", [(lambda: Net(norm=False), "ddp"), (lambda: Net(norm=False), "fsdp"), (Tied, "fsdp")])
+def test_two_ranks_are_one(tmp_path, model, strategy):
     torch.manual_seed(1)
-    recipe = scripted(tmp_path, Net(norm=False))
+    recipe = scripted(tmp_path, model())
     values = {"precision__mode": "fp64", "train__steps": 5, "data__samples": 67, "batch__global": 33}
     one = train(recipe, tmp_path / "one", **values)  # the third step has one sample: a rank has none
-    two = train(recipe, tmp_path / "two", "--devices", "cpu,cpu", **values)
+    two = train(recipe, tmp_path / "two", "--devices", "cpu,cpu", **values, distributed__strategy=strategy)
     one, two = (load_file(run / "model.safetensors") for run in (one, two))
     for name in one:
         assert torch.allclose(one[name], two[name], rtol=0, atol=1e-9), name

@@ -150,6 +150,12 @@ std::string room_beside(const PlannedRanks& ranks, const plan::Candidate& candid
       room_beside(ranks, least), way_of(least), format_bytes(least.peak_bytes), change);
 }
 
+/// Probes of single ranks take what ddp or fsdp would.
+bool is_probed(const plan::Candidate& candidate) {
+  const auto sharing = candidate.strategy.sharing;
+  return sharing == plan::Sharing::kDdp || sharing == plan::Sharing::kFsdp;
+}
+
 /// What probes may take: the whole model where it fits.
 ProbeLimits limits_of(const Counted& counted) {
   ProbeLimits limits{.unit = counted.unit, .recomputes = counted.has_blocks};
@@ -160,8 +166,7 @@ ProbeLimits limits_of(const Counted& counted) {
     const bool is_better =
         found == nullptr || sharing < found->strategy.sharing ||
         (sharing == found->strategy.sharing && candidate.batch.micro > found->batch.micro);
-    const bool is_probed = sharing == plan::Sharing::kDdp || sharing == plan::Sharing::kFsdp;
-    if (is_better && is_probed) found = &candidate;
+    if (is_better && is_probed(candidate)) found = &candidate;
   }
   if (found == nullptr) return {.largest = 0};
   limits.strategy = found->strategy;
@@ -180,14 +185,35 @@ ProbeLimits agree(distributed::Group& group, const ProbeLimits& own) {
           .recomputes = all[4].get<bool>()};
 }
 
+/// A probe with `micro` did not fit: that takes more than its memory, and every other way as much
+/// more than counted.
+void raise_peaks(std::vector<plan::Candidate>& candidates, const plan::Strategy& strategy,
+                 int64_t micro) {
+  const plan::Candidate* probed = nullptr;
+  for (const plan::Candidate& candidate : candidates) {
+    if (candidate.strategy != strategy || candidate.batch.micro < micro) continue;
+    const bool is_nearer = probed == nullptr || candidate.batch.micro < probed->batch.micro;
+    if (candidate.fits() && is_nearer) probed = &candidate;
+  }
+  if (probed == nullptr) throw Error(Exit::kBug, "no way of the plan was probed");
+  const int64_t missing = probed->cap_bytes - probed->peak_bytes + 1;
+  for (plan::Candidate& candidate : candidates) candidate.peak_bytes += missing;
+}
+
 plan::Work work_at_hand(JobConfig& job, c10::Device device,
                         const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
-                        const PlannedRanks& ranks, const Counted& counted, std::string& basis) {
-  const ProbeLimits limits = agree(*group, limits_of(counted));
-  if (limits.largest > 0) {
+                        const PlannedRanks& ranks, Counted& counted, std::string& basis) {
+  for (;;) {
+    const ProbeLimits limits = agree(*group, limits_of(counted));
+    if (limits.largest == 0) break;
     basis = "measured on these devices by short probes";
-    plan::Work work =
+    const MeasuredWork measured =
         measure_work(job, device, group, memory, ranks.shape, ranks.share(job), limits);
+    if (measured.too_large > 0) {
+      if (group->is_main()) raise_peaks(counted.candidates, limits.strategy, measured.too_large);
+      continue;
+    }
+    plan::Work work = measured.work;
     // On a busy machine two probes may differ by nothing. No pass takes less than its calls.
     const double calls = static_cast<double>(nn::kTrainingPasses * counted.costs.flops.operators);
     work.pass_s = std::max(work.pass_s, calls * measured_call_s(device));
@@ -198,7 +224,7 @@ plan::Work work_at_hand(JobConfig& job, c10::Device device,
     }
     return work;
   }
-  // Only with recompute does it fit.
+  // At most with recompute does it fit.
   basis = "estimated from these devices' measured rates: no probe fits";
   const std::string format = group->broadcast(counted.format, kPlan);
   return estimate_work(counted.costs, measure_rates(*group, device, format, ranks.cap_bytes));
@@ -248,7 +274,11 @@ Plan make_plan(JobConfig& job, c10::Device device, const std::shared_ptr<distrib
   Plan plan;
   const plan::Network network = measure_network(*group, device, memory, ranks.cap_bytes);
   const plan::Work work = work_at_hand(job, device, group, memory, ranks, counted, plan.basis);
-  if (group->is_main()) set_times(counted, ranks, work, network);
+  group->all_or_none(kPlan, [&] {
+    if (!group->is_main()) return;
+    if (!any_fits(counted)) refuse(job, ranks, counted);
+    set_times(counted, ranks, work, network);
+  });
   plan.ranked = std::move(counted.candidates);
   plan.has_statistics = counted.has_statistics;
   plan.seconds = now_s() - start_s;
@@ -300,14 +330,31 @@ nlohmann::json choose_strategy(JobConfig& job, c10::Device device,
   const DeviceRates rates =
       measure_rates(*group, device, group->broadcast(counted.format, kPlan), ranks.cap_bytes);
   nlohmann::json record;
+  std::vector<plan::Candidate> ways;
+  for (;;) {
+    group->all_or_none(kPlan, [&] {
+      if (!group->is_main()) return;
+      if (!any_fits(counted)) refuse(job, ranks, counted);
+      set_times(counted, ranks, estimate_work(counted.costs, rates), network);
+      const int64_t micro = best_micro(job, counted, ranks.share(job));
+      ways = counted.candidates;
+      std::erase_if(ways, [&](const plan::Candidate& other) { return other.batch.micro != micro; });
+      plan::rank(ways);
+    });
+    ProbeLimits chosen{.largest = 0};
+    if (group->is_main() && is_probed(ways.front())) {
+      chosen = {.strategy = ways.front().strategy, .largest = ways.front().batch.micro};
+    }
+    chosen = agree(*group, chosen);
+    if (chosen.largest == 0 ||
+        probe_fits(job, device, group, memory, ranks.shape, ranks.share(job), chosen)) {
+      break;
+    }
+    if (group->is_main()) raise_peaks(counted.candidates, chosen.strategy, chosen.largest);
+  }
   if (group->is_main()) {
-    set_times(counted, ranks, estimate_work(counted.costs, rates), network);
-    const int64_t micro = best_micro(job, counted, ranks.share(job));
-    std::erase_if(counted.candidates,
-                  [&](const plan::Candidate& other) { return other.batch.micro != micro; });
-    plan::rank(counted.candidates);
-    record = plan::to_json(counted.candidates.front());
-    record["why"] = plan::why(counted.candidates);
+    record = plan::to_json(ways.front());
+    record["why"] = plan::why(ways);
     if (job.batch.micro) {
       record["recipe_micro"] = std::min(job.batch.micro_or_all(), ranks.share(job));
     }

@@ -28,10 +28,11 @@ double slowest(distributed::Group& group, double own) {
 /// The job as probes take it, for a while.
 class ProbedJob {
  public:
-  ProbedJob(JobConfig& job, const plan::Strategy& strategy)
-      : job_(job), distributed_(job.distributed), recompute_(std::move(job.train.recompute)) {
+  ProbedJob(JobConfig& job, const plan::Strategy& strategy, std::vector<std::string> recompute)
+      : job_(job),
+        distributed_(job.distributed),
+        recompute_(std::exchange(job.train.recompute, std::move(recompute))) {
     take(strategy, job);
-    job.train.recompute.clear();
   }
   ~ProbedJob() {
     job_.distributed = distributed_;
@@ -56,41 +57,42 @@ std::shared_ptr<distributed::Group> probe_group(const distributed::Group& group,
 
 }  // namespace
 
-plan::Work measure_work(JobConfig& job, c10::Device device,
-                        const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
-                        const DataShape& shape, int64_t share, const ProbeLimits& limits) {
+MeasuredWork measure_work(JobConfig& job, c10::Device device,
+                          const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                          const DataShape& shape, int64_t share, const ProbeLimits& limits) {
   const bool grows = !job.batch.global;  // with the micro-batch, so that a step is one pass
-  const ProbedJob probed(job, limits.strategy);
+  const ProbedJob probed(job, limits.strategy, {});
   const auto apart = probe_group(*group, limits.strategy);
   DataShape training = shape;
   training.eval_samples = 0;
   plan::Work work;
-  /// Seconds of a pass; the update's are left out.
-  const auto pass_s = [&](int64_t size) {
+  /// Whether a probe fits, and the seconds of its pass; the update's are left out.
+  const auto takes = [&](int64_t size, double& pass_s) {
+    bool fits = true;
     double step_s = 0, update_s = 0;
     group->all_or_none(kProbes, [&] {
       Prober prober(job, device, apart, memory, training, share, /*measures_speed=*/true);
       const tune::Probe probe = prober.run(size);
-      if (!probe.fits) {
-        throw Error(Exit::kResource,
-                    "a probe of micro-batch {} did not fit in memory, though it was to: {}", size,
-                    prober.account().text());
-      }
+      fits = probe.fits;
       const double passes = !grows && size < share ? 2 : 1;
       step_s = probe.step_s - probe.update_s / passes;
       update_s = probe.update_s;
     });
+    if (group->any(!fits, kProbes)) return false;
     work.update_s = slowest(*group, update_s);
-    return slowest(*group, std::max(1e-6, step_s));
+    pass_s = slowest(*group, std::max(1e-6, step_s));
+    return true;
   };
-  const double small_s = pass_s(limits.unit);
+  double small_s = 0;
+  if (!takes(limits.unit, small_s)) return {.too_large = limits.unit};
   const auto unit = static_cast<double>(limits.unit);
   int64_t size = limits.unit;
   while (2 * size <= limits.largest &&
          small_s * static_cast<double>(2 * size) / unit <= kLongestPass_s) {
     size *= 2;
   }
-  const double large_s = size == limits.unit ? small_s : pass_s(size);
+  double large_s = small_s;
+  if (size > limits.unit && !takes(size, large_s)) return {.too_large = size};
   const auto many = static_cast<double>(size);
   work.sample_s =
       size == limits.unit ? small_s / unit : std::max(0.0, large_s - small_s) / (many - unit);
@@ -102,9 +104,26 @@ plan::Work measure_work(JobConfig& job, c10::Device device,
   }
   if (limits.recomputes) {
     job.train.recompute = {"*"};
-    work.recompute_share = std::max(0.0, pass_s(size) / large_s - 1);
+    double again_s = 0;
+    if (!takes(size, again_s)) return {.too_large = size};
+    work.recompute_share = std::max(0.0, again_s / large_s - 1);
   }
-  return work;
+  return {.work = work};
+}
+
+bool probe_fits(JobConfig& job, c10::Device device,
+                const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                const DataShape& shape, int64_t share, const ProbeLimits& limits) {
+  const ProbedJob probed(job, limits.strategy, job.train.recompute);
+  const auto apart = probe_group(*group, limits.strategy);
+  DataShape training = shape;
+  training.eval_samples = 0;
+  bool fits = true;
+  group->all_or_none(kProbes, [&] {
+    Prober prober(job, device, apart, memory, training, share, /*measures_speed=*/false);
+    fits = prober.run(limits.largest).fits;
+  });
+  return !group->any(!fits, kProbes);
 }
 
 DeviceRates measure_rates(distributed::Group& group, c10::Device device, const std::string& format,

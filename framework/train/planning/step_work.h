@@ -24,13 +24,26 @@ struct ProbeLimits {
   bool recomputes = false;       // whether one of them is to recompute all blocks
 };
 
+struct MeasuredWork {
+  plan::Work work = {};
+  /// The micro-batch of a probe that did not fit in memory, though it was to; nothing is measured
+  /// then. Workspaces of libraries are not counted.
+  int64_t too_large = 0;
+};
+
 /// Up to three probes of two steps, on all ranks at the same time and each for itself, so that no
 /// communication is in them: of the smallest micro-batch, of the largest that takes about half a
 /// second, and of that one with recompute. `share` is a rank's part of the global batch. Every rank
 /// calls it and gets the slowest one's.
-plan::Work measure_work(JobConfig& job, c10::Device device,
-                        const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
-                        const DataShape& shape, int64_t share, const ProbeLimits& limits);
+MeasuredWork measure_work(JobConfig& job, c10::Device device,
+                          const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                          const DataShape& shape, int64_t share, const ProbeLimits& limits);
+
+/// Whether a probe of the largest, with the job's recompute, fits in the memory of every rank, each
+/// by itself.
+bool probe_fits(JobConfig& job, c10::Device device,
+                const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
+                const DataShape& shape, int64_t share, const ProbeLimits& limits);
 
 /// What a device does in a second.
 struct DeviceRates {

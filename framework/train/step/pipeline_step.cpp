@@ -4,7 +4,9 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "framework/amp/autocast.h"
 #include "framework/base/error.h"
@@ -21,6 +23,18 @@ namespace {
 constexpr const char* kStagesOutcome = "the outcome of the step on all stages";
 constexpr size_t kGradientsUnderWay = 2;  // messages to the stage before
 
+/// The first stage that has a parameter to train; no one wants the gradients of what goes into it.
+int64_t first_learning(const TrainingComponents& components) {
+  const distributed::Pipeline& pipeline = *components.pipeline;
+  const std::vector<at::Tensor> own = components.model->parameters();
+  const bool learns = std::ranges::any_of(
+      own, [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+  const at::Tensor first =
+      at::full({1}, learns ? -pipeline.stage() : -pipeline.stages(), at::kLong);
+  components.group->all_reduce(first, distributed::Reduce::kMax, "which stages learn");
+  return -first.item<int64_t>();
+}
+
 void add_to(at::Tensor& sum, const at::Tensor& part) { sum = sum.defined() ? sum + part : part; }
 
 }  // namespace
@@ -30,6 +44,7 @@ PipelineStep::PipelineStep(const JobConfig& job, const TrainingComponents& compo
     : job_(job),
       components_(components),
       pipeline_(*components.pipeline),
+      first_learning_(first_learning(components)),
       sequence_(dynamic_cast<nn::Stage&>(*components.model).whole()),
       strategy_(strategy),
       passes_(passes),
@@ -113,7 +128,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
   Flight flight;
   flight.model_inputs = flight.inputs = batch->tensors.inputs;
   if (!pipeline_.is_first()) {
-    flight.inputs = receive(/*gradients=*/false, micro_batch).requires_grad_();
+    flight.inputs = receive(/*gradients=*/false, micro_batch);
+    flight.inputs.requires_grad_(has_messages(/*gradients=*/true, /*is_sender=*/true));
     receive_ahead(/*gradients=*/false, micro_batch + 1);
   }
   timeline_.enter(Phase::kForward);
@@ -143,9 +159,14 @@ void PipelineStep::backward(size_t micro_batch) {
   Flight flight = std::move(flights_.extract(micro_batch).mapped());
   const bool sums = micro_batch + 1 == micro_batches_->size();
   at::Tensor gradient;
-  if (!pipeline_.is_last()) {
+  if (has_messages(/*gradients=*/true, /*is_sender=*/false)) {
     gradient = receive(/*gradients=*/true, micro_batch);
     receive_ahead(/*gradients=*/true, micro_batch + 1);
+  } else if (!pipeline_.is_last()) {  // it would run ahead, with all that it has sent
+    timeline_.enter(Phase::kCommunication);
+    const double start_s = now_s();
+    finish_sends(activations_out_, micro_batch + 1);
+    waited_s_ += now_s() - start_s;
   }
   if (!job_.train.recompute.empty()) sequence_.begin(flight.model_inputs);
   timeline_.enter(Phase::kCommunication);
@@ -163,7 +184,7 @@ void PipelineStep::backward(size_t micro_batch) {
   if (sums) has_summed_ = true;
   timeline_.move(Phase::kBackward, Phase::kCommunication, strategy_.exposed_s());
   waited_s_ += strategy_.exposed_s();
-  if (pipeline_.is_first()) return;
+  if (!has_messages(/*gradients=*/true, /*is_sender=*/true)) return;
   const at::Tensor& gradients = flight.inputs.grad();
   send(/*gradients=*/true,
        pipeline_.inputs().pack(gradients.defined() ? gradients : at::zeros_like(flight.inputs)));
@@ -183,7 +204,9 @@ void PipelineStep::take_part(const distributed::StageAction& action) {
 }
 
 bool PipelineStep::has_messages(bool gradients, bool is_sender) const {
-  return gradients == is_sender ? !pipeline_.is_first() : !pipeline_.is_last();
+  const bool is_before = gradients == is_sender;
+  if (is_before ? pipeline_.is_first() : pipeline_.is_last()) return false;
+  return !gradients || first_learning_ < pipeline_.stage() + (is_before ? 0 : 1);
 }
 
 const distributed::MessageShape& PipelineStep::shape(bool gradients, bool is_sender) const {
@@ -197,7 +220,8 @@ at::Tensor PipelineStep::memory_for(bool gradients, bool is_sender, size_t micro
 }
 
 void PipelineStep::receive_ahead(bool gradients, size_t micro_batch) {
-  if (components_.device.is_cpu()) start_receiving(gradients, micro_batch);
+  if (!components_.device.is_cpu() || !has_messages(gradients, /*is_sender=*/false)) return;
+  start_receiving(gradients, micro_batch);
 }
 
 void PipelineStep::start_receiving(bool gradients, size_t micro_batch) {

@@ -65,7 +65,7 @@ class PipelineStep {
   /// A micro-batch between its forward and its backward pass.
   struct Flight {
     at::Tensor model_inputs;
-    at::Tensor inputs;     // of this stage, with a gradient unless it is the first
+    at::Tensor inputs;     // of this stage, with a gradient where an earlier one learns
     at::Tensor outputs;    // of this stage; undefined on the last
     StepGraph::Pass pass;  // of the last stage
   };
@@ -102,6 +102,7 @@ class PipelineStep {
   const JobConfig& job_;
   const TrainingComponents& components_;
   distributed::Pipeline& pipeline_;
+  int64_t first_learning_;
   nn::Sequence& sequence_;
   distributed::Strategy& strategy_;
   StepGraph& passes_;

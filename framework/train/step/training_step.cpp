@@ -103,12 +103,12 @@ std::optional<TakenStep> TrainingStep::take() {
       if (error.status() == Exit::kData && group_.is_single_rank()) undo();
       // Our batch norms refuse to see one value, as do LibTorch's.
       if (error.status() == Exit::kRecipe && too_large > 0) {
-        refuse_to_shrink(too_large, ", the smallest that the model takes");
+        refuse_to_shrink(too_large, ", and the model takes no smaller one");
       }
       throw;
     } catch (const c10::Error& error) {
       if (too_large == 0) throw;
-      refuse_to_shrink(too_large, fmt::format(", as a smaller one ends with \"{}\"",
+      refuse_to_shrink(too_large, fmt::format(", and a smaller one ends with \"{}\"",
                                               error.what_without_backtrace()));
     }
     undo();
