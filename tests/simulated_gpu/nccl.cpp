@@ -75,38 +75,42 @@ class Nccl final : public c10d::Backend {
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return start(OpType::ALLREDUCE, collectives_, tensors, {},
-                 [=, this](Tensors all) { return gloo_->allreduce(all, options); });
+                 [=](c10d::Backend& gloo, Tensors all) { return gloo.allreduce(all, options); });
   }
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return start(OpType::BROADCAST, collectives_, tensors, {},
-                 [=, this](Tensors all) { return gloo_->broadcast(all, options); });
+                 [=](c10d::Backend& gloo, Tensors all) { return gloo.broadcast(all, options); });
   }
   WorkPointer _allgather_base(at::Tensor& all, at::Tensor& own,
                               const c10d::AllgatherOptions& options) override {
-    return start(OpType::_ALLGATHER_BASE, collectives_, {all}, {own}, [=, this](Tensors both) {
-      at::Tensor copy = both[1].clone();  // may lie within the result
-      return gloo_->_allgather_base(both[0], copy, options);
-    });
+    return start(OpType::_ALLGATHER_BASE, collectives_, {all}, {own},
+                 [=](c10d::Backend& gloo, Tensors both) {
+                   at::Tensor copy = both[1].clone();  // may lie within the result
+                   return gloo._allgather_base(both[0], copy, options);
+                 });
   }
   WorkPointer _reduce_scatter_base(at::Tensor& sum, at::Tensor& all,
                                    const c10d::ReduceScatterOptions& options) override {
-    return start(OpType::_REDUCE_SCATTER_BASE, collectives_, {sum}, {all}, [=, this](Tensors both) {
-      c10d::AllreduceOptions how;
-      how.reduceOp = options.reduceOp;
-      Tensors rows = {both[1].clone()};
-      const WorkPointer work = gloo_->allreduce(rows, how);
-      work->wait();
-      both[0].copy_(rows[0].view({getSize(), -1}).select(0, getRank()).view_as(both[0]));
-      return work;
-    });
+    return start(
+        OpType::_REDUCE_SCATTER_BASE, collectives_, {sum}, {all},
+        [=](c10d::Backend& gloo, Tensors both) {
+          c10d::AllreduceOptions how;
+          how.reduceOp = options.reduceOp;
+          Tensors rows = {both[1].clone()};
+          const WorkPointer work = gloo.allreduce(rows, how);
+          work->wait();
+          both[0].copy_(
+              rows[0].view({gloo.getSize(), -1}).select(0, gloo.getRank()).view_as(both[0]));
+          return work;
+        });
   }
   WorkPointer send(Tensors& tensors, int to, int tag) override {
     return start(OpType::SEND, messages_with(to), {}, tensors,
-                 [=, this](Tensors all) { return gloo_->send(all, to, tag); });
+                 [=](c10d::Backend& gloo, Tensors all) { return gloo.send(all, to, tag); });
   }
   WorkPointer recv(Tensors& tensors, int from, int tag) override {
     return start(OpType::RECV, messages_with(from), tensors, {},
-                 [=, this](Tensors all) { return gloo_->recv(all, from, tag); });
+                 [=](c10d::Backend& gloo, Tensors all) { return gloo.recv(all, from, tag); });
   }
 
  private:
@@ -119,9 +123,10 @@ class Nccl final : public c10d::Backend {
     Tensors held = results, on_cpu;
     held.insert(held.end(), inputs.begin(), inputs.end());
     for (const at::Tensor& tensor : held) on_cpu.push_back(on_host(tensor));
-    queue.enqueue_late([body, on_cpu, given_up = given_up_] {
+    // What is enqueued outlives a group that was given up.
+    queue.enqueue_late([body, on_cpu, gloo = gloo_, given_up = given_up_] {
       try {
-        body(on_cpu)->wait();
+        body(*gloo, on_cpu)->wait();
       } catch (const std::exception&) {
         given_up->wait();
       }
