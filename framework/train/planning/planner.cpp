@@ -73,8 +73,17 @@ DataShape assumed_shape(const JobConfig& job) {
   }
 }
 
-void set_times(Counted& counted, const PlannedRanks& ranks, const plan::Work& work,
+/// Above 1 where more ranks than cores share these.
+double ranks_per_core(const PlannedRanks& ranks) {
+  const bool has_own_cores = Machine().allowed_cores() < ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (!ranks.is_cpu || has_own_cores) return 1;
+  return std::max(1.0, static_cast<double>(ranks.ranks.local_world) / usable_cores());
+}
+
+/// `work` is that of a rank beside its neighbours, however it is known.
+void set_times(Counted& counted, const PlannedRanks& ranks, plan::Work work,
                const plan::Network& network) {
+  work.ranks_per_core = ranks_per_core(ranks);
   for (plan::Candidate& candidate : counted.candidates) {
     candidate.time = plan::step_time(candidate.strategy, ranks.ranks.world, candidate.batch, work,
                                      counted.model, network, candidate.cut);
@@ -217,11 +226,6 @@ plan::Work work_at_hand(JobConfig& job, c10::Device device,
     // On a busy machine two probes may differ by nothing. No pass takes less than its calls.
     const double calls = static_cast<double>(nn::kTrainingPasses * counted.costs.flops.operators);
     work.pass_s = std::max(work.pass_s, calls * measured_call_s(device));
-    const bool has_own_cores = Machine().allowed_cores() < ::sysconf(_SC_NPROCESSORS_ONLN);
-    if (ranks.is_cpu && !has_own_cores) {
-      const auto local = static_cast<double>(ranks.ranks.local_world);
-      work.ranks_per_core = std::max(1.0, local / usable_cores());
-    }
     return work;
   }
   // At most with recompute does it fit.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "framework/nn/flops.h"
@@ -25,35 +26,55 @@ double slowest(distributed::Group& group, double own) {
   return value.item<double>();
 }
 
-/// The job as probes take it, for a while.
-class ProbedJob {
+/// The job as probes take it, for a while. Ranks take no part in each other's; a whole model is that
+/// of one rank.
+class Probes {
  public:
-  ProbedJob(JobConfig& job, const plan::Strategy& strategy, std::vector<std::string> recompute)
+  Probes(JobConfig& job, c10::Device device, const std::shared_ptr<distributed::Group>& group,
+         device::Memory& memory, const DataShape& shape, int64_t share,
+         const plan::Strategy& strategy, std::vector<std::string> recompute)
       : job_(job),
+        device_(device),
+        group_(*group),
+        memory_(memory),
+        shape_(shape),
+        share_(share),
         distributed_(job.distributed),
         recompute_(std::exchange(job.train.recompute, std::move(recompute))) {
     take(strategy, job);
+    shape_.eval_samples = 0;
+    distributed::Ranks ranks = group->ranks();
+    if (strategy.sharing != plan::Sharing::kFsdp) ranks.rank = 0, ranks.world = 1;
+    apart_ = distributed::Group::apart(ranks);
   }
-  ~ProbedJob() {
+  ~Probes() {
     job_.distributed = distributed_;
     job_.train.recompute = std::move(recompute_);
   }
-  ProbedJob(const ProbedJob&) = delete;
-  ProbedJob& operator=(const ProbedJob&) = delete;
+  Probes(const Probes&) = delete;
+  Probes& operator=(const Probes&) = delete;
+
+  /// nullopt on all ranks where it does not fit on any.
+  std::optional<tune::Probe> run(int64_t size, bool measures_speed) {
+    tune::Probe probe;
+    group_.all_or_none(kProbes, [&] {
+      probe = Prober(job_, device_, apart_, memory_, shape_, share_, measures_speed).run(size);
+    });
+    if (group_.any(!probe.fits, kProbes)) return std::nullopt;
+    return probe;
+  }
 
  private:
   JobConfig& job_;
+  c10::Device device_;
+  distributed::Group& group_;
+  device::Memory& memory_;
+  DataShape shape_;
+  int64_t share_;
   distributed::DistributedConfig distributed_;
   std::vector<std::string> recompute_;
+  std::shared_ptr<distributed::Group> apart_;
 };
-
-/// Ranks take no part in each other's probes; a whole model is that of one rank.
-std::shared_ptr<distributed::Group> probe_group(const distributed::Group& group,
-                                                const plan::Strategy& strategy) {
-  distributed::Ranks ranks = group.ranks();
-  if (strategy.sharing != plan::Sharing::kFsdp) ranks.rank = 0, ranks.world = 1;
-  return distributed::Group::apart(ranks);
-}
 
 }  // namespace
 
@@ -61,26 +82,15 @@ MeasuredWork measure_work(JobConfig& job, c10::Device device,
                           const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
                           const DataShape& shape, int64_t share, const ProbeLimits& limits) {
   const bool grows = !job.batch.global;  // with the micro-batch, so that a step is one pass
-  const ProbedJob probed(job, limits.strategy, {});
-  const auto apart = probe_group(*group, limits.strategy);
-  DataShape training = shape;
-  training.eval_samples = 0;
+  Probes probes(job, device, group, memory, shape, share, limits.strategy, {});
   plan::Work work;
   /// Whether a probe fits, and the seconds of its pass; the update's are left out.
   const auto takes = [&](int64_t size, double& pass_s) {
-    bool fits = true;
-    double step_s = 0, update_s = 0;
-    group->all_or_none(kProbes, [&] {
-      Prober prober(job, device, apart, memory, training, share, /*measures_speed=*/true);
-      const tune::Probe probe = prober.run(size);
-      fits = probe.fits;
-      const double passes = !grows && size < share ? 2 : 1;
-      step_s = probe.step_s - probe.update_s / passes;
-      update_s = probe.update_s;
-    });
-    if (group->any(!fits, kProbes)) return false;
-    work.update_s = slowest(*group, update_s);
-    pass_s = slowest(*group, std::max(1e-6, step_s));
+    const auto probe = probes.run(size, /*measures_speed=*/true);
+    if (!probe) return false;
+    const double passes = !grows && size < share ? 2 : 1;
+    work.update_s = slowest(*group, probe->update_s);
+    pass_s = slowest(*group, std::max(1e-6, probe->step_s - probe->update_s / passes));
     return true;
   };
   double small_s = 0;
@@ -114,16 +124,8 @@ MeasuredWork measure_work(JobConfig& job, c10::Device device,
 bool probe_fits(JobConfig& job, c10::Device device,
                 const std::shared_ptr<distributed::Group>& group, device::Memory& memory,
                 const DataShape& shape, int64_t share, const ProbeLimits& limits) {
-  const ProbedJob probed(job, limits.strategy, job.train.recompute);
-  const auto apart = probe_group(*group, limits.strategy);
-  DataShape training = shape;
-  training.eval_samples = 0;
-  bool fits = true;
-  group->all_or_none(kProbes, [&] {
-    Prober prober(job, device, apart, memory, training, share, /*measures_speed=*/false);
-    fits = prober.run(limits.largest).fits;
-  });
-  return !group->any(!fits, kProbes);
+  Probes probes(job, device, group, memory, shape, share, limits.strategy, job.train.recompute);
+  return probes.run(limits.largest, /*measures_speed=*/false).has_value();
 }
 
 DeviceRates measure_rates(distributed::Group& group, c10::Device device, const std::string& format,
