@@ -47,7 +47,10 @@ std::string_view exit_name(Exit status) {
   return "bug";
 }
 
-std::string errno_text(int code) { return std::strerror(code); }
+std::string errno_text(int code) {
+  const bool is_full = code == ENOSPC || code == EDQUOT;
+  return fmt::format("{}{}", std::strerror(code), is_full ? " (free some space there)" : "");
+}
 
 void print_error(const Error& error) {
   log::live("");

@@ -20,7 +20,7 @@ constexpr unsigned kUnsavedLimit_s = 3;
 std::atomic<bool> is_requested = false;
 std::atomic<int> signals = 0;     // that ask for a stop, SIGHUP apart
 std::atomic<int> unsaved = 0;     // objects of NothingToSave
-std::atomic<bool> speaks = true;  // of several ranks, the first
+std::atomic<bool> speaks = true;  // of several ranks the first, or their launcher
 
 void write_note(std::string_view note) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, note.data(), note.size());
@@ -53,7 +53,8 @@ void handle(int signal, void (*handler)(int)) {
 
 void install_stop_handlers() {
   const char* rank = std::getenv("RANK");
-  speaks = rank == nullptr || rank == std::string_view("0");
+  const bool has_launcher = std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  speaks = !has_launcher && (rank == nullptr || rank == std::string_view("0"));
   handle(SIGINT, on_signal);
   handle(SIGTERM, on_signal);
   struct sigaction hangup {};

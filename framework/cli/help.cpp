@@ -9,7 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
-#include "framework/telemetry/run_record.h"
+#include "framework/base/version.h"
 
 namespace brim::cli {
 namespace {
@@ -77,8 +77,8 @@ std::string dashed(std::string_view name) {
 }
 
 std::string man_head(const std::string& page, std::string_view summary) {
-  return fmt::format(".TH {} 1 \"\" \"Brim {}\"\n.SH NAME\n{} \\- {}\n", page,
-                     telemetry::brim_version(), page, roff(summary));
+  return fmt::format(".TH {} 1 \"\" \"Brim {}\"\n.SH NAME\n{} \\- {}\n", page, brim_version(), page,
+                     roff(summary));
 }
 
 std::string man_page(const Command& command) {

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "framework/base/version.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/device/cuda_loader.h"
-#include "framework/telemetry/run_record.h"
 
 namespace brim::cli {
 
@@ -17,8 +17,8 @@ namespace {
 int print_version(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const device::CudaLoad& cuda = device::cuda();
   const nlohmann::json versions = {
-      {"brim", telemetry::brim_version()},
-      {"commit", telemetry::brim_commit()},
+      {"brim", brim_version()},
+      {"commit", brim_commit()},
       {"libtorch", TORCH_VERSION},
       {"cuda", cuda.backend != nullptr ? "loaded" : "not loaded: " + cuda.why_not}};
   if (parsed.count("json") != 0) {

@@ -1,6 +1,8 @@
 // trainrun: starts the ranks of a training run on one node, or on each of several.
 
 #include <cstdio>
+#include <string>
+#include <variant>
 
 #include "framework/base/error.h"
 #include "framework/launch/launcher.h"
@@ -9,12 +11,12 @@
 namespace {
 
 int run(int argc, char** argv) {
-  const auto options = brim::launch::parse_options(argc, argv);
-  if (!options) {
-    std::fputs(brim::launch::help_text().c_str(), stdout);
+  const auto parsed = brim::launch::parse_options(argc, argv);
+  if (const auto* text = std::get_if<std::string>(&parsed)) {
+    std::fputs(text->c_str(), stdout);
     return 0;
   }
-  return brim::launch::launch(*options);
+  return brim::launch::launch(std::get<brim::launch::LaunchOptions>(parsed));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/machine.h"
+#include "framework/base/version.h"
 #include "framework/base/words.h"
 #include "framework/launch/machine.h"
 #include "framework/launch/program.h"
@@ -23,7 +24,7 @@ constexpr int kMaxPort = 65535;
 struct Parsed {
   LaunchOptions options;
   std::set<std::string_view> given;
-  bool wants_help = false;
+  std::string (*text)() = nullptr;  // what is asked for instead of a launch
 };
 
 int integer(const std::string& name, const std::string& text, int low, int high) {
@@ -92,6 +93,10 @@ Bind binding(const std::string& name, const std::string& text) {
 }
 
 using Text = const std::string&;
+
+std::string help_text();
+
+std::string version_text() { return fmt::format("brim {} ({})\n", brim_version(), brim_commit()); }
 
 /// HOST, HOST:PORT or [IPv6]:PORT. Without a port it is torchrun's, 29400.
 void set_endpoint(Parsed& parsed, Text name, Text text) {
@@ -188,8 +193,24 @@ constexpr std::array kFlags = {
          [](Parsed& p, Text n, Text v) { p.options.stop_timeout_s = integer(n, v, 1, 1000000); }},
     Flag{"no-python", 0, "", "accepted: programs never are Python scripts",
          [](Parsed&, Text, Text) {}},
-    Flag{"help", 'h', "", "this text", [](Parsed& p, Text, Text) { p.wants_help = true; }},
+    Flag{"version", 0, "", "the version of Brim",
+         [](Parsed& p, Text, Text) { p.text = version_text; }},
+    Flag{"help", 'h', "", "this text", [](Parsed& p, Text, Text) { p.text = help_text; }},
 };
+
+std::string help_text() {
+  std::string text =
+      "trainrun: starts the ranks of a training run, watches over them, and names the first that "
+      "fails\n\n"
+      "usage: trainrun [options] PROGRAM [arguments]\n\n"
+      "PROGRAM is a path, a program beside trainrun, or one in PATH.\n\n";
+  for (const Flag& flag : kFlags) {
+    std::string left = flag.letter != 0 ? fmt::format("-{}, ", flag.letter) : "";
+    left += fmt::format("--{}{}{}", flag.name, flag.operand.empty() ? "" : "=", flag.operand);
+    text += fmt::format("  {:<28}  {}\n", left, flag.help);
+  }
+  return text;
+}
 
 std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
@@ -304,7 +325,7 @@ void validate(const LaunchOptions& options) {
   }
 }
 
-std::optional<LaunchOptions> parse_options(int argc, char** argv) {
+std::variant<LaunchOptions, std::string> parse_options(int argc, char** argv) {
   Parsed parsed;
   take_environment(parsed);
   int i = 1;
@@ -314,7 +335,7 @@ std::optional<LaunchOptions> parse_options(int argc, char** argv) {
       break;
     }
     i = take_option(parsed, argc, argv, i);
-    if (parsed.wants_help) return std::nullopt;
+    if (parsed.text != nullptr) return parsed.text();
   }
   if (i >= argc) {
     throw UsageError(
@@ -325,20 +346,6 @@ std::optional<LaunchOptions> parse_options(int argc, char** argv) {
   parsed.options.command.assign(argv + i, argv + argc);
   parsed.options.command[0] = find_program(parsed.options.command[0]);
   return parsed.options;
-}
-
-std::string help_text() {
-  std::string text =
-      "trainrun: starts the ranks of a training run, watches over them, and names the first that "
-      "fails\n\n"
-      "usage: trainrun [options] PROGRAM [arguments]\n\n"
-      "PROGRAM is a path, a program beside trainrun, or one in PATH.\n\n";
-  for (const Flag& flag : kFlags) {
-    std::string left = flag.letter != 0 ? fmt::format("-{}, ", flag.letter) : "";
-    left += fmt::format("--{}{}{}", flag.name, flag.operand.empty() ? "" : "=", flag.operand);
-    text += fmt::format("  {:<28}  {}\n", left, flag.help);
-  }
-  return text;
 }
 
 }  // namespace brim::launch

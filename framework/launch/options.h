@@ -3,8 +3,8 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace brim::launch {
@@ -46,11 +46,9 @@ struct LaunchOptions {
 /// Checks what options say about each other. Throws Error(kRecipe).
 void validate(const LaunchOptions& options);
 
-/// trainrun's command line; PET_NNODES and the like are defaults, as for torchrun. Nothing where
-/// help was asked for. Throws Error(kRecipe) for anything that can't be meant, the program's name
-/// included.
-std::optional<LaunchOptions> parse_options(int argc, char** argv);
-
-std::string help_text();
+/// trainrun's command line; PET_NNODES and the like are defaults, as for torchrun. The text to print
+/// instead where --help or --version asks for it. Throws Error(kRecipe) for anything that can't be
+/// meant, the program's name included.
+std::variant<LaunchOptions, std::string> parse_options(int argc, char** argv);
 
 }  // namespace brim::launch

@@ -17,6 +17,7 @@
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
 #include "framework/base/user.h"
+#include "framework/base/version.h"
 #include "framework/base/wrapper.h"
 
 namespace brim::telemetry {
@@ -56,9 +57,6 @@ std::string value_in_file(const fs::path& path, std::string_view key, char separ
 }
 
 }  // namespace
-
-std::string brim_version() { return BRIM_VERSION; }
-std::string brim_commit() { return BRIM_COMMIT; }
 
 json machine_record() {
   utsname kernel{};

@@ -14,10 +14,6 @@ namespace brim::telemetry {
 /// Bytes of a run.json or recipe.toml, at most: a run's own are far smaller.
 inline constexpr int64_t kLongestRunFile = 16 << 20;
 
-/// Brim's version ("0.2.0") and the commit it was built from ("unknown" outside a checkout).
-std::string brim_version();
-std::string brim_commit();
-
 /// The machine as this process sees it: "host", "os", "kernel", "cpu", "cores" (that this process
 /// may run on), "memory_bytes", "memory_limit_bytes" (of its cgroup; null: none). What can't be
 /// found out is "unknown" or null.

@@ -15,6 +15,7 @@
 #include "framework/base/log.h"
 #include "framework/base/machine.h"
 #include "framework/base/units.h"
+#include "framework/base/version.h"
 #include "framework/data/order/cost_balanced.h"
 #include "framework/data/order/plan.h"
 #include "framework/device/cuda_loader.h"
@@ -262,8 +263,8 @@ std::string device_and_versions(c10::Device device) {
   } else if (device.is_cuda()) {
     name = device::cuda().backend->name(device.index());
   }
-  return fmt::format("{}, Brim {} {}, LibTorch {}", name, telemetry::brim_version(),
-                     telemetry::brim_commit(), TORCH_VERSION);
+  return fmt::format("{}, Brim {} {}, LibTorch {}", name, brim_version(), brim_commit(),
+                     TORCH_VERSION);
 }
 
 amp::Abilities abilities(c10::Device device) {

@@ -26,6 +26,12 @@ TEST(Stop, FirstSignalIsARequest) {
   EXPECT_EXIT(signal_twice(SIGTERM, 0), ::testing::ExitedWithCode(0), "stopping; a second signal");
 }
 
+TEST(Stop, ALaunchedRankLeavesTheWordsToItsLauncher) {
+  ::setenv("TORCHELASTIC_RUN_ID", "x", 1);
+  EXPECT_EXIT(signal_twice(SIGTERM, 0), ::testing::ExitedWithCode(0), "^$");
+  ::unsetenv("TORCHELASTIC_RUN_ID");
+}
+
 TEST(Stop, SecondSignalEndsTheProcess) {
   EXPECT_EXIT(signal_twice(SIGINT, SIGINT), ::testing::ExitedWithCode(128 + SIGINT), "");
   EXPECT_EXIT(signal_twice(SIGINT, SIGTERM), ::testing::ExitedWithCode(128 + SIGTERM), "");

@@ -366,7 +366,7 @@ def test_a_result_that_cannot_be_written_is_an_error(command):
     result = subprocess.run(["bash", "-c", f"'{TRAINER}' {command} >/dev/full"], env=environment(),
                             capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 5, result.stderr
-    assert result.stderr == "error[resource]: standard output can't be written: No space left on device\n"
+    assert result.stderr == "error[resource]: standard output can't be written: No space left on device (free some space there)\n"
 
 
 def test_a_reader_that_has_enough_is_no_error():

@@ -89,6 +89,7 @@ def test_trainrun_names_the_rank_and_how_it_ended(where, kind, rank, words, run,
     signals = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV}
     assert result.status == (128 + signals[kind] if kind in signals else 1), result.stderr
     assert f"rank {rank} (pid " in result.error and words in result.error
+    assert "a second signal" not in result.stderr  # no one sent a first
     assert "frame #" not in result.stderr and "[c10d]" not in result.stderr, result.stderr
 
 

@@ -64,6 +64,7 @@ def test_a_stop_saves_on_all_ranks_and_goes_on_bit_for_bit(where, rank, undistur
     result = run.finish(run.trainrun(WORLD, with_fault(command(tmp_path / "run"), fault)))
     assert result.status == 75, result.stderr
     assert "state saved" in result.stderr
+    assert result.stderr.count("stopping; a second signal stops at once") == 1  # by the launcher, not each rank
     assert not run.processes()
     result = run.finish(run.trainrun(WORLD, [*command(tmp_path / "run"), "--resume", "auto"]))
     assert result.status == 0, result.stderr

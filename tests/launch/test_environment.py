@@ -1,6 +1,7 @@
 """What a worker is given: torchrun's variables, the store's socket, cores; and the command line."""
 import json
 import os
+import re
 import socket
 import sys
 
@@ -221,6 +222,7 @@ def test_the_program_is_found_as_path_beside_trainrun_and_in_path(tmp_path):
     assert run("two") == "path two\n"
     assert run("../path/one") == "path one\n"
     assert "usage: trainrun" in trainrun(TRAINRUN.name, "--help", env=env, cwd=tmp_path)[1]
+    assert re.fullmatch(r"brim \d+\.\d+\.\d+ \(.+\)\n", trainrun("--version")[1])
 
 
 @pytest.mark.parametrize("args, message", [

@@ -9,6 +9,8 @@ from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files, wait_until
 SAVER = """trap 'sleep 0.2; touch {0}/saved$RANK; exit 75' TERM INT; touch {0}/up$RANK
 while :; do sleep 0.05; done"""
 
+STOPPING = "\nbrim: stopping; a second signal stops at once\n"
+
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
 def test_workers_save_their_state_and_the_launcher_leaves_with_75(tmp_path, name):
@@ -25,7 +27,7 @@ def test_programs_that_know_nothing_of_stopping_end_by_the_signal(tmp_path):
     launch = Launch("--nproc-per-node=2", *sh(f"touch {tmp_path}/up$RANK; exec sleep 1000"))
     wait_for_files(tmp_path, "up0", "up1")
     launch.signal(signal.SIGTERM)
-    assert launch.finish() == (128 + signal.SIGTERM, "", "")
+    assert launch.finish() == (128 + signal.SIGTERM, "", STOPPING)
 
 
 def test_a_shell_that_dies_leaves_its_child_the_time_to_save(tmp_path):
@@ -41,7 +43,7 @@ def test_what_ignores_the_signal_does_not_outlast_ranks_that_have_saved(tmp_path
     launch = Launch(*sh(f"sleep 1000 & trap 'exit 75' INT; touch {tmp_path}/up; while :; do sleep 0.05; done"))
     wait_for_files(tmp_path, "up")
     launch.signal(signal.SIGINT)
-    assert launch.finish() == (75, "", "")
+    assert launch.finish() == (75, "", STOPPING)
 
 
 def test_a_stop_while_output_waits_for_its_reader_starts_nothing_again(tmp_path):

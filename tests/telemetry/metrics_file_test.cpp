@@ -53,7 +53,9 @@ TEST(MetricsFile, AFullDiskIsAnErrorThatNamesTheFile) {
     FAIL() << "the write was lost silently";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Exit::kResource);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("/dev/full: cannot write: No space left"));
+    EXPECT_THAT(
+        error.what(),
+        ::testing::HasSubstr("/dev/full: cannot write: No space left on device (free some space"));
   }
 }
 

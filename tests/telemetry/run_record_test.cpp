@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "framework/base/version.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::telemetry {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/base/units.h"
+#include "framework/base/version.h"
 #include "framework/telemetry/run_record.h"
 
 namespace brim::experiment {
@@ -70,8 +71,8 @@ json fingerprint() {
   for (const device::GpuReading& gpu : nvml.read()) gpus.push_back(gpu_fingerprint(gpu));
   return {{"machine", std::move(machine)},
           {"build",
-           {{"brim", telemetry::brim_version()},
-            {"commit", telemetry::brim_commit()},
+           {{"brim", brim_version()},
+            {"commit", brim_commit()},
             {"type", BRIM_BUILD_TYPE},
             {"flags", BRIM_BUILD_FLAGS},
             {"compiler", BRIM_COMPILER}}},

@@ -11,6 +11,7 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
+#include "framework/base/version.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/telemetry/tensorboard/recipe_events.h"
 #include "framework/train/run/job_record.h"
@@ -74,7 +75,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
         telemetry::Labels{{"run", job.run.name},
                           {"folder", folder.path.string()},
                           {"device", device.str()},
-                          {"version", telemetry::brim_version()},
+                          {"version", brim_version()},
                           {"steps", std::to_string(total_steps)}},
         folder.path);
   }
