@@ -112,6 +112,19 @@ TEST_F(Folder, FallsBackToTheNewestWholeCheckpoint) {
   }
 }
 
+TEST_F(Folder, NamesEveryDamagedOneThatItPassesOver) {
+  FolderWriter writer(folder_, 0);
+  for (const int64_t step : {1, 2, 3}) save(writer, step);
+  for (const auto* damaged : {"step-00000002", "step-00000003"}) {
+    flip_bit(folder_ / damaged / "content", 0);
+  }
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(latest_name(folder_), "step-00000001");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("step-00000003/content: damaged"),
+                    HasSubstr("step-00000002/content: damaged")));
+}
+
 TEST_F(Folder, DoesNotStartOverIfAllIsDamaged) {
   EXPECT_EQ(latest_name(folder_), "none");
   { FolderWriter writer(folder_, 0); }

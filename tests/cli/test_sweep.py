@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import signal
 import sqlite3
 import subprocess
@@ -513,6 +514,8 @@ def test_the_page_shows_names_as_text(tmp_path):
     page = (tmp_path / "s" / "sweep.html").read_text()
     assert "&lt;b&gt;&amp;x" in page and "&lt;i&gt;a" in page and "<b>&x" not in page and "<i>a" not in page
     assert page.count("<polyline") == 1 and "name = &quot;&lt;i&gt;" in page
+    axes = re.findall(r'class="name">([^<]*)</text>', page[page.index('class="trials"'):])
+    assert axes == ["run.name", "top1"]  # from the settings to the metric
     assert "http" not in page.replace("http-equiv", "")
 
 
