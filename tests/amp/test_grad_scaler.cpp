@@ -191,6 +191,7 @@ TEST(GradScaler, StepsOptimizersEachByItsOwnGradients) {
   EXPECT_EQ(weights[2].item<float>(), -1);
   scaler.update();
   EXPECT_EQ(scaler.read_scale(), 32768.0) << "one gradient was not finite";
+  EXPECT_TRUE(scaler.step(*optimizers[2])) << "after update()";
 }
 
 TEST(GradScaler, RefusesToUpdateWithoutInspection) {
