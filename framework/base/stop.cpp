@@ -6,7 +6,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <string_view>
 #include <thread>
 
 #include "framework/base/error.h"
@@ -31,7 +30,7 @@ void write_note(std::string_view note) {
 void on_signal(int signal) {
   if (signal != SIGHUP && ++signals > 1) ::_exit(128 + signal);
   if (is_requested) return;
-  if (speaks) write_note("\nbrim: stopping; a second signal stops at once\n");
+  if (speaks) write_note(kStopping);
   request_stop();
 }
 

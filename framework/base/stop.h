@@ -5,8 +5,12 @@
 #pragma once
 
 #include <chrono>
+#include <string_view>
 
 namespace brim {
+
+/// What the first signal has said on stderr: by a process of its own, or by the launcher of ranks.
+inline constexpr std::string_view kStopping = "\nbrim: stopping; a second signal stops at once\n";
 
 /// How often a wait looks for a stop.
 inline constexpr std::chrono::milliseconds kStopPoll{50};

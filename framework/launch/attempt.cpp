@@ -239,7 +239,7 @@ void Attempt::on_signal(int signal) {
   }
   stop_signal_ = signal == SIGHUP ? SIGTERM : signal;
   request_stop();  // of this process too, whatever it does after the launch
-  log::write_plain("\nbrim: stopping; a second signal stops at once\n");
+  log::write_plain(kStopping);
   signal_groups(stop_signal_);
   if (phase_ == State::kRunning) {
     phase_ = State::kStopping;
