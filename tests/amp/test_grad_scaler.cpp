@@ -107,7 +107,7 @@ TEST(GradScaler, GrowsAgainFromTheMinimum) {
 
 TEST(GradScaler, RefusesAnInitialScaleUnderTheMinimum) {
   try {
-    GradScaler(at::kCPU, {.init_scale = 1.0, .min_scale = 2.0}, true);
+    const GradScaler scaler(at::kCPU, {.init_scale = 1.0, .min_scale = 2.0}, true);
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Exit::kRecipe);

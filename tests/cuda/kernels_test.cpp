@@ -415,7 +415,9 @@ struct PoolCase {
 /// Against LibTorch's on float64, of values that are all apart or, `has_ties`, often the same.
 void check_max_pool(PoolCase size, at::ScalarType type, bool has_ties, int64_t offset) {
   const auto [images, channels, height, width, kernel, stride, padding] = size;
-  const auto pooled = [&](int32_t side) { return (side + 2 * padding - kernel) / stride + 1; };
+  const auto pooled = [&size](int32_t side) {
+    return (side + 2 * size.padding - size.kernel) / size.stride + 1;
+  };
   const PoolShape shape = {.images = images,
                            .height = height,
                            .width = width,

@@ -45,7 +45,7 @@ SAME_FIELD(GpmMetric, result, TheirMetric, nvmlReturn);
 SAME_FIELD(GpmMetric, value, TheirMetric, value);
 static_assert(sizeof(GpmMetrics) == sizeof(nvmlGpmMetricsGet_t));
 SAME_FIELD(GpmMetrics, count, nvmlGpmMetricsGet_t, numMetrics);
-SAME_FIELD(GpmMetrics, first, nvmlGpmMetricsGet_t, sample1);
+SAME_FIELD(GpmMetrics, first, nvmlGpmMetricsGet_t, sample1);  // NOLINT(bugprone-sizeof-expression)
 SAME_FIELD(GpmMetrics, metrics, nvmlGpmMetricsGet_t, metrics);
 static_assert(same(kSmUtil, NVML_GPM_METRIC_SM_UTIL));
 static_assert(same(kAnyTensorUtil, NVML_GPM_METRIC_ANY_TENSOR_UTIL));

@@ -116,7 +116,9 @@ struct Row {
   Batch batch;
 };
 
-at::Tensor row(std::vector<int64_t> values) { return at::tensor(values, at::kLong).unsqueeze(0); }
+at::Tensor row(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong).unsqueeze(0);
+}
 
 TEST(TokensToDeviceTest, AModelSeesAllButTheLastAndPredictsAllButTheFirst) {
   const Row tokens({5, 3, 8, 1});
