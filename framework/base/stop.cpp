@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <thread>
 
@@ -17,9 +18,9 @@ constexpr unsigned kUnsavedLimit_s = 3;
 
 // Lock-free, as a signal handler needs them.
 std::atomic<bool> is_requested = false;
-std::atomic<int> signals = 0;     // that ask for a stop, SIGHUP apart
-std::atomic<int> unsaved = 0;     // objects of NothingToSave
-std::atomic<bool> speaks = true;  // of several ranks the first, or their launcher
+std::atomic<int64_t> first_ns = 0;  // when a signal first asked for a stop, SIGHUP apart
+std::atomic<int> unsaved = 0;       // objects of NothingToSave
+std::atomic<bool> speaks = true;    // of several ranks the first, or their launcher
 
 void write_note(std::string_view note) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, note.data(), note.size());
@@ -28,7 +29,12 @@ void write_note(std::string_view note) {
 // A terminal that closes sends SIGHUP twice, and service managers send it beside SIGTERM: it is
 // never the second signal.
 void on_signal(int signal) {
-  if (signal != SIGHUP && ++signals > 1) ::_exit(128 + signal);
+  if (signal != SIGHUP) {
+    const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+    int64_t first = 0;
+    const bool is_first = first_ns.compare_exchange_strong(first, now.count());
+    if (!is_first && now - std::chrono::nanoseconds(first) >= kOneStop) ::_exit(128 + signal);
+  }
   if (is_requested) return;
   if (speaks) write_note(kStopping);
   request_stop();

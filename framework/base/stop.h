@@ -1,7 +1,7 @@
 // A stop that is asked for: by SIGINT, SIGTERM or SIGHUP, or by another rank. The training loop
 // reads it once a step, and every wait ends by it, so that a checkpoint is there within seconds. A
-// second SIGINT or SIGTERM ends the process at once (files stay whole, because they only ever
-// appear by rename).
+// second SIGINT or SIGTERM, kOneStop after the first or later, ends the process at once (files stay
+// whole, because they only ever appear by rename).
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,9 @@ namespace brim {
 
 /// What the first signal has said on stderr: by a process of its own, or by the launcher of ranks.
 inline constexpr std::string_view kStopping = "\nbrim: stopping; a second signal stops at once\n";
+
+/// Signals that come closer are one: timeout(1) and service managers signal a process and its group.
+inline constexpr std::chrono::milliseconds kOneStop{500};
 
 /// How often a wait looks for a stop.
 inline constexpr std::chrono::milliseconds kStopPoll{50};

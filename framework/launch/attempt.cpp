@@ -122,6 +122,7 @@ class Attempt {
   State phase_ = State::kRunning;
   double deadline_ = kNever;
   int stop_signal_ = 0;  // passed on to the workers
+  std::chrono::steady_clock::time_point stopped_at_;
   int kill_signal_ = 0;  // the second one
   std::string overdue_;  // ranks that took too long to stop
 };
@@ -233,11 +234,13 @@ void Attempt::on_signal(int signal) {
   }
   if (stop_signal_ != 0) {
     if (signal == SIGHUP) return;  // a terminal that closes may send it twice
+    if (std::chrono::steady_clock::now() - stopped_at_ < kOneStop) return;
     kill_signal_ = signal;
     kill_all();
     return;
   }
   stop_signal_ = signal == SIGHUP ? SIGTERM : signal;
+  stopped_at_ = std::chrono::steady_clock::now();
   request_stop();  // of this process too, whatever it does after the launch
   log::write_plain(kStopping);
   signal_groups(stop_signal_);

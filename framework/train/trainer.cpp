@@ -91,7 +91,9 @@ Exit Trainer::run() {
       if (!progress_.evaluation_due && falls_due_to_save()) save(/*is_best=*/false);
     }
   } catch (const Error& error) {
-    if (error.status() == Exit::kData && progress_.step > first_step) keep_steps();
+    if (error.status() != Exit::kData) throw;
+    if (!group_.is_single_rank()) name_steps_kept(error);
+    if (group_.is_single_rank() && progress_.step > first_step) keep_steps();
     throw;
   }
 
@@ -109,9 +111,15 @@ Exit Trainer::run() {
 
 /// Before a run ends because of its data. Of several ranks the others wait for this one in the step,
 /// and the newest checkpoint is what is left.
+void Trainer::name_steps_kept(const Error& error) const {
+  if (checkpoint::list_checkpoints(folder_.checkpoints()).empty()) return;
+  throw Error(Exit::kData, "{}; --resume auto continues from the newest checkpoint", error.what());
+}
+
+/// The same, of one rank.
 void Trainer::keep_steps() {
   const bool is_saved = save_times_.is_saved(progress_.step, progress_.evaluation_due);
-  if (!group_.is_single_rank() || !job_.checkpoint.enabled || is_saved) return;
+  if (!job_.checkpoint.enabled || is_saved) return;
   try {
     save(/*is_best=*/false);
     tell_of_checkpoint(/*wait=*/true);

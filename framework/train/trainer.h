@@ -46,6 +46,7 @@ class Trainer {
   bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
   /// False where a stop was asked for before the end; the evaluation is then still due.
+  void name_steps_kept(const Error& error) const;
   void keep_steps();
   bool evaluate();
   std::optional<Metrics> evaluate_all();

@@ -4,19 +4,23 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 namespace brim {
 namespace {
 
-[[noreturn]] void signal_twice(int first, int second) {
+[[noreturn]] void signal_twice(int first, int second,
+                               std::chrono::milliseconds apart = std::chrono::milliseconds(0)) {
   std::signal(SIGHUP, SIG_DFL);  // which nohup has the tests ignore
   install_stop_handlers();
   if (stop_requested()) std::exit(10);
   std::raise(first);
   if (!stop_requested()) std::exit(11);
+  std::this_thread::sleep_for(apart);
   if (second != 0) std::raise(second);
   std::exit(0);
 }
@@ -33,14 +37,20 @@ TEST(Stop, ALaunchedRankLeavesTheWordsToItsLauncher) {
 }
 
 TEST(Stop, SecondSignalEndsTheProcess) {
-  EXPECT_EXIT(signal_twice(SIGINT, SIGINT), ::testing::ExitedWithCode(128 + SIGINT), "");
-  EXPECT_EXIT(signal_twice(SIGINT, SIGTERM), ::testing::ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(signal_twice(SIGINT, SIGINT, kOneStop), ::testing::ExitedWithCode(128 + SIGINT), "");
+  EXPECT_EXIT(signal_twice(SIGINT, SIGTERM, kOneStop), ::testing::ExitedWithCode(128 + SIGTERM),
+              "");
+}
+
+TEST(Stop, ASignalToAProcessAndToItsGroupIsOne) {
+  EXPECT_EXIT(signal_twice(SIGINT, SIGINT), ::testing::ExitedWithCode(0), "stopping");
+  EXPECT_EXIT(signal_twice(SIGTERM, SIGINT), ::testing::ExitedWithCode(0), "stopping");
 }
 
 TEST(Stop, AHangupIsARequestButNeverTheSecondSignal) {
-  EXPECT_EXIT(signal_twice(SIGHUP, SIGHUP), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(signal_twice(SIGTERM, SIGHUP), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(signal_twice(SIGHUP, SIGTERM), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(signal_twice(SIGHUP, SIGHUP, kOneStop), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(signal_twice(SIGTERM, SIGHUP, kOneStop), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(signal_twice(SIGHUP, SIGTERM, kOneStop), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Stop, AReaderThatIsGoneDoesNotKill) {

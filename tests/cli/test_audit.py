@@ -322,6 +322,12 @@ def test_data_that_end_a_run_cost_none_of_its_steps(tmp_path):
     assert weights[0] == weights[1]
 
 
+def test_two_ranks_whose_data_end_the_run_say_where_it_continues(tmp_path):
+    run = Run(tmp_path, data__unreadable=17, batch__micro=4, checkpoint__every_steps=1)
+    done = trainer(*run.command(2))
+    assert done.returncode == 3 and "; --resume auto continues from the newest checkpoint" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("balance", ["cost", "throughput"])
 def test_balanced_ranks_are_not_known_but_steps_are(tmp_path, balance):
     run = Run(tmp_path, train__epochs=2, distributed__balance=balance, data__unreadable=17, data__on_error="skip")

@@ -63,9 +63,11 @@ def test_a_refused_process_leaves_the_live_runs_files_alone(tmp_path, saves):
         inode = (run / "metrics.jsonl").stat().st_ino
         other = trainer(*ENDLESS, *options, *sets(train__steps=20, run__seed=7), "--output", run,
                         "--resume", "auto")
+        fresh = trainer(*ENDLESS, *options, "--output", run)
         after = {name: (run / name).read_bytes() for name in before}
-        assert other.returncode == 5, other.stderr
-        assert "another process trains in this folder" in other.stderr
+        for refused in (other, fresh):
+            assert refused.returncode == 5, refused.stderr
+            assert "another process trains in this folder" in refused.stderr
         assert after == before
         assert (run / "metrics.jsonl").stat().st_ino == inode
         assert stop(process)[0] == 75

@@ -1,6 +1,8 @@
 """A stop that is asked for: passed on, waited for, and forced by a second signal."""
 import os
 import signal
+import subprocess
+import time
 
 import pytest
 from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files, wait_until
@@ -71,10 +73,26 @@ def test_a_second_signal_kills_at_once(tmp_path):
     wait_for_files(tmp_path, "up0", "up1")
     launch.signal(signal.SIGTERM)
     wait_for_files(tmp_path, "got0", "got1")
+    time.sleep(0.6)  # a sooner one is taken for the first
     launch.signal(signal.SIGINT)
     status, _, err = launch.finish()
     assert status == 128 + signal.SIGINT
     assert "killed at once: a second signal came (SIGINT)" in err
+
+
+@pytest.mark.parametrize("program", [TRAINRUN, TRAINRUN.with_name("trainer")])
+def test_a_signal_to_the_process_and_to_its_group_is_one(tmp_path, program):
+    """As timeout(1) sends it."""
+    job, up = sh(SAVER.format(tmp_path)), tmp_path / "up0"
+    if program != TRAINRUN:
+        job, up = ["train", "digits", "--set", "train.epochs=100000", "--output", tmp_path / "run"], tmp_path / "run/metrics.jsonl"
+    process = subprocess.Popen([program, *map(str, job)], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_until(up.exists, f"for {up}")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
 
 
 def test_a_terminal_that_closes_is_no_second_signal(tmp_path):

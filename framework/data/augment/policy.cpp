@@ -85,7 +85,7 @@ void jitter(const PolicyConfig& config, RandomStream& random, std::span<uint8_t>
 void PolicyConfig::fields(recipe::Fields& f) {
   f.choice("auto", automatic, kAutoWords,
            "rand_augment: rand_ops random changes of colour or shape; trivial_augment: one of "
-           "random strength; as torchvision's RandAugment and TrivialAugmentWide");
+           "random strength; as RandAugment and TrivialAugmentWide of torchvision.transforms.v2");
   f.value("rand_ops", rand_ops, "changes that rand_augment makes one after the other",
           recipe::between(1, 100));
   f.value("rand_magnitude", rand_magnitude, "their strength, of 31 steps from 0",

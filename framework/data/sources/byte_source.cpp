@@ -57,7 +57,10 @@ void FileBytes::read(int64_t offset, std::span<uint8_t> out) const {
     const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Error(Exit::kData, "{}: cannot read: {}", name(), errno_text(errno));
-    if (got == 0) throw_truncated(offset, out.size(), at);
+    if (got == 0) {  // beyond what it was when it was opened, too
+      struct stat now {};
+      throw_truncated(offset, out.size(), ::fstat(fd_, &now) == 0 ? now.st_size : at);
+    }
     done += static_cast<size_t>(got);
   }
 }

@@ -224,6 +224,7 @@ RunFolder choose_run_folder(const RunFolderOptions& options) {
     return {numbered(options.run_name, free, options.runs), {}, options.run_name};
   }
   if (holds_run(options.output)) {
+    take_lock(options.output);  // where it trains just now, that is what to know
     throw Error(Exit::kRecipe,
                 "--output {}: holds a run already; pass --resume auto to resume it, or choose "
                 "another folder",

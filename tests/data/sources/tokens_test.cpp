@@ -173,6 +173,15 @@ std::set<int64_t> pairs_of(const std::vector<uint32_t>& ids) {
   return pairs;
 }
 
+TEST_F(TokensTest, AFileThatIsCutWhileItIsOpenEndsWhereItEndsNow) {
+  const TokensConfig c = config(std::vector<uint32_t>(100, 1));
+  const FileBytes file(c.train);
+  std::filesystem::resize_file(c.train, 10);
+  std::array<uint8_t, 20> bytes;
+  EXPECT_THAT(message([&] { file.read(100, bytes); }),
+              HasSubstr("20 bytes at byte 100, the file ends at 10"));
+}
+
 TEST_F(TokensTest, PackingKeepsEveryPairOfADocumentOnce) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     RandomStream random(seed, 0, 0);
