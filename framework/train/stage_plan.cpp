@@ -56,8 +56,9 @@ void require_stages(const JobConfig& job, int64_t world) {
   throw Error(
       Exit::kRecipe,
       "[distributed] stages = {} needs as many micro-batches of a step at least, so that all "
-      "of them have work, found {} of {}. Set batch.micro to {} or less{}",
-      stages, count, format_plural(share, "sample"), std::max<int64_t>(1, share / stages),
+      "of them have work, found {} for {}. Set batch.micro to {} or less{}",
+      stages, count == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", count),
+      format_plural(share, "sample"), std::max<int64_t>(1, share / stages),
       share < stages ? ", and batch.global to more" : "");
 }
 

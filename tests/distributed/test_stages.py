@@ -314,7 +314,7 @@ def test_stages_tune_to_one_size(fault, run, tmp_path):  # noqa: F811
     (2, {"distributed__balance": "cost"}, 'balance other than "even" and stages = 2'),
     (2, {"train__cuda_graph": True}, "cuda_graph = true and [distributed] stages = 2"),
     (2, {"batch__micro": "auto", "distributed__schedule": "gpipe"}, 'micro = "auto" and [distributed] schedule = "gpipe"'),
-    (2, {"batch__micro": 64}, "needs as many micro-batches of a step at least"),
+    (2, {"batch__micro": 64}, "found 1 micro-batch for "),
     (4, {"distributed__stages": 4}, "mlp has 3 parts; expected at most so many"),
     (2, {"model__name": "inception_v3"}, "inception_v3 is none"),
     (2, {"distributed__cut": ["layers.7"]}, '"layers.7" is no part of this model, which has layers.0, layers.1'),
