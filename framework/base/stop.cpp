@@ -87,6 +87,14 @@ bool sleep_unless_stopped(std::chrono::duration<double> duration) {
   return !stop_requested();
 }
 
+BlockedSignals::BlockedSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &former_);
+}
+
+BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+
 NothingToSave::NothingToSave() {
   ++unsaved;
   if (stop_requested()) ::alarm(kUnsavedLimit_s);

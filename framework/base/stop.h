@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <string_view>
 
 namespace brim {
@@ -31,6 +32,21 @@ void request_stop();
 
 /// Sleeps, though not against a stop: returns whether none was asked for.
 bool sleep_unless_stopped(std::chrono::duration<double> duration);
+
+/// Blocks all signals of its thread while it lives: around a fork, after which a signal would be
+/// handled in the child as in this process, and be lost.
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  const sigset_t& former() const { return former_; }
+
+ private:
+  sigset_t former_;
+};
 
 /// While one lives there is nothing to save: a stop ends the process with status 75 after 3 s,
 /// wherever its threads wait, unless it has ended in better order by then.

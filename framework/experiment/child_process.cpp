@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 
 namespace brim::experiment {
 namespace fs = std::filesystem;
@@ -30,6 +31,7 @@ struct Image {
   int null_fd;
   int log_fd;
   bool has_own_group;
+  sigset_t mask;  // of signals, for the child
 };
 
 [[noreturn]] void become(const Image& image) {
@@ -37,6 +39,7 @@ struct Image {
   if (image.has_own_group && ::setpgid(0, 0) != 0) ::_exit(127);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &image.mask, nullptr);
   if (::dup2(image.null_fd, 0) < 0 || ::dup2(image.log_fd, 1) < 0 || ::dup2(image.log_fd, 2) < 0) {
     ::_exit(127);
   }
@@ -75,12 +78,14 @@ pid_t start(const ChildOptions& options) {
   if (null.get() < 0 || output.get() < 0) {
     throw Error(Exit::kResource, "{}: cannot open: {}", options.log.string(), errno_text(errno));
   }
+  const BlockedSignals blocked;
   const Image image{.words = pointers(words),
                     .variables = pointers(variables),
                     .parent = ::getpid(),
                     .null_fd = null.get(),
                     .log_fd = output.get(),
-                    .has_own_group = options.has_own_group};
+                    .has_own_group = options.has_own_group,
+                    .mask = blocked.former()};
   const pid_t pid = ::fork();
   if (pid == 0) become(image);
   if (pid < 0) throw Error(Exit::kResource, "cannot start a process: {}", errno_text(errno));

@@ -11,7 +11,7 @@
 #include <csignal>
 
 #include "framework/base/error.h"
-#include "framework/launch/signals.h"
+#include "framework/base/stop.h"
 
 namespace brim::launch {
 namespace {

@@ -65,14 +65,6 @@ void SignalPipe::restore_in_child() const {
   }
 }
 
-BlockedSignals::BlockedSignals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &former_);
-}
-
-BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name == nullptr ? fmt::format("number {}", signal) : fmt::format("SIG{}", name);

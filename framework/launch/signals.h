@@ -30,20 +30,6 @@ class SignalPipe {
   std::vector<std::pair<int, struct sigaction>> former_;
 };
 
-/// Blocks all signals while it lives.
-class BlockedSignals {
- public:
-  BlockedSignals();
-  ~BlockedSignals();
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
-  const sigset_t& former() const { return former_; }
-
- private:
-  sigset_t former_;
-};
-
 /// "SIGSEGV"; "number 40" for one without a name.
 std::string signal_name(int signal);
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/stop.h"
 
 namespace brim::launch {
 namespace {

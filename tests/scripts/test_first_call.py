@@ -53,8 +53,8 @@ class Machine:
     def python(self, does):
         self.write(self.root / ".venv/bin/python", does)
 
-    def start(self, *words, **env):
-        return subprocess.Popen([self.root / "scripts/trainer", *words], env=dict(self.environment, **env), text=True,
+    def start(self, *words, script="scripts/trainer", **env):
+        return subprocess.Popen([self.root / script, *words], env=dict(self.environment, **env), text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 start_new_session=True)
 
@@ -115,13 +115,15 @@ def test_the_second_of_two_first_calls_says_for_whom_it_waits(machine):
     assert len(machine.calls("ninja")) == 1
 
 
-def test_a_build_that_was_broken_off_is_continued(machine):
-    machine.tool("ninja", 'touch "$ROOT/started"; exec sleep 60')
+@pytest.mark.parametrize("ninja", ["exec sleep 60", "trap 'exit 2' INT; while :; do sleep 0.05; done"])
+def test_a_build_that_was_broken_off_is_continued(ninja, machine):
+    machine.tool("ninja", f'touch "$ROOT/started"; {ninja}')
     first = machine.start("train", "digits")
     machine.wait_for("started")
     os.killpg(first.pid, signal.SIGINT)
     out, err = first.communicate(timeout=LIMIT_S)
     assert first.returncode in (-signal.SIGINT, 128 + signal.SIGINT) and out == "", (first.returncode, err)
+    assert "stopped; the same call continues the build" in err and "failed" not in err, err
     machine.tool("ninja", TOOLS["ninja"])
     done = machine.must_train()
     assert "waiting" not in done.err
@@ -137,9 +139,56 @@ def test_settings_of_an_older_build_do_not_stop_a_new_one(machine):
     machine.tool("cmake", 'case $* in *--preset*) echo "the compiler is gone"; exit 1 ;; esac\n' + TOOLS["cmake"])
     (machine.root / "build/release/built_by_trainer").unlink()
     done = machine.call("train", "digits")
-    assert done.returncode == 1 and "the compiler is gone" in done.err
+    assert done.returncode == 1 and "the compiler is gone" in done.err and "again without them" in done.err
     assert "configuring build/release failed" in done.err.splitlines()[-1]
     assert (machine.root / "build/release/CMakeCache.txt").exists()  # with what its user has set
+
+
+def test_a_first_configuration_that_fails_is_not_blamed_on_an_earlier_one(machine):
+    machine.tool("cmake", TOOLS["cmake"] + '; case $* in *--preset*) echo "no compiler"; exit 1 ;; esac')
+    done = machine.call("train", "digits")
+    assert done.returncode == 1 and "no compiler" in done.err and "earlier build" not in done.err, done.err
+    assert len([call for call in machine.calls("cmake") if "--preset" in call]) == 1
+
+
+def test_a_clone_that_was_moved_is_built_again(machine):
+    machine.must_train()
+    moved = machine.root.with_name("moved")
+    machine.root.rename(moved)
+    machine.root = moved
+    machine.environment |= {"PATH": f"{moved}/tools:{os.environ['PATH']}", "ROOT": str(moved)}
+    machine.must_train()
+    assert len(machine.calls("ninja")) == 2
+    machine.must_train()
+    assert len(machine.calls("ninja")) == 2
+
+
+def test_a_link_to_the_script_or_its_folder_works(machine):
+    (machine.root / "elsewhere").mkdir()
+    (machine.root / "elsewhere/link").symlink_to(machine.root / "scripts/trainer")
+    (machine.root / "elsewhere/folder").symlink_to(machine.root / "scripts")
+    for script in ("elsewhere/link", "elsewhere/folder/trainer"):
+        done = machine.call("version", script=script)
+        assert done.returncode == 0 and done.out == "program version\n", done.err
+    assert sorted(path.name for path in (machine.root / "elsewhere").iterdir()) == ["folder", "link"]
+
+
+def test_what_the_environment_says_of_cd_python_and_pip_is_for_other_programs(machine):
+    names = ["PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"]
+    machine.python("env >>$ROOT/environment\n" + PYTHON)
+    (machine.root / "other/scripts").mkdir(parents=True)
+    done = subprocess.run(["scripts/trainer", "version"], cwd=machine.root, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env=machine.environment | {name: "/none" for name in names} | {"CDPATH": f"{machine.root}/other:"})
+    assert done.returncode == 0 and done.stdout == "program version\n", done.stderr
+    assert not [line for line in (machine.root / "environment").read_text().splitlines() if line.split("=")[0] in names]
+
+
+def test_a_machine_without_a_network_is_told_so(machine):
+    retry = "WARNING: Retrying (Retry(total=0)): Failed to establish a new connection: Temporary failure in name resolution"
+    machine.python(f'case $* in *"pip install"*) echo "{retry}"; exit 1 ;; esac\n' + PYTHON)
+    done = machine.call("train", "digits")
+    assert done.returncode == 5 and "it reaches no package index: is there a network" in done.err, done.err
+    assert "scripts/setup --libtorch FOLDER" in done.err
 
 
 def test_a_disk_that_is_too_small_is_named_before_anything_is_installed(machine):
@@ -152,16 +201,19 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_installed(machine)
 
 def test_a_disk_that_fills_up_ends_in_words_and_later_calls_continue(machine):
     full = "[Errno 28] No space left on device"
+    half = machine.root / ".venv/lib/python3.11/site-packages/torch"
     machine.python('case $* in *"pip install"*) touch "$TMPDIR/half"\n'
+                   f'mkdir -p {half}\n'
                    f'echo "ERROR: Could not install packages: {full}"; exit 1 ;; esac\n' + PYTHON)
     done = machine.call("train", "digits")
     assert done.returncode == 5 and full in done.err.splitlines()[-1], done.err
+    assert half.exists()
     machine.python(PYTHON)
     machine.tool("ninja", "echo '[1/2] Building'; echo 'fatal error: No space left on device'; exit 1")
     done = machine.call("train", "digits")
-    assert done.returncode == 1 and "No space left on device" in done.err, done.err
-    assert "building build/release failed" in done.err.splitlines()[-1]
-    assert not (machine.root / ".venv/tmp").exists()
+    assert done.returncode == 5 and "No space left on device" in done.err, done.err
+    assert "building build/release failed: no space left on the disk" in done.err.splitlines()[-1]
+    assert not (machine.root / ".venv/tmp").exists() and not half.exists()
     machine.tool("ninja", TOOLS["ninja"])
     machine.must_train()
 
