@@ -21,6 +21,11 @@ class SimulatedGpu : public ::testing::Test {
     ASSERT_NE(device::cuda().backend, nullptr) << device::cuda().why_not;
   }
 
+  /// What follows on this stream is late, also where the host's threads wait for a core.
+  void queue_work() const {
+    for (int i = 0; i < 10; ++i) pinned_.to(gpu_, /*non_blocking=*/true);
+  }
+
   const c10::Device gpu_{c10::kCUDA, 0};
   const c10::Stream other_ = c10::impl::VirtualGuardImpl(c10::kCUDA)
                                  .getStreamFromGlobalPool(gpu_, /*isHighPriority=*/false);
@@ -33,6 +38,7 @@ TEST_F(SimulatedGpu, AWaitForAnotherStreamThatIsLeftOut) {
     c10::Event done(c10::kCUDA);
     {
       const c10::StreamGuard guard(other_);
+      queue_work();
       copied = pinned_.to(gpu_, /*non_blocking=*/true);
       done.record(other_);
     }
@@ -48,6 +54,7 @@ TEST_F(SimulatedGpu, AWaitForAnotherStreamThatIsLeftOut) {
 
 TEST_F(SimulatedGpu, PinnedMemoryThatIsFilledAgainTooEarly) {
   for (const bool waits : {false, true}) {
+    queue_work();
     const at::Tensor copied = pinned_.to(gpu_, /*non_blocking=*/true);
     if (waits) device::StreamEvent::now(gpu_)->wait();
     pinned_.fill_(2);
@@ -68,6 +75,7 @@ TEST_F(SimulatedGpu, PinnedMemoryIsKeptForItsCopy) {
 TEST_F(SimulatedGpu, AResultThatTheHostReadsTooEarly) {
   for (const bool waits : {false, true}) {
     const at::Tensor host = at::zeros({kCount}, at::TensorOptions().pinned_memory(true));
+    queue_work();
     host.copy_(at::ones({kCount}, gpu_), /*non_blocking=*/true);
     if (waits) device::StreamEvent::now(gpu_)->wait();
     EXPECT_EQ(host.sum().item<double>(), waits ? kCount : 0);
@@ -81,6 +89,7 @@ TEST_F(SimulatedGpu, MemoryThatIsFreedWhileAnotherStreamReadsIt) {
     at::Tensor made = at::ones({kCount}, gpu_);
     {
       const c10::StreamGuard guard(other_);
+      queue_work();
       host.copy_(made, /*non_blocking=*/true);
     }
     if (is_recorded) made.record_stream(other_);
@@ -97,6 +106,7 @@ TEST_F(SimulatedGpu, MemoryThatIsFreedWhileAnotherStreamReadsIt) {
 
 TEST_F(SimulatedGpu, TellsHowLongAStreamTook) {
   const auto before = device::StreamEvent::now(gpu_);
+  queue_work();
   const at::Tensor copied = pinned_.to(gpu_, /*non_blocking=*/true);
   const auto after = device::StreamEvent::now(gpu_);
   EXPECT_FALSE(after->is_done());
