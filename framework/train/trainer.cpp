@@ -92,8 +92,11 @@ Exit Trainer::run() {
     }
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
-    if (!group_.is_single_rank()) name_steps_kept(error);
-    if (group_.is_single_rank() && progress_.step > first_step) keep_steps();
+    if (!group_.is_single_rank()) {
+      name_steps_kept(error);
+    } else if (progress_.step > first_step) {
+      keep_steps();
+    }
     throw;
   }
 
