@@ -23,16 +23,16 @@
 namespace brim::train {
 namespace {
 
-TrainingComponents components_with(std::shared_ptr<nn::Model> model, const nn::ModelShape& shape) {
-  TrainingComponents components;
-  components.input = shape;
-  components.model = std::move(model);
-  return components;
+RankModel with_input(std::shared_ptr<nn::Model> module, const nn::ModelShape& shape) {
+  RankModel model;
+  model.input = shape;
+  model.module = std::move(module);
+  return model;
 }
 
-double seconds_for(TrainingComponents& components, int64_t tokens) {
+double seconds_for(RankModel& model, int64_t tokens) {
   const auto start = std::chrono::steady_clock::now();
-  const auto texts = generate(components, {{1}}, {.max_tokens = tokens, .temperature = 0});
+  const auto texts = generate(model, {{1}}, {.max_tokens = tokens, .temperature = 0});
   if (std::ssize(texts.front()) != tokens) std::abort();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -54,10 +54,9 @@ int run(std::vector<std::string> words) {
   config.width = 256;
   const auto model = config.build(shape);
   nn::use_fused(*model, nn::Fused::kUsual);
-  TrainingComponents cached = components_with(model, shape);
+  RankModel cached = with_input(model, shape);
   const auto forward = [&model](const at::Tensor& ids) { return model->forward(ids); };
-  TrainingComponents plain =
-      components_with(std::make_shared<nn::Wrapped>(model, forward, vocabulary), shape);
+  RankModel plain = with_input(std::make_shared<nn::Wrapped>(model, forward, vocabulary), shape);
   seconds_for(cached, 16);
   seconds_for(plain, 16);
   std::vector<double> cached_s, plain_s;

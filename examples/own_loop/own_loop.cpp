@@ -53,7 +53,7 @@ int run(int argc, char** argv) {
   const double before = loss();
   for (int i = 0; i < 20; ++i) step.take();
   std::printf("loss %.4f before, %.4f after 20 steps\n", before, loss());
-  if (argc > 1) checkpoint::save_tensors(argv[1], nn::named_tensors(*parts.model), {});
+  if (argc > 1) checkpoint::save_tensors(argv[1], nn::named_tensors(*parts.model.module), {});
   return 0;
 }
 

@@ -94,18 +94,7 @@ std::optional<int64_t> tensor_size(DType dtype, std::span<const int64_t> shape) 
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path),
-      file_(path, Exit::kCheckpoint),
-      content_(parse_safetensors(file_.bytes(), path.string())) {}
-
-std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
-  const auto found = std::ranges::find(content_.tensors, name, &TensorBytes::name);
-  if (found == content_.tensors.end()) {
-    throw Error(Exit::kCheckpoint, "{}: there is no tensor {} in this file", path_.string(),
-                in_quotes(name));
-  }
-  return found->bytes;
-}
+    : file_(path, Exit::kCheckpoint), content_(parse_safetensors(file_.bytes(), path.string())) {}
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::vector<TensorLayout> tensors, const Metadata& metadata)

@@ -79,11 +79,8 @@ class SafetensorsFile {
 
   const std::vector<TensorBytes>& tensors() const { return content_.tensors; }
   const Metadata& metadata() const { return content_.metadata; }
-  /// Throws Error(kCheckpoint) if there is no such tensor.
-  std::span<const std::byte> bytes(std::string_view name) const;
 
  private:
-  std::filesystem::path path_;
   MappedFile file_;
   Safetensors content_;
 };

@@ -158,7 +158,7 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
   const auto stages = data::measure_stages(*dataset, loading, samples);
   report.stage_s.assign(stages.begin(), stages.begin() + static_cast<int>(data::Stage::kCopy));
   const auto input =
-      train::input_options(job, *dataset, device, job.precision.channels_last, at::kFloat);
+      train::input_options(job.data, *dataset, device, job.precision.channels_last, at::kFloat);
   report.stage_s.push_back(data::measure_copy(*dataset, loading, input, device, samples));
   parsed.count("json") != 0 ? print_json(report) : print_text(report, job.data);
   return 0;

@@ -43,10 +43,10 @@ std::unique_ptr<train::LoadedModel> load(train::JobConfig job,
   if (is_known) input = train::input_shape(*eval_data, job.data);
   auto loaded = std::make_unique<train::LoadedModel>(std::move(job), saved, input);
   if (saved && !is_known) {
-    train::require_same_classes(loaded->state, loaded->components, saved->checkpoint);
+    train::require_same_classes(loaded->state, *loaded->components.data.train, saved->checkpoint);
   }
-  data::check_evaluation(*loaded->components.train_data, eval_data.get());
-  loaded->components.eval_data = std::move(eval_data);
+  data::check_evaluation(*loaded->components.data.train, eval_data.get());
+  loaded->components.data.eval = std::move(eval_data);
   return loaded;
 }
 
@@ -66,13 +66,14 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   const auto hold = hold_device(job.device, "eval");
   const auto loaded = load(std::move(job), saved);
   train::TrainingComponents& components = loaded->components;
-  const at::Tensor sums = train::evaluation_sums(components, train::Inputs(loaded->job, components),
-                                                 loaded->job.batch.micro_or_all());
+  const train::Inputs inputs(loaded->job, components.data, components.model);
+  train::Evaluator evaluator(components.model, *components.task, components.ema.get(), inputs);
+  const at::Tensor sums = evaluator.sums(loaded->job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
   const at::Tensor on_host = sums.cpu();
   const auto by_class = components.task->by_class(on_host);
   // Without those that could not be read, where the task tells them apart.
-  int64_t samples = by_class.empty() ? components.eval_data->size() : 0;
+  int64_t samples = by_class.empty() ? components.data.eval->size() : 0;
   for (const train::ClassResult& result : by_class) samples += result.samples;
   nlohmann::json json = {{"samples", samples}, {"step", loaded->state.step}};
   if (!by_class.empty()) json["classes"] = train::classes_record(by_class, loaded->classes);

@@ -122,7 +122,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
   const std::string weights = (saved ? saved->checkpoint : job.model.pretrained).string();
   const auto hold = hold_device(job.device, "predict");
   train::TrainedModel trained(std::move(job), saved);
-  const bool is_text = trained.components.input.kind() == nn::InputKind::kTokens;
+  const bool is_text = trained.components.model.input.kind() == nn::InputKind::kTokens;
   if (is_text) {
     refuse(parsed, {"top"}, "text");
   } else {

@@ -66,11 +66,11 @@ void require_same(distributed::Group& group, const std::string& own, std::string
 
 /// What ranks would go wrong by where their files differ, such as a copy that is not complete.
 std::string text_of_data(const train::TrainingComponents& components) {
-  const int64_t eval_size = components.eval_data ? components.eval_data->size() : 0;
+  const int64_t eval_size = components.data.eval ? components.data.eval->size() : 0;
   return fmt::format("{} training samples\n{} evaluation samples\n{}\nclasses: {}",
-                     format_count(components.train_data->size()), format_count(eval_size),
-                     train::text_of(components.input),
-                     fmt::join(train::class_names(components), ", "));
+                     format_count(components.data.train->size()), format_count(eval_size),
+                     train::text_of(components.model.input),
+                     fmt::join(train::class_names(*components.data.train), ", "));
 }
 
 /// Rank 0 chooses, and holds the folder's lock; the others go along.
@@ -111,7 +111,7 @@ std::map<std::string, std::string> libraries(c10::Device device) {
 /// What can be told of the data without reading samples. Bad ones that training would skip are
 /// warned of.
 void check_files(const train::JobConfig& job, const train::TrainingComponents& components) {
-  for (const data::Dataset* data : {components.train_data.get(), components.eval_data.get()}) {
+  for (const data::Dataset* data : {components.data.train.get(), components.data.eval.get()}) {
     if (data == nullptr) continue;
     try {
       data->check_files();
@@ -137,12 +137,12 @@ void keep_tokenizer(const train::JobConfig& job, const train::RunFolder& folder)
 /// For batches under way, of the size that the recipe gives, and for what the data keep in memory.
 void keep_room_for_loading(const train::JobConfig& job, const train::TrainingComponents& components,
                            device::Memory& memory) {
-  const int64_t world = components.data_world();
-  const int64_t global = std::min(*job.batch.global, components.train_data->size());
+  const int64_t world = components.model.data_world();
+  const int64_t global = std::min(*job.batch.global, components.data.train->size());
   const int64_t micro = std::min(job.batch.micro_or_all(), (global + world - 1) / world);
   memory.keep_outside(
       memory.outside_bytes() +
-      train::prefetch_buffer_bytes(job, components.train_data->sample_bytes(), micro) +
+      train::prefetch_buffer_bytes(job.data, components.data.train->sample_bytes(), micro) +
       job.data.source->cache_bytes());
 }
 
@@ -223,7 +223,7 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
                                                    .seed = job.run.seed,
                                                    .ranks = group->world(),
                                                    .launch = group->ranks().launch});
-    record["job"] = train::job_record(job, components);
+    record["job"] = train::job_record(components.model, job.batch.micro_or_all());
     record["after_step"] = state.step;
     if (tuning) record["tuning"] = train::to_json(*tuning);
     if (!plan.is_null()) record["plan"] = plan;

@@ -1,9 +1,8 @@
 // In which order a stage of a pipeline takes the forward and backward passes of a step's
-// micro-batches, as data: a list of actions that is checked without any device.
+// micro-batches, as data.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace brim::distributed {
@@ -26,12 +25,5 @@ StageActions stage_actions(ScheduleKind kind, int64_t stages, int64_t stage, int
 
 /// Micro-batches whose activations a stage holds at a time, at most.
 int64_t live_micro_batches(ScheduleKind kind, int64_t stages, int64_t stage, int64_t micro_batches);
-
-/// What is wrong with a schedule, an entry a stage; empty where nothing is: each stage takes each
-/// micro-batch forward and then backward once, each action's inputs come without a deadlock where
-/// sends don't wait and receives do, messages between two stages are received in the order in which
-/// they are sent, and no stage holds more than live_micro_batches().
-std::string problem_of(const std::vector<StageActions>& schedule, ScheduleKind kind,
-                       int64_t micro_batches);
 
 }  // namespace brim::distributed

@@ -74,10 +74,10 @@ Trained train_tiny(c10::Device device, device::Memory& memory, amp::PrecisionMod
   train::TrainingComponents parts =
       train::build_components(job, device, distributed::Group::alone());
   Trained result;
-  result.start = flat(parts.model->parameters());
+  result.start = flat(parts.model.module->parameters());
   train::TrainingStep step(job, parts, /*finished_steps=*/0, {}, memory);
   for (int i = 0; i < kSteps; ++i) step.take();
-  result.weights = flat(parts.model->parameters());
+  result.weights = flat(parts.model.module->parameters());
   result.loss = parts.task->metrics(step.evaluation_sums().cpu()).front().second;
   return result;
 }

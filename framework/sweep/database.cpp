@@ -91,12 +91,6 @@ Statement& Statement::bind(std::string_view value) {
   return *this;
 }
 
-Statement& Statement::bind(std::optional<double> value) {
-  if (value) return bind(*value);
-  ++bound_;  // what is not bound is null
-  return *this;
-}
-
 bool Statement::step() {
   const int code = ::sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
@@ -127,11 +121,6 @@ std::string Statement::text(int column) {
   const auto* const bytes =
       reinterpret_cast<const char*>(::sqlite3_column_text(statement_, column));
   return {bytes, static_cast<size_t>(::sqlite3_column_bytes(statement_, column))};
-}
-
-std::optional<double> Statement::real_or_null(int column) {
-  if (::sqlite3_column_type(statement_, column) == SQLITE_NULL) return std::nullopt;
-  return real(column);
 }
 
 Transaction::Transaction(Database& database) : database_(database) {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,7 +27,6 @@ class Statement {
   Statement& bind(int64_t value);
   Statement& bind(double value);
   Statement& bind(std::string_view value);
-  Statement& bind(std::optional<double> value);
 
   /// The next row; false where there is none.
   bool step();
@@ -37,7 +35,6 @@ class Statement {
   int64_t integer(int column);
   double real(int column);
   std::string text(int column);
-  std::optional<double> real_or_null(int column);
 
  private:
   void require(int column, int type);

@@ -32,6 +32,7 @@ size_t end_of_run(std::string_view text, size_t at, CharClass kind) {
 size_t contraction(std::string_view text) {
   constexpr std::array<std::string_view, 7> kContractions = {"'s", "'t",  "'re", "'ve",
                                                              "'m", "'ll", "'d"};
+  if (text[0] != '\'') return 0;
   for (const std::string_view ending : kContractions) {
     if (text.starts_with(ending)) return ending.size();
   }

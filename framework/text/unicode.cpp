@@ -1,6 +1,7 @@
 #include "framework/text/unicode.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -14,18 +15,27 @@ constexpr char32_t kCodePoints = 0x110000;
 
 uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
 
-std::vector<CharClass> make_classes() {
-  std::vector<CharClass> classes(kCodePoints, CharClass::kOther);
+/// Those of the first code points.
+template <class Classes>
+constexpr void fill_in(Classes& classes) {
   const auto set = [&](std::span<const CodePointRange> ranges, CharClass kind) {
     for (const auto& [first, last] : ranges) {
-      std::fill(classes.begin() + first, classes.begin() + last + 1, kind);
+      for (size_t point = first; point <= last && point < classes.size(); ++point) {
+        classes[point] = kind;
+      }
     }
   };
+  std::ranges::fill(classes, CharClass::kOther);
   set(kLetters, CharClass::kLetter);
   set(kNumbers, CharClass::kNumber);
   set(kSpaces, CharClass::kSpace);
-  return classes;
 }
+
+constexpr auto kAsciiClasses = [] {
+  std::array<CharClass, 128> classes{};
+  fill_in(classes);
+  return classes;
+}();
 
 /// What the first byte of a sequence says of it: its length, and the range of its second byte.
 struct Lead {
@@ -60,7 +70,12 @@ bool is_ascii_word(const char* at) {
 }  // namespace
 
 CharClass class_of(char32_t point) {
-  static const std::vector<CharClass> classes = make_classes();
+  if (point < kAsciiClasses.size()) return kAsciiClasses[point];
+  static const std::vector<CharClass> classes = [] {
+    std::vector<CharClass> all(kCodePoints);
+    fill_in(all);
+    return all;
+  }();
   return classes[point];
 }
 

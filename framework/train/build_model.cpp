@@ -26,14 +26,13 @@ uint64_t rank_seed(const JobConfig& job, int64_t rank) {
 }
 
 /// Of the whole model, of which this rank may keep a part.
-void count_parameters(TrainingComponents& components) {
-  components.parameters = components.trained_parameters = components.largest_bytes = 0;
-  for (const at::Tensor& parameter : components.model->parameters()) {
-    components.parameters += parameter.numel();
-    if (parameter.requires_grad()) components.trained_parameters += parameter.numel();
-    components.has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
-    components.largest_bytes =
-        std::max(components.largest_bytes, static_cast<int64_t>(parameter.nbytes()));
+void count_parameters(RankModel& model) {
+  model.parameters = model.trained_parameters = model.largest_bytes = 0;
+  for (const at::Tensor& parameter : model.module->parameters()) {
+    model.parameters += parameter.numel();
+    if (parameter.requires_grad()) model.trained_parameters += parameter.numel();
+    model.has_convolutions |= parameter.dim() == 4;  // [out, in, height, width]
+    model.largest_bytes = std::max(model.largest_bytes, static_cast<int64_t>(parameter.nbytes()));
   }
 }
 
@@ -88,13 +87,13 @@ class Values {
   std::shared_ptr<const checkpoint::WeightFiles> files_;
 };
 
-void synchronize_batch_norms(const JobConfig& job, TrainingComponents& components) {
-  if (!job.distributed.sync_batch_norm || components.group->is_single_rank()) return;
-  const int64_t count = nn::synchronize_batch_norms(
-      *components.model, [group = components.group](const at::Tensor& sums) {
+void synchronize_batch_norms(const JobConfig& job, RankModel& model) {
+  if (!job.distributed.sync_batch_norm || model.group->is_single_rank()) return;
+  const int64_t count =
+      nn::synchronize_batch_norms(*model.module, [group = model.group](const at::Tensor& sums) {
         group->all_reduce(sums, distributed::Reduce::kSum, "the statistics of batch norms");
       });
-  components.has_sync_batch_norm = count > 0;
+  model.has_sync_batch_norm = count > 0;
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ std::shared_ptr<nn::Model> new_model(const JobConfig& job, const nn::ModelShape&
 }
 
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
-                 TrainingComponents& components) {
+                 RankModel& model) {
   const bool is_stage = stages != nullptr && !stages->cut.empty();
   if (is_stage && device.is_cuda() && job.distributed.backend == distributed::Backend::kGloo) {
     throw Error(
@@ -124,47 +123,44 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
         "it out");
   }
   const bool is_sharded = job.distributed.strategy == distributed::StrategyKind::kFsdp &&
-                          !components.group->is_single_rank();
-  Values values(is_stage || is_sharded, components.model, [&] {
+                          !model.group->is_single_rank();
+  Values values(is_stage || is_sharded, model.module, [&] {
     at::manual_seed(job.run.seed);
-    components.model = new_model(job, components.input);
+    model.module = new_model(job, model.input);
   });
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
     values.change([&] {
-      if (components.precision.parameters() == at::kDouble) components.model->to(at::kDouble);
-      values.come_from(load_pretrained(*components.model, job.model.model->weight_names(),
+      if (model.precision.parameters() == at::kDouble) model.module->to(at::kDouble);
+      values.come_from(load_pretrained(*model.module, job.model.model->weight_names(),
                                        job.model.pretrained, job.model.strict));
     });
   }
-  if (!job.model.freeze.empty()) freeze(*components.model, job.model.freeze);
-  count_parameters(components);
-  components.channels_last = job.precision.channels_last && components.has_convolutions;
-  nn::use_fused(*components.model, fused_forms(job));
-  nn::recompute(*components.model, job.train.recompute);
+  if (!job.model.freeze.empty()) freeze(*model.module, job.model.freeze);
+  count_parameters(model);
+  model.channels_last = job.precision.channels_last && model.has_convolutions;
+  nn::use_fused(*model.module, fused_forms(job));
+  nn::recompute(*model.module, job.train.recompute);
   if (is_stage) {
-    components.pipeline = take_stage(*stages, components.group, components.model);
-    components.stage_lines = stages->lines;
-    for (auto& [name, tensor] : nn::named_tensors(*components.model)) values.fill(tensor);
+    model.pipeline = take_stage(*stages, model.group, model.module);
+    model.stage_lines = stages->lines;
+    for (auto& [name, tensor] : nn::named_tensors(*model.module)) values.fill(tensor);
   }
   // Dropout differs from rank to rank.
-  if (!components.group->is_main()) at::manual_seed(rank_seed(job, components.group->rank()));
+  if (!model.group->is_main()) at::manual_seed(rank_seed(job, model.group->rank()));
   const auto convert = [&] {
-    components.model->to(is_sharded ? c10::Device(c10::kCPU) : device,
-                         components.precision.parameters());
-    if (components.channels_last) nn::use_channels_last(*components.model);
+    model.module->to(is_sharded ? c10::Device(c10::kCPU) : device, model.precision.parameters());
+    if (model.channels_last) nn::use_channels_last(*model.module);
   };
   is_sharded ? values.change(convert) : convert();
-  synchronize_batch_norms(job, components);
+  synchronize_batch_norms(job, model);
   if (!is_sharded) return;
-  components.sharded = std::make_shared<distributed::FullySharded>(
-      components.group, components.model,
+  model.sharded = std::make_shared<distributed::FullySharded>(
+      model.group, model.module,
       [&](at::Tensor& tensor, distributed::RowRange rows) {
         return values.fill_rows(tensor, rows);
       },
-      device,
-      components.precision.autocast ? components.precision.compute
-                                    : components.precision.parameters(),
-      job.distributed.shards == 0 ? components.group->world() : job.distributed.shards,
+      device, model.precision.autocast ? model.precision.compute : model.precision.parameters(),
+      job.distributed.shards == 0 ? model.group->world() : job.distributed.shards,
       job.distributed.gradients);
 }
 

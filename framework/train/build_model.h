@@ -4,10 +4,19 @@
 
 #include <c10/core/Device.h>
 
-#include "framework/train/components.h"
 #include "framework/train/job.h"
+#include "framework/train/rank_model.h"
 
 namespace brim::train {
+
+struct StagePlan;
+
+/// Where a model's weights come from.
+enum class Weights {
+  kOfRecipe,      // model.pretrained, or drawn from the seed
+  kOfCheckpoint,  // restore() is to follow, so model.pretrained is not read, nor need it be there
+  kNone,  // shapes alone (nn/without_storage.h); model.pretrained is only checked against them
+};
 
 /// Which operations take their fused forms.
 nn::Fused fused_forms(const JobConfig& job);
@@ -16,9 +25,9 @@ nn::Fused fused_forms(const JobConfig& job);
 /// without parameters, and what build() throws.
 std::shared_ptr<nn::Model> new_model(const JobConfig& job, const nn::ModelShape& input);
 
-/// Fills in the components' model and what is known of it; `device` is where it goes. Needs group,
+/// Fills in the module and what is known of it; `device` is where it goes. Needs group,
 /// precision and input. `stages`: null, or how the model is cut. Throws as build_components() does.
 void build_model(const JobConfig& job, Weights weights, c10::Device device, const StagePlan* stages,
-                 TrainingComponents& components);
+                 RankModel& model);
 
 }  // namespace brim::train

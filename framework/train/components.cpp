@@ -58,29 +58,30 @@ void require_determinism() {
 /// check of the gradients.
 std::unique_ptr<amp::GradScaler> make_scaler(const JobConfig& job,
                                              const TrainingComponents& components) {
-  if (components.precision.scaler || job.train.on_nan == OnNan::kFail) {
-    return std::make_unique<amp::GradScaler>(components.device, job.precision.scaler,
-                                             components.precision.scaler);
+  if (components.model.precision.scaler || job.train.on_nan == OnNan::kFail) {
+    return std::make_unique<amp::GradScaler>(components.model.device, job.precision.scaler,
+                                             components.model.precision.scaler);
   }
   const amp::GradScalerConfig only_check = {
       .init_scale = 1.0, .growth_factor = 1.0, .backoff_factor = 1.0, .min_scale = 1.0};
-  return std::make_unique<amp::GradScaler>(components.device, only_check, true);
+  return std::make_unique<amp::GradScaler>(components.model.device, only_check, true);
 }
 
 void open_data(const JobConfig& job, TrainingComponents& components) {
-  components.train_data = job.data.open_train();
-  components.input = input_shape(*components.train_data, job.data);
-  components.order = job.data.order(*components.train_data,
-                                    {static_cast<uint64_t>(job.run.seed), *job.batch.global});
+  components.data.train = job.data.open_train();
+  components.model.input = input_shape(*components.data.train, job.data);
+  components.data.order = job.data.order(*components.data.train,
+                                         {static_cast<uint64_t>(job.run.seed), *job.batch.global});
   if (job.distributed.balance == distributed::Balance::kCost &&
-      !components.group->is_single_rank()) {
-    components.order = data::cost_balanced_order(components.order, *components.train_data,
-                                                 *job.batch.global, components.group->world());
+      !components.model.group->is_single_rank()) {
+    components.data.order =
+        data::cost_balanced_order(components.data.order, *components.data.train, *job.batch.global,
+                                  components.model.group->world());
   }
-  if (job.eval.enabled) components.eval_data = job.data.open_eval();
-  data::check_evaluation(*components.train_data, components.eval_data.get());
-  const optim::RunLength run = run_length(job, components.train_data->size());
-  components.steps_per_epoch = run.steps_per_epoch;
+  if (job.eval.enabled) components.data.eval = job.data.open_eval();
+  data::check_evaluation(*components.data.train, components.data.eval.get());
+  const optim::RunLength run = run_length(job, components.data.train->size());
+  components.data.steps_per_epoch = run.steps_per_epoch;
   components.total_steps = run.steps;
 }
 
@@ -107,14 +108,15 @@ void require_kind(const JobConfig& job, const nn::ModelShape& input) {
 std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
                                                   const TrainingComponents& components) {
   const optim::OptimizerConfig& config = *job.optimizer.optimizer;
-  auto groups = optim::decay_groups(own_parameters(components), job.optimizer.weight_decay);
+  auto groups = optim::decay_groups(components.model.own_parameters(), job.optimizer.weight_decay);
   if (job.optimizer.layer_decay < 1) {
-    groups = decay_by_layer(groups, nn::whole_of(*components.model), job.optimizer.layer_decay);
+    groups =
+        decay_by_layer(groups, nn::whole_of(*components.model.module), job.optimizer.layer_decay);
   }
-  if (!job.distributed.zero || components.group->is_single_rank())
+  if (!job.distributed.zero || components.model.group->is_single_rank())
     return config.build(std::move(groups));
   return std::make_unique<distributed::ShardedOptimizer>(
-      components.group, *components.model, std::move(groups), config.is_element_wise(),
+      components.model.group, *components.model.module, std::move(groups), config.is_element_wise(),
       static_cast<int64_t>(job.distributed.gradients.bucket_mib * (1 << 20)),
       [&config](std::vector<optim::ParameterGroup> own) { return config.build(std::move(own)); });
 }
@@ -122,28 +124,28 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const JobConfig& job,
 /// The model and what is as large as it: the optimizer's state and the moving average.
 void build_weights(const JobConfig& job, Weights weights, c10::Device device,
                    const StagePlan* stages, TrainingComponents& components) {
-  build_model(job, weights, device, stages, components);
+  build_model(job, weights, device, stages, components.model);
   components.optimizer = build_optimizer(job, components);
   if (job.train.ema > 0) {
-    components.ema = std::make_unique<optim::Ema>(own_parameters(components), job.train.ema);
+    components.ema = std::make_unique<optim::Ema>(components.model.own_parameters(), job.train.ema);
   }
 }
 
 /// Throws Error(kResource) where those can't be in memory; leaves none of them in `components`.
 void require_room(const JobConfig& job, const device::Memory& memory, const StagePlan* stages,
                   TrainingComponents& components) {
-  const int64_t cache_bytes = components.device.is_cpu() ? job.data.source->cache_bytes() : 0;
+  const int64_t cache_bytes = components.model.device.is_cpu() ? job.data.source->cache_bytes() : 0;
   require_room_beside_cache(cache_bytes, memory);
   {
     const nn::WithoutStorage without_storage;
     build_weights(job, Weights::kOfCheckpoint, c10::kCPU, stages, components);
   }
-  const MemoryAccount account = memory_account(job, components, memory);
+  const MemoryAccount account = memory_account(job.checkpoint, components, memory);
   components.ema.reset();
   components.optimizer.reset();
-  components.sharded.reset();
-  components.pipeline.reset();
-  components.model.reset();
+  components.model.sharded.reset();
+  components.model.pipeline.reset();
+  components.model.module.reset();
   const int64_t limit_bytes = std::max<int64_t>(0, memory.stats().cap_bytes - cache_bytes);
   const int64_t bytes = account.parameters_bytes + account.gradients_bytes +
                         account.optimizer_bytes + account.ema_bytes + account.checkpoint_bytes;
@@ -157,9 +159,9 @@ void require_room(const JobConfig& job, const device::Memory& memory, const Stag
 
 /// "cpu", or "4 ranks of cuda".
 std::string where(const TrainingComponents& components) {
-  if (components.group->is_single_rank()) return components.device.str();
-  return fmt::format("{} ranks of {}", components.group->world(),
-                     c10::DeviceTypeName(components.device.type(), /*lower_case=*/true));
+  if (components.model.group->is_single_rank()) return components.model.device.str();
+  return fmt::format("{} ranks of {}", components.model.group->world(),
+                     c10::DeviceTypeName(components.model.device.type(), /*lower_case=*/true));
 }
 
 /// A line for each option that the recipe changes and that has no effect in this job.
@@ -168,12 +170,12 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
   const amp::GradScalerConfig& scaler = job.precision.scaler;
   const amp::GradScalerConfig usual;
   const OptimizerSection usual_optimizer;
-  const bool is_single_rank = components.group->is_single_rank();
+  const bool is_single_rank = components.model.group->is_single_rank();
   std::vector<std::string> notes;
   const auto note = [&notes](bool has_no_effect, std::string text) {
     if (has_no_effect) notes.push_back(std::move(text));
   };
-  note(!components.precision.scaler && !(scaler == usual),
+  note(!components.model.precision.scaler && !(scaler == usual),
        "[precision.scaler] has no effect: only fp16 scales its gradients");
   note(job.train.steps.has_value() && job.train.epochs.has_value(),
        "train.epochs has no effect: train.steps is given; train.steps = \"auto\" trains by epochs");
@@ -187,28 +189,28 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
                    optimizer));
   const std::string no_graph = no_cuda_graph(job, components);
   note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
-  note(components.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
+  note(components.model.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
        "[data.augment] mixup and cutmix have no effect: the data are tokens");
   note(is_single_rank && !(job.distributed == distributed::DistributedConfig{}),
        "[distributed] has no effect: there is one rank");
-  note(job.distributed.sync_batch_norm && !is_single_rank && !components.has_sync_batch_norm,
+  note(job.distributed.sync_batch_norm && !is_single_rank && !components.model.has_sync_batch_norm,
        "[distributed] sync_batch_norm has no effect: the model has no brim::nn::BatchNorm2d");
-  note(components.eval_data == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
+  note(components.data.eval == nullptr && job.eval.every_epochs != EvalConfig{}.every_epochs,
        "eval.every_epochs has no effect: there is no evaluation");
   note(!job.checkpoint.enabled &&
            (job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0),
        "checkpoint.every_steps and every_minutes have no effect: checkpoint.enabled is false");
-  note(!is_single_rank && !components.pipeline &&
+  note(!is_single_rank && !components.model.pipeline &&
            job.distributed.schedule != distributed::DistributedConfig{}.schedule,
        "distributed.schedule has no effect: stages = 1");
-  note(components.pipeline && components.data_world() == 1 &&
+  note(components.model.pipeline && components.model.data_world() == 1 &&
            !(job.distributed.gradients == distributed::DataParallelOptions{}),
        "distributed.compress, bucket_mib, static_graph and unused_parameters have no effect: each "
        "stage has one rank, which sums no gradients with others");
-  note(components.sharded && job.telemetry.histograms_every_steps > 0,
+  note(components.model.sharded && job.telemetry.histograms_every_steps > 0,
        "telemetry.histograms_every_steps has no effect: strategy = \"fsdp\" leaves no rank a whole "
        "gradient");
-  note(components.sharded &&
+  note(components.model.sharded &&
            job.distributed.gradients.bucket_mib != distributed::DataParallelOptions{}.bucket_mib,
        "distributed.bucket_mib has no effect: fsdp sums a block's gradients at a time");
   note(!job.telemetry.tensorboard && job.telemetry.histograms_every_steps > 0,
@@ -217,23 +219,6 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
 }
 
 }  // namespace
-
-distributed::SplitState* TrainingComponents::split() const {
-  if (pipeline) return pipeline.get();
-  return sharded.get();
-}
-
-distributed::FullySharded::Named own_parameters(const TrainingComponents& components) {
-  if (components.sharded) return components.sharded->shards();
-  return components.model->named_parameters().pairs();
-}
-
-optim::State own_tensors(const TrainingComponents& components) {
-  optim::State tensors;
-  for (const auto& [name, tensor] : own_parameters(components)) tensors[name] = tensor;
-  for (const auto& item : components.model->named_buffers()) tensors[item.key()] = item.value();
-  return tensors;
-}
 
 std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& input) {
   auto task = job.train.task->build({.input = input, .label_smoothing = job.train.label_smoothing});
@@ -245,13 +230,6 @@ std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& inp
   }
   if (problem == nullptr) return task;
   throw Error(Exit::kRecipe, "train.task = \"{}\": {}", job.train.task.selected(), problem);
-}
-
-void stop_waiting_within_passes(TrainingComponents& components) {
-  if (components.sharded) components.sharded->stay_apart();
-  if (!components.has_sync_batch_norm) return;
-  nn::synchronize_batch_norms(*components.model, [](const at::Tensor&) {});
-  components.has_sync_batch_norm = false;
 }
 
 std::string device_and_versions(c10::Device device) {
@@ -289,9 +267,9 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
                                     std::shared_ptr<distributed::Group> group, Weights weights,
                                     const device::Memory* memory, const StagePlan* stages) {
   TrainingComponents components;
-  components.group = std::move(group);
-  components.device = device;
-  share_cores(components.group->ranks());
+  components.model.group = std::move(group);
+  components.model.device = device;
+  share_cores(components.model.group->ranks());
   if (job.run.deterministic) require_determinism();
   // cuDNN tries its algorithms at the first sight of a shape and keeps the fastest. Which one that
   // is may differ from run to run, and with it the last bits.
@@ -301,12 +279,12 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
   nn::share_measured_forms(
       forms.empty() ? forms : forms / (digest(std::as_bytes(std::span(measured_on))) + ".tsv"));
   if (device.is_cpu()) nn::choose_products(fused_forms(job));
-  components.precision =
-      amp::resolve(job.precision.mode, components.device.type(), abilities(components.device));
-  amp::apply_tf32(components.precision);
+  components.model.precision = amp::resolve(job.precision.mode, components.model.device.type(),
+                                            abilities(components.model.device));
+  amp::apply_tf32(components.model.precision);
 
   open_data(job, components);
-  require_kind(job, components.input);
+  require_kind(job, components.model.input);
   if (memory != nullptr) require_room(job, *memory, stages, components);
   {
     std::optional<nn::WithoutStorage> without_storage;
@@ -315,20 +293,21 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
                   components);
   }
   // Where a sample that can't be read is replaced, every stage must see so itself.
-  if (components.pipeline && !components.pipeline->is_first() && !job.data.skip_bad) {
-    components.train_data = data::labels_alone(std::move(components.train_data));
-    components.eval_data = data::labels_alone(std::move(components.eval_data));
+  if (components.model.pipeline && !components.model.pipeline->is_first() && !job.data.skip_bad) {
+    components.data.train = data::labels_alone(std::move(components.data.train));
+    components.data.eval = data::labels_alone(std::move(components.data.eval));
   }
-  components.task = build_task(job, components.input);
+  components.task = build_task(job, components.model.input);
   components.schedule = build_schedule(
-      job, {.steps = components.total_steps, .steps_per_epoch = components.steps_per_epoch});
+      job, {.steps = components.total_steps, .steps_per_epoch = components.data.steps_per_epoch});
   components.scaler = make_scaler(job, components);
   return components;
 }
 
 std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& components) {
-  if (!components.device.is_cuda()) return "the device is no GPU";
-  if (!components.group->is_single_rank()) return "ranks sum their gradients while backward runs";
+  if (!components.model.device.is_cuda()) return "the device is no GPU";
+  if (!components.model.group->is_single_rank())
+    return "ranks sum their gradients while backward runs";
   if (!job.train.recompute.empty()) {
     return "blocks named in train.recompute set the random generator, which can't be recorded";
   }
@@ -338,18 +317,19 @@ std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& compon
 std::vector<std::string> describe(const JobConfig& job, const TrainingComponents& components) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {}, {} parameters, on {} in {}{}", job.run.name,
-                              job.model.model.selected(), format_count(components.parameters),
-                              where(components), precision_name(components.precision),
-                              components.channels_last ? ", channels_last" : ""));
+                              job.model.model.selected(), format_count(components.model.parameters),
+                              where(components), precision_name(components.model.precision),
+                              components.model.channels_last ? ", channels_last" : ""));
   lines.push_back(fmt::format("data: {} training and {} evaluation samples of {}",
-                              format_count(components.train_data->size()),
-                              format_count(components.eval_data ? components.eval_data->size() : 0),
-                              text_of(components.input)));
-  if (components.sharded) lines.push_back("fsdp: " + components.sharded->text());
-  lines.insert(lines.end(), components.stage_lines.begin(), components.stage_lines.end());
+                              format_count(components.data.train->size()),
+                              format_count(components.data.eval ? components.data.eval->size() : 0),
+                              text_of(components.model.input)));
+  if (components.model.sharded) lines.push_back("fsdp: " + components.model.sharded->text());
+  lines.insert(lines.end(), components.model.stage_lines.begin(),
+               components.model.stage_lines.end());
   if (!job.model.freeze.empty()) {
-    lines.push_back(
-        fmt::format("frozen: all but {} parameters", format_count(components.trained_parameters)));
+    lines.push_back(fmt::format("frozen: all but {} parameters",
+                                format_count(components.model.trained_parameters)));
   }
   const int64_t micro = job.batch.micro_or_all();
   lines.push_back(
@@ -357,7 +337,7 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
                   format_plural(*job.batch.global, "sample"),
                   micro < *job.batch.global ? fmt::format(" in micro-batches of up to {}", micro)
                                             : std::string(),
-                  format_plural(components.steps_per_epoch, "step")));
+                  format_plural(components.data.steps_per_epoch, "step")));
   if (job.optimizer.batch_rule != BatchRule::kNone) {
     lines.push_back(fmt::format("learning rate: {}, {} × {}({} / {})",
                                 format_number(peak_learning_rate(job)),
@@ -365,9 +345,10 @@ std::vector<std::string> describe(const JobConfig& job, const TrainingComponents
                                 job.optimizer.batch_rule == BatchRule::kSqrt ? "√" : "",
                                 *job.batch.global, job.optimizer.base_batch));
   }
-  if (!components.precision.note.empty()) lines.push_back("note: " + components.precision.note);
+  if (!components.model.precision.note.empty())
+    lines.push_back("note: " + components.model.precision.note);
   for (const auto& note : options_without_effect(job, components)) lines.push_back("note: " + note);
-  const std::string no_fall = no_plateau(job, components.eval_data != nullptr);
+  const std::string no_fall = no_plateau(job, components.data.eval != nullptr);
   if (!no_fall.empty()) lines.push_back("warning: " + no_fall);
   return lines;
 }

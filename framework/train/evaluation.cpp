@@ -29,9 +29,9 @@ constexpr const char* kOutcome = "the outcome of the evaluation";
 enum class Next { kPass, kEnd, kSmallerPasses };
 
 /// Ranks that need each other's weights take part in every pass, or all of them in none.
-Next agree(const TrainingComponents& components, bool has_batch, bool has_fitted) {
+Next agree(const RankModel& model, bool has_batch, bool has_fitted) {
   const at::Tensor flags = at::tensor({int{has_batch}, int{stop_requested()}, int{!has_fitted}});
-  components.group->all_reduce(flags, distributed::Reduce::kMax, "the next pass of the evaluation");
+  model.group->all_reduce(flags, distributed::Reduce::kMax, "the next pass of the evaluation");
   if (flags[2].item<int>() != 0) return Next::kSmallerPasses;
   return flags[0].item<int>() != 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
 }
@@ -47,12 +47,12 @@ const data::DevicePrefetcher::Input* next_unless_stopped(data::DevicePrefetcher&
 }
 
 /// A batch of the data's shape, without samples.
-at::Tensor no_samples(const TrainingComponents& components) {
-  const nn::ModelShape& shape = components.input;
-  const auto on_device = at::device(components.device);
+at::Tensor no_samples(const RankModel& model) {
+  const nn::ModelShape& shape = model.input;
+  const auto on_device = at::device(model.device);
   if (shape.kind() == nn::InputKind::kImages) {
     return at::empty({0, shape.channels, shape.height, shape.width},
-                     on_device.dtype(components.precision.parameters()));
+                     on_device.dtype(model.precision.parameters()));
   }
   std::vector<int64_t> sizes = {0, shape.length};
   if (shape.has_documents) sizes.insert(sizes.begin() + 1, 3);
@@ -68,13 +68,13 @@ at::Tensor checked(at::Tensor sums) {
 }
 
 /// Over a pass's samples, of which `samples` is told where it is not null.
-at::Tensor sums_of(const TrainingComponents& components, const data::DevicePrefetcher::Input& batch,
-                   SamplePredictions* samples) {
-  const amp::Autocast autocast(components.device.type(), components.precision);
+at::Tensor sums_of(const RankModel& model, const Task& task,
+                   const data::DevicePrefetcher::Input& batch, SamplePredictions* samples) {
+  const amp::Autocast autocast(model.device.type(), model.precision);
   if (samples == nullptr) {
-    return checked(components.task->evaluation_sums(*components.model, batch.tensors));
+    return checked(task.evaluation_sums(*model.module, batch.tensors));
   }
-  const Evaluated result = components.task->evaluate(*components.model, batch.tensors);
+  const Evaluated result = task.evaluate(*model.module, batch.tensors);
   if (result.guesses) samples->add(batch.first_position, *result.guesses);
   return checked(result.sums);
 }
@@ -89,11 +89,11 @@ void add(at::Tensor& sums, const at::Tensor& part) {
   sums = sums.defined() ? sums + part : part;
 }
 
-at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePrefetcher& inputs,
+at::Tensor sums_in_passes(const RankModel& model, const Task& task, data::DevicePrefetcher& inputs,
                           SamplePredictions* samples) {
   at::Tensor sums;
   while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
-    const at::Tensor part = sums_of(components, *batch, samples);
+    const at::Tensor part = sums_of(model, task, *batch, samples);
     inputs.prefetch();
     add(sums, part);
   }
@@ -102,27 +102,27 @@ at::Tensor sums_in_passes(const TrainingComponents& components, data::DevicePref
 
 /// The same, where every pass needs all ranks' weights. nullopt where memory runs out on any of
 /// them, and `shortage` is what LibTorch said of it here.
-std::optional<at::Tensor> sums_in_sharded_passes(const TrainingComponents& components,
+std::optional<at::Tensor> sums_in_sharded_passes(const RankModel& model, const Task& task,
                                                  data::DevicePrefetcher& inputs,
                                                  SamplePredictions* samples,
                                                  std::string& shortage) {
-  distributed::FullySharded& sharded = *components.sharded;
+  distributed::FullySharded& sharded = *model.sharded;
   at::Tensor sums;
   const data::DevicePrefetcher::Input* batch = nullptr;
   const auto load = [&] { batch = next_unless_stopped(inputs); };
   bool fits = device::fits(load, &shortage);
   for (;;) {
-    const Next next = agree(components, batch != nullptr, fits);
+    const Next next = agree(model, batch != nullptr, fits);
     if (next == Next::kSmallerPasses) return std::nullopt;
     if (next == Next::kEnd) return sums;
     sharded.before_forward(false);
     fits = device::fits(
         [&] {
           if (batch == nullptr) {  // others have some left
-            const amp::Autocast autocast(components.device.type(), components.precision);
-            components.model->forward(no_samples(components));
+            const amp::Autocast autocast(model.device.type(), model.precision);
+            model.module->forward(no_samples(model));
           } else {
-            add(sums, sums_of(components, *batch, samples));
+            add(sums, sums_of(model, task, *batch, samples));
           }
         },
         &shortage);
@@ -159,40 +159,40 @@ class StageMessages {
 };
 
 /// What this stage makes of x: on the last one sums, on the others the next one's x.
-at::Tensor stage_of(const TrainingComponents& components,
+at::Tensor stage_of(const RankModel& model, const Task& task,
                     const data::DevicePrefetcher::Input& batch, const at::Tensor& x,
                     SamplePredictions* samples) {
-  const amp::Autocast autocast(components.device.type(), components.precision);
-  auto& stage = dynamic_cast<nn::Stage&>(*components.model);
+  const amp::Autocast autocast(model.device.type(), model.precision);
+  auto& stage = dynamic_cast<nn::Stage&>(*model.module);
   stage.whole().begin(batch.tensors.inputs);
-  if (!components.pipeline->is_last()) return components.pipeline->outputs().pack(stage.forward(x));
+  if (!model.pipeline->is_last()) return model.pipeline->outputs().pack(stage.forward(x));
   data::DevicePrefetcher::Input own = batch;
   own.tensors.inputs = x;
-  return sums_of(components, own, samples);
+  return sums_of(model, task, own, samples);
 }
 
 /// Zeros like the last stage's sums on the others, so that all ranks' add up.
-at::Tensor sums_of_stages(const TrainingComponents& components, const at::Tensor& sums) {
-  distributed::Group& group = *components.group;
+at::Tensor sums_of_stages(const RankModel& model, const at::Tensor& sums) {
+  distributed::Group& group = *model.group;
   const at::Tensor size = at::full({1}, sums.defined() ? sums.numel() : 0, at::kLong);
   group.broadcast(size, "the number of an evaluation's sums", group.world() - 1);
-  if (components.pipeline->is_last()) return sums;
-  return at::zeros({size.item<int64_t>()}, at::device(components.device).dtype(at::kDouble));
+  if (model.pipeline->is_last()) return sums;
+  return at::zeros({size.item<int64_t>()}, at::device(model.device).dtype(at::kDouble));
 }
 
 /// In passes of so many samples, each of which goes through all stages. A rank that can't compute
 /// one takes part in the rest. nullopt where memory runs out on any of them.
-std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
+std::optional<at::Tensor> sums_in_stages(const RankModel& model, const Task& task,
                                          data::DevicePrefetcher& inputs,
                                          const std::vector<data::BatchPlan>& passes,
                                          SamplePredictions* samples, std::string& shortage) {
-  distributed::Pipeline& pipeline = *components.pipeline;
+  distributed::Pipeline& pipeline = *model.pipeline;
   int64_t most = 0;
   for (const data::BatchPlan& pass : passes) most = std::max(most, pass.count);
   distributed::MessageRoom room;
   bool fits =
-      device::fits([&] { room = pipeline.room_for_messages(most, components.device); }, &shortage);
-  if (components.group->any(!fits, kOutcome)) return std::nullopt;
+      device::fits([&] { room = pipeline.room_for_messages(most, model.device); }, &shortage);
+  if (model.group->any(!fits, kOutcome)) return std::nullopt;
   StageMessages messages(pipeline);
   at::Tensor sums;
   for (const data::BatchPlan& pass : passes) {
@@ -206,8 +206,8 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
     }
     at::Tensor made;
     if (batch != nullptr) {
-      fits =
-          fits && device::fits([&] { made = stage_of(components, *batch, x, samples); }, &shortage);
+      fits = fits &&
+             device::fits([&] { made = stage_of(model, task, *batch, x, samples); }, &shortage);
       inputs.prefetch();
     }
     if (pipeline.is_last()) {
@@ -218,46 +218,8 @@ std::optional<at::Tensor> sums_in_stages(const TrainingComponents& components,
     }
   }
   messages.finish();
-  if (components.group->any(!fits, kOutcome)) return std::nullopt;
-  return sums_of_stages(components, sums);
-}
-
-/// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
-std::optional<at::Tensor> try_in_passes(TrainingComponents& components, const Inputs& all_inputs,
-                                        int64_t batch, int64_t pass, SamplePredictions* samples,
-                                        std::string& shortage) {
-  const at::NoGradGuard no_grad;
-  if (samples != nullptr) samples->clear();
-  std::optional<optim::Ema::Swap> averaged;
-  if (components.ema) averaged.emplace(*components.ema);
-  components.model->eval();
-  Timeline timeline;  // of its own: the step's is in its phase `evaluation`
-  std::optional<at::Tensor> sums;
-  if (components.pipeline) {
-    const auto inputs = all_inputs.evaluation(batch, pass, timeline);
-    sums = sums_in_stages(components, *inputs, all_inputs.evaluation_passes(batch, pass), samples,
-                          shortage);
-  } else if (components.sharded && !components.sharded->is_apart()) {
-    const auto inputs = all_inputs.evaluation(batch, pass, timeline);
-    const distributed::FullySharded::Evaluation evaluation(*components.sharded);
-    sums = sums_in_sharded_passes(components, *inputs, samples, shortage);
-  } else {
-    std::optional<distributed::FullySharded::Evaluation> evaluation;
-    device::fits(
-        [&] {
-          const auto inputs = all_inputs.evaluation(batch, pass, timeline);
-          if (components.sharded) evaluation.emplace(*components.sharded);
-          try {
-            sums = sums_in_passes(components, *inputs, samples);
-          } catch (const Error& error) {
-            if (error.status() != Exit::kStopped) throw;
-            sums = at::Tensor();
-          }
-        },
-        &shortage);
-  }
-  components.model->train();
-  return sums;
+  if (model.group->any(!fits, kOutcome)) return std::nullopt;
+  return sums_of_stages(model, sums);
 }
 
 }  // namespace
@@ -281,34 +243,72 @@ Metrics metrics_of(const Task& task, const at::Tensor& sums) {
               printable(best_by));
 }
 
-at::Tensor evaluation_sums(TrainingComponents& components, const Inputs& inputs, int64_t micro,
-                           SamplePredictions* samples) {
-  const int64_t batch = inputs.evaluation_batch(micro);
-  const int64_t world = components.data_world();
+/// nullopt where memory runs out, and `shortage` is what LibTorch said of it.
+std::optional<at::Tensor> Evaluator::try_in_passes(int64_t batch, int64_t pass,
+                                                   SamplePredictions* samples,
+                                                   std::string& shortage) {
+  const at::NoGradGuard no_grad;
+  if (samples != nullptr) samples->clear();
+  std::optional<optim::Ema::Swap> averaged;
+  if (ema_ != nullptr) averaged.emplace(*ema_);
+  model_.module->eval();
+  Timeline timeline;  // of its own: the step's is in its phase `evaluation`
+  std::optional<at::Tensor> sums;
+  if (model_.pipeline) {
+    const auto inputs = inputs_.evaluation(batch, pass, timeline);
+    sums = sums_in_stages(model_, task_, *inputs, inputs_.evaluation_passes(batch, pass), samples,
+                          shortage);
+  } else if (model_.sharded && !model_.sharded->is_apart()) {
+    const auto inputs = inputs_.evaluation(batch, pass, timeline);
+    const distributed::FullySharded::Evaluation evaluation(*model_.sharded);
+    sums = sums_in_sharded_passes(model_, task_, *inputs, samples, shortage);
+  } else {
+    std::optional<distributed::FullySharded::Evaluation> evaluation;
+    device::fits(
+        [&] {
+          const auto inputs = inputs_.evaluation(batch, pass, timeline);
+          if (model_.sharded) evaluation.emplace(*model_.sharded);
+          try {
+            sums = sums_in_passes(model_, task_, *inputs, samples);
+          } catch (const Error& error) {
+            if (error.status() != Exit::kStopped) throw;
+            sums = at::Tensor();
+          }
+        },
+        &shortage);
+  }
+  model_.module->train();
+  return sums;
+}
+
+at::Tensor Evaluator::sums(int64_t micro, SamplePredictions* samples) {
+  const int64_t batch = inputs_.evaluation_batch(micro);
+  const int64_t world = model_.data_world();
   // the largest of all ranks
-  const int64_t share = (components.eval_data->size() + world - 1) / world;
-  int64_t pass = std::clamp<int64_t>(share, 1, batch);
+  const int64_t share = std::max<int64_t>(1, (inputs_.evaluation_samples() + world - 1) / world);
+  if (!passes_ || passes_->wanted() != batch) passes_.emplace(batch, /*unit=*/1);
+  evaluations_ += 1;
+  passes_->grow(evaluations_);
   for (;;) {
+    const int64_t pass = std::min(passes_->size(), share);
     std::string shortage = device::kShortElsewhere;
-    const auto sums = try_in_passes(components, inputs, batch, pass, samples, shortage);
+    const auto sums = try_in_passes(batch, pass, samples, shortage);
     if (sums) return *sums;
-    if (pass == 1) {
+    if (!passes_->halve(evaluations_, pass)) {
       throw Error(Exit::kResource,
                   "out of memory in the evaluation with batch size 1: {}. Choose a smaller "
                   "model or smaller samples, or {}",
                   shortage, device::more_memory());
     }
     log::warning("out of memory in the evaluation with batch size {}; retrying with {} ({})", pass,
-                 (pass + 1) / 2, shortage);
-    pass = (pass + 1) / 2;
+                 passes_->size(), shortage);
   }
 }
 
-std::optional<at::Tensor> try_evaluation_sums(TrainingComponents& components, const Inputs& inputs,
-                                              int64_t micro) {
+std::optional<at::Tensor> Evaluator::try_sums(int64_t micro) {
   std::string shortage;
-  const int64_t batch = inputs.evaluation_batch(micro);
-  return try_in_passes(components, inputs, batch, batch, /*samples=*/nullptr, shortage);
+  const int64_t batch = inputs_.evaluation_batch(micro);
+  return try_in_passes(batch, batch, /*samples=*/nullptr, shortage);
 }
 
 }  // namespace brim::train

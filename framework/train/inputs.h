@@ -11,25 +11,27 @@
 #include "framework/data/order/replacement_log.h"
 #include "framework/data/transfer/prefetcher.h"
 #include "framework/device/memory/memory.h"
-#include "framework/train/components.h"
 #include "framework/train/job.h"
 
 namespace brim::train {
 
+struct Datasets;
+struct RankModel;
+
 /// How batches of `dataset` become tensors on the device, images as `dtype`.
-data::InputOptions input_options(const JobConfig& job, const data::Dataset& dataset,
+data::InputOptions input_options(const data::DataConfig& config, const data::Dataset& dataset,
                                  at::Device device, bool channels_last, at::ScalarType dtype);
 
 /// What batches under way take beside tensors, at most: `micro` samples each.
-int64_t prefetch_buffer_bytes(const JobConfig& job, int64_t sample_bytes, int64_t micro);
+int64_t prefetch_buffer_bytes(const data::DataConfig& config, int64_t sample_bytes, int64_t micro);
 
 /// Throws Error(kResource) where data.cache, which may take that much, leaves the job nothing.
 void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory);
 
-/// Belongs to one trainer; job and components outlive it.
+/// Belongs to one trainer; all that it is made of outlives it.
 class Inputs {
  public:
-  Inputs(const JobConfig& job, const TrainingComponents& components);
+  Inputs(const JobConfig& job, const Datasets& data, const RankModel& model);
 
   /// From the step after `finished_steps` on, in passes of at most `micro` samples. `shares`, where
   /// there are some, say how much of each batch is whose.
@@ -47,6 +49,7 @@ class Inputs {
   /// What the training samples that could not be read were replaced by, as far as any of the
   /// prefetchers has read ahead.
   data::ReplacementLog& replacements() { return *replacements_; }
+  int64_t evaluation_samples() const;
   /// Samples of such a batch: the recipe's, or `micro` where it gives none.
   int64_t evaluation_batch(int64_t micro) const { return job_.eval.batch.value_or(micro); }
 
@@ -56,7 +59,8 @@ class Inputs {
   data::LoaderOptions evaluation_options(int64_t batch, int64_t pass) const;
 
   const JobConfig& job_;
-  const TrainingComponents& components_;
+  const Datasets& data_;
+  const RankModel& model_;
   data::InputOptions options_;
   std::shared_ptr<data::ReplacementLog> replacements_ = std::make_shared<data::ReplacementLog>();
 };

@@ -80,7 +80,7 @@ nn::Sequence& require_sequence(const JobConfig& job, nn::Model& model) {
 /// Bytes of each parameter with its gradient, its optimizer's state and its average.
 std::map<std::string, int64_t> state_bytes(const TrainingComponents& components) {
   std::map<std::string, int64_t> bytes;
-  for (const auto& item : components.model->named_parameters()) {
+  for (const auto& item : components.model.module->named_parameters()) {
     const auto own = static_cast<int64_t>(item.value().nbytes());
     bytes[item.key()] =
         own * (1 + int{item.value().requires_grad()} + int{components.ema != nullptr});
@@ -136,7 +136,7 @@ Trial try_parts(const TrainingComponents& components, nn::Sequence& model,
   model.begin(inputs);
   const std::vector<double> flops = products(model, inputs);
   Trial trial;
-  const amp::Autocast autocast(at::kCPU, components.precision);
+  const amp::Autocast autocast(at::kCPU, components.model.precision);
   const ModuleMemory memory(model, at::kCPU);
   at::Tensor x = inputs;
   for (size_t i = 0; i < model.parts().size(); ++i) {
@@ -224,7 +224,8 @@ StagePlan plan_alone(JobConfig& job, c10::Device device, int64_t world, int64_t 
   const TrainingComponents components =
       build_components(job, device, distributed::Group::alone(), Weights::kNone);
   Timeline timeline;
-  const auto inputs = Inputs(job, components).training(0, micro, nullptr, timeline);
+  const auto inputs =
+      Inputs(job, components.data, components.model).training(0, micro, nullptr, timeline);
   return cut_model(job, components, inputs->next()->tensors.inputs.to(at::kCPU), micro_batches,
                    cap_bytes, if_none_fits);
 }
@@ -237,7 +238,7 @@ nlohmann::json to_json(const MessageShape& shape) {
 
 StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const at::Tensor& inputs,
                     int64_t micro_batches, int64_t cap_bytes, IfNoneFits if_none_fits) {
-  nn::Sequence& model = require_sequence(job, *whole.model);
+  nn::Sequence& model = require_sequence(job, *whole.model.module);
   const Trial trial = try_parts(whole, model, inputs);
   try {
     return choose_cut(job, trial, micro_batches, cap_bytes);

@@ -23,32 +23,35 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
                  const RunFolder& folder, device::Memory& memory)
     : job_(job),
       components_(std::move(components)),
-      group_(*components_.group),
+      group_(*components_.model.group),
       folder_(folder),
       progress_(state),
-      control_(components_.group),
+      control_(components_.model.group),
       memory_(memory),
       step_(job, components_, state.step, state.buckets, memory),
-      profiler_(step_.timeline(), components_.device),
+      profiler_(step_.timeline(), components_.model.device),
       save_times_(job.checkpoint) {
-  progress_.history.begin({.after_step = state.step,
-                           .ranks = components_.data_world(),
-                           .shares = shares_of(job),
-                           .stages = components_.pipeline ? components_.pipeline->stages() : 1});
+  progress_.history.begin(
+      {.after_step = state.step,
+       .ranks = components_.model.data_world(),
+       .shares = shares_of(job),
+       .stages = components_.model.pipeline ? components_.model.pipeline->stages() : 1});
   // Ranks that share the weights write the text together.
-  if (components_.eval_data != nullptr && (group_.is_main() || components_.shares_weights())) {
-    sample_text_.emplace(job);
+  if (components_.data.eval != nullptr &&
+      (group_.is_main() || components_.model.shares_weights())) {
+    sample_text_.emplace(job.train.task->prompt(), job.data.source,
+                         static_cast<uint64_t>(job.run.seed));
   }
-  const std::string place = fmt::format("{} on {}", components_.device.str(), host_name());
+  const std::string place = fmt::format("{} on {}", components_.model.device.str(), host_name());
   std::vector<std::string> places = group_.all_gather(place, "where the ranks run");
   if (!group_.is_main()) return;
   if (job.checkpoint.enabled) store_.emplace(folder.checkpoints(), job.checkpoint.keep);
-  recorder_.emplace(job_, folder_, components_.device, step_.timeline(), progress_.step,
-                    components_.total_steps, components_.steps_per_epoch);
+  recorder_.emplace(job_, folder_, components_.model.device, step_.timeline(), progress_.step,
+                    components_.total_steps, components_.data.steps_per_epoch);
   if (!group_.is_single_rank()) recorder_->places(std::move(places));
   step_.observe(*recorder_);
-  if (components_.input.kind() == nn::InputKind::kTokens)
-    recorder_->count_tokens(components_.input.length);
+  if (components_.model.input.kind() == nn::InputKind::kTokens)
+    recorder_->count_tokens(components_.model.input.length);
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -60,7 +63,7 @@ void Trainer::profile(ProfileSteps steps) {
 
 /// Those that have this rank's modules, too.
 distributed::Group& Trainer::ranks_with_same_buffers() {
-  return components_.pipeline ? *components_.pipeline->same_stage() : group_;
+  return components_.model.pipeline ? *components_.model.pipeline->same_stage() : group_;
 }
 
 Exit Trainer::run() {
@@ -159,11 +162,11 @@ void Trainer::take_arrived_values(bool wait) {
 }
 
 bool Trainer::evaluation_falls_due() const {
-  if (components_.eval_data == nullptr) return false;
+  if (components_.data.eval == nullptr) return false;
   if (progress_.step == components_.total_steps) return true;
-  if (progress_.step % components_.steps_per_epoch != 0 || job_.eval.every_epochs == 0)
+  if (progress_.step % components_.data.steps_per_epoch != 0 || job_.eval.every_epochs == 0)
     return false;
-  return progress_.step / components_.steps_per_epoch % job_.eval.every_epochs == 0;
+  return progress_.step / components_.data.steps_per_epoch % job_.eval.every_epochs == 0;
 }
 
 bool Trainer::evaluate() {
@@ -174,7 +177,7 @@ bool Trainer::evaluate() {
   step_.timeline().enter(Phase::kOther);
   take_arrived_values(/*wait=*/true);  // steps are told of before what follows them
 
-  const int64_t epoch = (progress_.step - 1) / components_.steps_per_epoch;
+  const int64_t epoch = (progress_.step - 1) / components_.data.steps_per_epoch;
   if (recorder_) recorder_->evaluation(progress_.step, epoch, *metrics, now_s() - start_s);
   for (const auto& each : callbacks()) each->on_evaluation(progress_.step, *metrics);
   const BestBy best_by = components_.task->best_by();
@@ -184,7 +187,7 @@ bool Trainer::evaluate() {
     if (name == "top1") accuracy = value;
   }
   if (sample_text_) {
-    const std::string text = sample_text_->write(components_);
+    const std::string text = sample_text_->write(components_.model, components_.ema.get());
     if (recorder_ && !text.empty()) recorder_->sample(progress_.step, text);
   }
   const double loss = metrics->front().second;
@@ -207,10 +210,10 @@ bool Trainer::is_stopped_anywhere() {
 std::optional<Metrics> Trainer::evaluate_all() {
   const at::NoGradGuard no_grad;
   components_.optimizer->finish_step();
-  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model);
+  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model.module);
   SamplePredictions samples(progress_.step);
   const bool is_shown =
-      group_.rank() == rank_of_samples() && components_.eval_data->images() != nullptr;
+      group_.rank() == rank_of_samples() && components_.data.eval->images() != nullptr;
   const at::Tensor sums = step_.evaluation_sums(is_shown ? &samples : nullptr);
   if (is_stopped_anywhere()) return std::nullopt;
   if (!samples.is_empty()) samples_ = std::move(samples);
@@ -218,7 +221,7 @@ std::optional<Metrics> Trainer::evaluate_all() {
   const at::Tensor on_host = sums.cpu();
   if (recorder_) {
     recorder_->classes(
-        classes_record(components_.task->by_class(on_host), class_names(components_)));
+        classes_record(components_.task->by_class(on_host), class_names(*components_.data.train)));
   }
   return metrics_of(*components_.task, on_host);
 }
@@ -232,8 +235,8 @@ void Trainer::save(bool is_best) {
   step_.timeline().enter(Phase::kCheckpoint);
   take_arrived_values(/*wait=*/true);  // a loss that is not finite must not be saved
   components_.optimizer->finish_step();
-  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model);
-  require_finite_weights(components_, folder_);
+  distributed::broadcast_buffers(ranks_with_same_buffers(), *components_.model.module);
+  require_finite_weights(components_.model, folder_);
   progress_.buckets = step_.buckets();
   collect_replacements();
   checkpoint::Snapshot state = snapshot(job_, components_, progress_, store_ ? &*store_ : nullptr);
@@ -252,7 +255,8 @@ void Trainer::save(bool is_best) {
 void Trainer::collect_replacements() {
   if (!job_.data.skip_bad) return;
   std::vector<data::Replacement> own = step_.take_replacements();
-  if (components_.pipeline && !components_.pipeline->is_first()) own.clear();  // the same samples
+  if (components_.model.pipeline && !components_.model.pipeline->is_first())
+    own.clear();  // the same samples
   if (!group_.any(!own.empty(), "the question whether samples were replaced")) return;
   for (const std::string& text :
        group_.all_gather(to_json(own).dump(), "the samples that were replaced")) {
@@ -270,25 +274,25 @@ void Trainer::tell_of_checkpoint(bool wait) {
 
 /// The rank that sees how single samples of the evaluation come out.
 int64_t Trainer::rank_of_samples() const {
-  return components_.pipeline ? components_.pipeline->stages() - 1 : 0;
+  return components_.model.pipeline ? components_.model.pipeline->stages() - 1 : 0;
 }
 
 /// Rank 0 writes those of the last evaluation that people are shown.
 void Trainer::report_samples() {
   std::string chosen;
   if (samples_) chosen = samples_->chosen(static_cast<uint64_t>(job_.run.seed)).dump();
-  if (components_.pipeline) {
+  if (components_.model.pipeline) {
     chosen = group_.broadcast(chosen, "the samples of the evaluation", rank_of_samples());
   }
   if (!recorder_ || chosen.empty()) return;
-  recorder_->samples(write_samples(nlohmann::json::parse(chosen), *components_.eval_data->images(),
-                                   class_names(components_), folder_.path));
+  recorder_->samples(write_samples(nlohmann::json::parse(chosen), *components_.data.eval->images(),
+                                   class_names(*components_.data.train), folder_.path));
 }
 
 /// Of each stage, over the replicas, from all ranks' own; empty without stages.
 std::vector<int64_t> Trainer::stage_peaks(int64_t own) {
-  if (!components_.pipeline) return {};
-  std::vector<int64_t> peaks(static_cast<size_t>(components_.pipeline->stages()));
+  if (!components_.model.pipeline) return {};
+  std::vector<int64_t> peaks(static_cast<size_t>(components_.model.pipeline->stages()));
   size_t rank = 0;
   for (const std::string& text : group_.all_gather(std::to_string(own), "the stages' memory")) {
     int64_t& peak = peaks[rank++ % peaks.size()];
@@ -318,7 +322,7 @@ void Trainer::report_end(bool complete) {
     stages += (stages.empty() ? ", by stage " : " and ") + format_bytes(bytes);
   }
   log::info("peak memory: tensors {}{}{}; the cap is {}", format_bytes(memory.peak_bytes), stages,
-            components_.device.is_cpu() && memory.outside_bytes > 0
+            components_.model.device.is_cpu() && memory.outside_bytes > 0
                 ? fmt::format(", the rest of the process {}", format_bytes(memory.outside_bytes))
                 : std::string(),
             format_bytes(memory.limit_bytes));

@@ -115,7 +115,7 @@ Trained train(const std::string& recipe, bool cuda_graph) {
   const c10::Device device = device::choose_device(job.device);
   const auto memory = device::memory_of(device, job.device);
   TrainingComponents components = build_components(job, device, distributed::Group::alone());
-  const auto model = components.model;
+  const auto model = components.model.module;
   Trained result;
   ::testing::internal::CaptureStderr();
   {

@@ -17,8 +17,8 @@ namespace brim::train {
 std::vector<std::string> classify(
     TrainedModel& trained, const std::vector<std::string>& files, int64_t top, int64_t batch,
     const std::function<void(const std::string& file, const std::vector<Guess>& guesses)>& found) {
-  const TrainingComponents& components = trained.components;
-  const data::ImageSamples& known = *components.train_data->images();
+  const RankModel& model = trained.components.model;
+  const data::ImageSamples& known = *trained.components.data.train->images();
   const int64_t shown = std::min(top, known.classes());
   const auto pictures =
       data::open_pictures({files.begin(), files.end()}, known.shape(), *trained.job.data.source);
@@ -28,19 +28,18 @@ std::vector<std::string> classify(
   loading.max_skipped = std::ssize(files);
   loading.global_batch = loading.micro_batch = batch;
   Timeline timeline;
-  data::DevicePrefetcher inputs(
-      *pictures, loading,
-      input_options(trained.job, *pictures, components.device, components.channels_last,
-                    components.precision.parameters()),
-      timeline);
+  data::DevicePrefetcher inputs(*pictures, loading,
+                                input_options(trained.job.data, *pictures, model.device,
+                                              model.channels_last, model.precision.parameters()),
+                                timeline);
   std::vector<std::string> bad;
   const at::NoGradGuard no_grad;
   while (const auto* input = inputs.next()) {
     if (stop_requested()) throw Error(Exit::kStopped, "stopped between images");
     at::Tensor logits;
     {
-      const amp::Autocast autocast(components.device.type(), components.precision);
-      logits = components.model->forward(input->tensors.inputs);
+      const amp::Autocast autocast(model.device.type(), model.precision);
+      logits = model.module->forward(input->tensors.inputs);
     }
     inputs.prefetch();
     require_finite(logits);

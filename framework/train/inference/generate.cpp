@@ -74,22 +74,21 @@ std::vector<OpenText> open_texts(const std::vector<std::vector<int32_t>>& prompt
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> generate(TrainingComponents& components,
+std::vector<std::vector<int32_t>> generate(RankModel& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options, int64_t first_number) {
   const at::NoGradGuard no_grad;
-  components.model->eval();
+  model.module->eval();
   std::vector<OpenText> open =
-      open_texts(prompts, options.seed, first_number, components.input.vocabulary);
+      open_texts(prompts, options.seed, first_number, model.input.vocabulary);
   size_t longest = 0;
   for (const OpenText& text : open) longest = std::max(longest, text.ids.size());
-  NextLogits next_logits(components, open.size(),
-                         static_cast<int64_t>(longest) + options.max_tokens);
+  NextLogits next_logits(model, open.size(), static_cast<int64_t>(longest) + options.max_tokens);
   std::vector<std::vector<int32_t>> results(prompts.size());
   for (int64_t step = 0; step < options.max_tokens && !open.empty(); ++step) {
     // Ranks that share the model's weights wait for each other in each pass.
-    const bool stops = components.shares_weights()
-                           ? components.group->any(stop_requested(), "the stop request")
+    const bool stops = model.shares_weights()
+                           ? model.group->any(stop_requested(), "the stop request")
                            : stop_requested();
     if (stops) throw Error(Exit::kStopped, "stopped while text was generated");
     std::vector<Text> texts;

@@ -28,13 +28,13 @@ at::Tensor as_documents(const at::Tensor& rows) {
 }
 
 /// What the model makes of `inputs`, on its last stage; undefined on the others.
-at::Tensor through_stages(const TrainingComponents& components, const at::Tensor& inputs) {
-  distributed::Pipeline& pipeline = *components.pipeline;
-  auto& stage = dynamic_cast<nn::Stage&>(*components.model);
+at::Tensor through_stages(const RankModel& model, const at::Tensor& inputs) {
+  distributed::Pipeline& pipeline = *model.pipeline;
+  auto& stage = dynamic_cast<nn::Stage&>(*model.module);
   stage.whole().begin(inputs);
   at::Tensor x = inputs;
   if (!pipeline.is_first()) {
-    x = pipeline.inputs().empty(inputs.size(0), components.device);
+    x = pipeline.inputs().empty(inputs.size(0), model.device);
     pipeline.receive_activations(x).wait();
   }
   const at::Tensor made = stage.forward(x);
@@ -64,30 +64,30 @@ Text window_of(Text text, int64_t length) {
   return text.subspan((text.size() - most + move - 1) / move * move);
 }
 
-NextLogits::NextLogits(TrainingComponents& components, size_t texts, int64_t longest)
-    : components_(components),
-      autocast_(components.device.type(), components.precision),
-      decoder_(dynamic_cast<nn::IncrementalDecoder*>(components.model.get())) {
+NextLogits::NextLogits(const RankModel& model, size_t texts, int64_t longest)
+    : model_(model),
+      autocast_(model.device.type(), model.precision),
+      decoder_(dynamic_cast<nn::IncrementalDecoder*>(model.module.get())) {
   if (decoder_ == nullptr) return;
-  cache_.emplace(static_cast<int64_t>(texts), std::min(longest, components.input.length));
+  cache_.emplace(static_cast<int64_t>(texts), std::min(longest, model.input.length));
 }
 
 at::Tensor NextLogits::operator()(const std::vector<Text>& texts) {
   std::vector<Text> windows;
-  for (const Text text : texts) windows.push_back(window_of(text, components_.input.length));
+  for (const Text text : texts) windows.push_back(window_of(text, model_.input.length));
   at::Tensor logits = cache_ ? continued(windows) : recomputed(windows);
   if (logits.defined()) logits = logits.to(at::kFloat).cpu().contiguous();
-  if (!components_.pipeline) return logits;
-  return from_last_stage(*components_.pipeline, std::move(logits), texts.size());
+  if (!model_.pipeline) return logits;
+  return from_last_stage(*model_.pipeline, std::move(logits), texts.size());
 }
 
 at::Tensor NextLogits::recomputed(const std::vector<Text>& windows) {
   // What stages send each other is of the data's length.
-  const int64_t least = components_.pipeline ? components_.input.length : 0;
-  at::Tensor rows = in_rows(windows, least).to(components_.device);
-  if (components_.input.has_documents) rows = as_documents(rows);
+  const int64_t least = model_.pipeline ? model_.input.length : 0;
+  at::Tensor rows = in_rows(windows, least).to(model_.device);
+  if (model_.input.has_documents) rows = as_documents(rows);
   const at::Tensor logits =
-      components_.pipeline ? through_stages(components_, rows) : components_.model->forward(rows);
+      model_.pipeline ? through_stages(model_, rows) : model_.module->forward(rows);
   if (!logits.defined()) return {};
   std::vector<int64_t> last;
   for (const Text window : windows) last.push_back(std::ssize(window) - 1);
@@ -104,9 +104,9 @@ at::Tensor NextLogits::continued(const std::vector<Text>& windows) {
     cache_->clear(row);  // it is new, or its window begins elsewhere
     const Text before = window.first(window.size() - 1);
     if (before.empty()) continue;
-    decoder_->forward_next(in_rows({before}).to(components_.device), *cache_, row);
+    decoder_->forward_next(in_rows({before}).to(model_.device), *cache_, row);
   }
-  return decoder_->forward_next(in_rows(last).to(components_.device), *cache_, 0);
+  return decoder_->forward_next(in_rows(last).to(model_.device), *cache_, 0);
 }
 
 void NextLogits::remove(size_t index, size_t texts) {

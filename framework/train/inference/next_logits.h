@@ -10,7 +10,7 @@
 
 #include "framework/amp/autocast.h"
 #include "framework/nn/key_value_cache.h"
-#include "framework/train/components.h"
+#include "framework/train/rank_model.h"
 
 namespace brim::train {
 
@@ -26,10 +26,10 @@ Text window_of(Text text, int64_t length);
 /// The stages of a pipeline take such a pass together, over the data's length.
 class NextLogits {
  public:
-  /// `components` are of a job on tokens, with the model in evaluation mode. Memory is for so many
+  /// `model` takes tokens and is in evaluation mode. Memory is for so many
   /// texts, of which the model sees at most `longest` tokens. Gradients are off, and weights stay
   /// as they are while this lives: what autocast makes of them is kept.
-  NextLogits(TrainingComponents& components, size_t texts, int64_t longest);
+  NextLogits(const RankModel& model, size_t texts, int64_t longest);
 
   /// Logits of the token that follows each text, float [texts, V] on the CPU. From call to call the
   /// texts are the same, each longer by a token.
@@ -42,7 +42,7 @@ class NextLogits {
   at::Tensor recomputed(const std::vector<Text>& windows);
   at::Tensor continued(const std::vector<Text>& windows);
 
-  TrainingComponents& components_;
+  const RankModel& model_;
   amp::Autocast autocast_;
   nn::IncrementalDecoder* decoder_;  // null: the model is none
   std::optional<nn::KeyValueCache> cache_;

@@ -45,8 +45,8 @@ LoadedModel::LoadedModel(JobConfig of, const std::optional<SavedRun>& saved,
   components = build_components(job, device, distributed::Group::alone(),
                                 saved ? Weights::kOfCheckpoint : Weights::kOfRecipe);
   if (input) std::swap(source, job.data.source);
-  if (saved) state = load_model(saved->checkpoint, components);
-  classes = state.classes.empty() ? class_names(components) : state.classes;
+  if (saved) state = load_model(saved->checkpoint, components.model, components.ema.get());
+  classes = state.classes.empty() ? class_names(*components.data.train) : state.classes;
 }
 
 TrainedModel::TrainedModel(JobConfig of, const std::optional<SavedRun>& saved)
@@ -54,7 +54,7 @@ TrainedModel::TrainedModel(JobConfig of, const std::optional<SavedRun>& saved)
   tokenizer = job.data.source->tokenizer_folder();
   if (saved && text::has_tokenizer(saved->run.tokenizer())) tokenizer = saved->run.tokenizer();
   if (components.ema) averaged.emplace(*components.ema);
-  components.model->eval();
+  components.model.module->eval();
 }
 
 void require_finite(const at::Tensor& logits) {

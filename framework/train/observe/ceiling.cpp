@@ -113,7 +113,8 @@ Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memor
   }
   job.optimizer.learning_rate = 0;
   TrainingComponents components = build_components(job, device, distributed::Group::alone());
-  components.train_data = ready_in_place_of(std::move(components.train_data), components.input);
+  components.data.train =
+      ready_in_place_of(std::move(components.data.train), components.model.input);
   TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
   const auto take_steps = [&](int64_t fewest, double at_least_s) {
     const double start_s = now_s();

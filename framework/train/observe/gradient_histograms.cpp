@@ -7,6 +7,8 @@
 #include <limits>
 #include <span>
 
+#include "framework/nn/model.h"
+
 namespace brim::train {
 namespace {
 

@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "framework/nn/model.h"
 #include "framework/telemetry/tensorboard/histogram.h"
 #include "framework/train/step/device_values.h"
+
+namespace brim::nn {
+class Model;
+}
 
 namespace brim::train {
 

@@ -12,28 +12,28 @@ int64_t bytes_of(const Tensors& named) {
 
 }  // namespace
 
-MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& components,
+MemoryAccount memory_account(const CheckpointConfig& saves, const TrainingComponents& components,
                              const device::Memory& memory) {
   const device::MemoryStats now = memory.stats();
-  MemoryAccount account{.parameters_bytes = bytes_of(own_tensors(components)),
+  MemoryAccount account{.parameters_bytes = bytes_of(components.model.own_tensors()),
                         .optimizer_bytes = bytes_of(components.optimizer->state()),
                         .ema_bytes = components.ema ? bytes_of(components.ema->state()) : 0,
                         .peak_bytes = now.peak_bytes,
                         .outside_bytes = memory.outside_bytes(),
                         .limit_bytes = memory.limit_bytes()};
-  for (const auto& [name, parameter] : own_parameters(components)) {
+  for (const auto& [name, parameter] : components.model.own_parameters()) {
     if (parameter.requires_grad()) {
       account.gradients_bytes += static_cast<int64_t>(parameter.nbytes());
     }
   }
-  const CheckpointConfig& saves = job.checkpoint;
   const bool saves_between_steps =
       saves.enabled &&
-      (saves.every_steps > 0 || saves.every_minutes > 0 || components.eval_data != nullptr);
+      (saves.every_steps > 0 || saves.every_minutes > 0 || components.data.eval != nullptr);
   // Rank 0 writes the whole state, on the CPU from the steps' own memory; what is split over the
   // ranks goes to the disk without a copy. All ranks leave that room: one size of micro-batch is
   // that of all.
-  if (saves_between_steps && components.device.is_cpu() && components.split() == nullptr) {
+  if (saves_between_steps && components.model.device.is_cpu() &&
+      components.model.split() == nullptr) {
     account.checkpoint_bytes = account.parameters_bytes + account.ema_bytes +
                                (components.optimizer->is_sharded() ? 0 : account.optimizer_bytes);
   }

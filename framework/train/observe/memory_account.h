@@ -12,7 +12,7 @@ using telemetry::ModuleBytes;
 
 /// Of this rank, as of now; modules are left out. On the CPU the copy counts that a
 /// checkpoint is written from while steps continue.
-MemoryAccount memory_account(const JobConfig& job, const TrainingComponents& components,
+MemoryAccount memory_account(const CheckpointConfig& saves, const TrainingComponents& components,
                              const device::Memory& memory);
 
 }  // namespace brim::train

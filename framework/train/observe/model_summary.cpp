@@ -41,9 +41,9 @@ data::DeviceBatch first_of(const data::DeviceBatch& batch, int64_t samples) {
 /// What modules keep of a forward pass for backward, by name.
 std::map<std::string, int64_t> kept_bytes(const TrainingComponents& components,
                                           const data::DeviceBatch& batch) {
-  const amp::Autocast autocast(components.device.type(), components.precision);
-  const ModuleMemory memory(*components.model, components.device);
-  const at::Tensor loss = components.task->loss(*components.model, batch);
+  const amp::Autocast autocast(components.model.device.type(), components.model.precision);
+  const ModuleMemory memory(*components.model.module, components.model.device);
+  const at::Tensor loss = components.task->loss(*components.model.module, batch);
   std::map<std::string, int64_t> kept;  // while `loss` holds it
   for (const auto& module : memory.held()) kept[module.module] = module.bytes;
   return kept;
@@ -67,22 +67,23 @@ ModelSummary summarise(JobConfig& job) {
   probe.set_size(2 * kSamples, /*micro_batches=*/1, /*parts=*/1);
   TrainingComponents components =
       build_components(job, c10::kCPU, distributed::Group::alone(), Weights::kNone);
-  components.model->train();
+  components.model.module->train();
   Timeline timeline;
-  const auto inputs = Inputs(job, components).training(0, 2 * kSamples, nullptr, timeline);
+  const auto inputs =
+      Inputs(job, components.data, components.model).training(0, 2 * kSamples, nullptr, timeline);
   const auto* input = inputs->next();
   const data::DeviceBatch few = first_of(input->tensors, kSamples);
   const nn::WithoutStorage without_storage;
 
   ModelSummary summary;
-  for (const at::Tensor& parameter : components.model->parameters()) {
+  for (const at::Tensor& parameter : components.model.module->parameters()) {
     summary.parameters += parameter.numel();
     if (parameter.requires_grad()) summary.trained_parameters += parameter.numel();
   }
   {
     const at::NoGradGuard no_grad;
     const nn::FlopCounter counter;
-    components.task->loss(*components.model, few);
+    components.task->loss(*components.model.module, few);
     summary.forward_flops = counter.total() / kSamples;
   }
   // What more samples add is theirs; the rest is kept once, such as weights in the type that

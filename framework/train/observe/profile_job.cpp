@@ -160,13 +160,13 @@ telemetry::StepProfile profile_job(JobConfig job, c10::Device device, device::Me
                                  .global_batch = *job.batch.global};
   {
     TrainingComponents components = build_components(job, device, distributed::Group::alone());
-    profile.precision = precision_name(components.precision);
+    profile.precision = precision_name(components.model.precision);
     TrainingStep step(job, components, /*finished_steps=*/0, {}, memory);
     for (int64_t i = 0; i < kUnprofiledSteps; ++i) take_step(step);
     memory.synchronize();
 
-    if (device.is_cuda() || !time_calls(step, *components.model, profile)) {
-      count_and_time_calls(step, *components.model, device, memory, profile);
+    if (device.is_cuda() || !time_calls(step, *components.model.module, profile)) {
+      count_and_time_calls(step, *components.model.module, device, memory, profile);
     }
     // A rounding below 0, where time was moved from one phase to another.
     for (double& seconds : profile.phase_s) seconds = std::max(0.0, seconds);

@@ -57,9 +57,9 @@ void count_whole(const JobConfig& job, SimulatedRank& rank, Counted& counted) {
   const int64_t few = rank.peak_bytes({.micro = kFewSamples});
   counted.costs.activation_bytes =
       (rank.peak_bytes({.micro = 2 * kFewSamples}) - few) / kFewSamples;
-  counted.format = precision_name(rank.components().precision);
-  counted.has_blocks = !nn::named_blocks(*rank.components().model).empty();
-  counted.has_statistics = has_statistics(*rank.components().model);
+  counted.format = precision_name(rank.model().precision);
+  counted.has_blocks = !nn::named_blocks(*rank.model().module).empty();
+  counted.has_statistics = has_statistics(*rank.model().module);
 }
 
 /// Samples of a pass of the evaluation.
@@ -75,7 +75,7 @@ std::map<int64_t, int64_t> caps_of(const JobConfig& job, const PlannedRanks& ran
                                    const std::vector<int64_t>& micros) {
   std::map<int64_t, int64_t> caps;
   for (const int64_t micro : micros) {
-    const int64_t loading = prefetch_buffer_bytes(job, ranks.shape.sample_bytes, micro);
+    const int64_t loading = prefetch_buffer_bytes(job.data, ranks.shape.sample_bytes, micro);
     const int64_t beside = ranks.is_cpu ? loading + ranks.shape.cache_bytes + kBeside : 0;
     caps[micro] = ranks.cap_bytes - beside;
   }
@@ -150,7 +150,7 @@ class Counting {
   void count_one(const plan::Strategy& strategy) {
     auto rank = std::make_unique<SimulatedRank>(job_, ranks_.ranks, ranks_.is_cpu, *ranks_.memory);
     if (strategy.sharing == plan::Sharing::kDdp) count_whole(job_, *rank, counted_);
-    if (rank->components().sharded) count_units(job_, *rank->components().sharded, counted_.model);
+    if (rank->model().sharded) count_units(job_, *rank->model().sharded, counted_.model);
     for (const int64_t micro : options_.micros) {
       count_recomputes(strategy, {}, micro,
                        [&](const StepShape& shape) { return rank->peak_bytes(shape); });
@@ -160,7 +160,7 @@ class Counting {
 
   /// After ddp, whose model is cut. A model that is no sequence, or of fewer parts, has no stages.
   void count_stages(const plan::Strategy& strategy) {
-    const auto* model = dynamic_cast<nn::Sequence*>(whole_->components().model.get());
+    const auto* model = dynamic_cast<nn::Sequence*>(whole_->model().module.get());
     if (model == nullptr || std::ssize(model->parts()) < strategy.stages) return;
     std::unique_ptr<Stages> stages;
     for (const int64_t micro : options_.micros) {

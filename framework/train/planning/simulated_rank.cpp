@@ -111,33 +111,37 @@ SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ran
   WithoutStorage::reset_peak();
   components_ = build_components(job, c10::kCPU, distributed::Group::apart(ranks), Weights::kNone,
                                  /*memory=*/nullptr, stages);
-  stop_waiting_within_passes(components_);
-  account_ = memory_account(job, components_, memory);
+  components_.model.stop_waiting_within_passes();
+  account_ = memory_account(job.checkpoint, components_, memory);
   building_bytes_ = building_bytes(WithoutStorage::peak_bytes() - others_bytes);
   if (is_cpu_) {
     room_bytes_ = account_.checkpoint_bytes;
     const bool is_split = components_.optimizer->is_sharded();
-    if (job.checkpoint.enabled && components_.split() == nullptr) {
+    if (job.checkpoint.enabled && components_.model.split() == nullptr) {
       last_copy_bytes_ = account_.parameters_bytes + account_.ema_bytes +
                          (is_split ? 0 : account_.optimizer_bytes);
     }
   }
   account_.checkpoint_bytes = room_bytes_;
-  for (const auto& [name, parameter] : own_parameters(components_)) {
+  for (const auto& [name, parameter] : components_.model.own_parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
-  components_.model->train();
+  components_.model.module->train();
   Timeline timeline;
-  const int64_t share = *job.batch.global / components_.data_world();
-  few_ = Inputs(job, components_).training(0, share, nullptr, timeline)->next()->tensors;
+  const int64_t share = *job.batch.global / components_.model.data_world();
+  few_ = Inputs(job, components_.data, components_.model)
+             .training(0, share, nullptr, timeline)
+             ->next()
+             ->tensors;
   own_bytes_ = WithoutStorage::held_bytes() - others_bytes;
 }
 
 /// `whole` are those of a model of which the rank keeps all; of one that is split it has a tensor at
 /// a time beside its part (build_model.h).
 int64_t SimulatedRank::building_bytes(int64_t whole) const {
-  if (components_.sharded) return account_.parameters_bytes + components_.largest_bytes;
-  if (components_.pipeline) return std::max(account_.parameters_bytes, components_.largest_bytes);
+  if (components_.model.sharded) return account_.parameters_bytes + components_.model.largest_bytes;
+  if (components_.model.pipeline)
+    return std::max(account_.parameters_bytes, components_.model.largest_bytes);
   return whole;
 }
 
@@ -150,46 +154,47 @@ data::DeviceBatch SimulatedRank::batch_of(int64_t samples) const {
 
 /// Of one rank alone, and of a sharded model, gradients have memory only while they are there.
 int64_t SimulatedRank::bucket_bytes() const {
-  if (components_.sharded || components_.data_world() == 1) return 0;
+  if (components_.model.sharded || components_.model.data_world() == 1) return 0;
   return account_.gradients_bytes;
 }
 
 void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums) {
-  if (components_.sharded) components_.sharded->before_forward(sums);
+  if (components_.model.sharded) components_.model.sharded->before_forward(sums);
   components_.optimizer->begin_forward();
   at::Tensor scaled;
   {
-    const amp::Autocast autocast(c10::kCPU, components_.precision);
-    scaled = components_.scaler->scale(components_.task->loss(*components_.model, batch));
+    const amp::Autocast autocast(c10::kCPU, components_.model.precision);
+    scaled = components_.scaler->scale(components_.task->loss(*components_.model.module, batch));
   }
-  if (components_.sharded) {
-    components_.sharded->backward(scaled, sums, [&] { scaled.backward(); });
+  if (components_.model.sharded) {
+    components_.model.sharded->backward(scaled, sums, [&] { scaled.backward(); });
   } else {
     scaled.backward();
   }
 }
 
 SimulatedRank::Flight SimulatedRank::forward_of_stage(int64_t micro) {
-  const distributed::Pipeline& pipeline = *components_.pipeline;
+  const distributed::Pipeline& pipeline = *components_.model.pipeline;
   data::DeviceBatch batch = batch_of(micro);
   Flight flight{.model_inputs = batch.inputs, .inputs = batch.inputs, .outputs = {}};
   if (!pipeline.is_first()) {
     flight.inputs = pipeline.inputs().empty(micro, c10::kCPU).requires_grad_();
   }
-  dynamic_cast<nn::Stage&>(*components_.model).whole().begin(flight.model_inputs);
-  const amp::Autocast autocast(c10::kCPU, components_.precision);
+  dynamic_cast<nn::Stage&>(*components_.model.module).whole().begin(flight.model_inputs);
+  const amp::Autocast autocast(c10::kCPU, components_.model.precision);
   if (pipeline.is_last()) {
     batch.inputs = flight.inputs;
-    flight.outputs = components_.scaler->scale(components_.task->loss(*components_.model, batch));
+    flight.outputs =
+        components_.scaler->scale(components_.task->loss(*components_.model.module, batch));
   } else {
-    flight.outputs = components_.model->forward(flight.inputs);
+    flight.outputs = components_.model.module->forward(flight.inputs);
   }
   return flight;
 }
 
 void SimulatedRank::backward_of_stage(const Flight& flight) {
-  const distributed::Pipeline& pipeline = *components_.pipeline;
-  dynamic_cast<nn::Stage&>(*components_.model).whole().begin(flight.model_inputs);
+  const distributed::Pipeline& pipeline = *components_.model.pipeline;
+  dynamic_cast<nn::Stage&>(*components_.model.module).whole().begin(flight.model_inputs);
   at::Tensor gradient;
   if (!pipeline.is_last()) {
     gradient = pipeline.outputs().empty(flight.outputs.size(0), c10::kCPU);
@@ -200,7 +205,7 @@ void SimulatedRank::backward_of_stage(const Flight& flight) {
 /// As pipeline_step.h takes a step, with as many micro-batches at most as make a difference: those
 /// under way at a time, and one more.
 void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tensor& bucket_memory) {
-  const distributed::Pipeline& pipeline = *components_.pipeline;
+  const distributed::Pipeline& pipeline = *components_.model.pipeline;
   const int64_t live = distributed::live_micro_batches(job_.distributed.schedule, pipeline.stages(),
                                                        pipeline.stage(), shape.micro_batches);
   at::Tensor next_inputs, next_gradient;  // that are being received
@@ -249,29 +254,29 @@ void SimulatedRank::update() {
 
 void SimulatedRank::evaluate(int64_t samples) {
   const at::NoGradGuard no_grad;
-  components_.model->eval();
+  components_.model.module->eval();
   {
     std::optional<distributed::FullySharded::Evaluation> evaluation;
-    if (components_.sharded) evaluation.emplace(*components_.sharded);
-    const amp::Autocast autocast(c10::kCPU, components_.precision);
+    if (components_.model.sharded) evaluation.emplace(*components_.model.sharded);
+    const amp::Autocast autocast(c10::kCPU, components_.model.precision);
     data::DeviceBatch batch = batch_of(samples);
     distributed::MessageRoom room;
-    if (const auto& pipeline = components_.pipeline) {
-      dynamic_cast<nn::Stage&>(*components_.model).whole().begin(batch.inputs);
+    if (const auto& pipeline = components_.model.pipeline) {
+      dynamic_cast<nn::Stage&>(*components_.model.module).whole().begin(batch.inputs);
       room = pipeline->room_for_messages(samples, c10::kCPU);
       if (!pipeline->is_first()) batch.inputs = room.before;
     }
-    if (components_.pipeline && !components_.pipeline->is_last()) {
-      components_.model->forward(batch.inputs);
+    if (components_.model.pipeline && !components_.model.pipeline->is_last()) {
+      components_.model.module->forward(batch.inputs);
     } else {
-      components_.task->evaluation_sums(*components_.model, batch);
+      components_.task->evaluation_sums(*components_.model.module, batch);
     }
   }
-  components_.model->train();
+  components_.model.module->train();
 }
 
 int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
-  nn::Model& whole = nn::whole_of(*components_.model);
+  nn::Model& whole = nn::whole_of(*components_.model.module);
   for (const auto& [name, block] : nn::named_blocks(whole)) block->set_recomputed(false);
   nn::recompute(whole, shape.recompute);
   const WithoutStorage without_storage;
@@ -279,12 +284,12 @@ int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
   WithoutStorage::reset_peak();
   const at::Tensor bucket_memory = at::empty({bucket_bytes()}, at::kByte);
   distributed::MessageRoom message_room;
-  if (components_.pipeline) {
-    message_room = components_.pipeline->room_for_messages(shape.micro, c10::kCPU);
+  if (components_.model.pipeline) {
+    message_room = components_.model.pipeline->room_for_messages(shape.micro, c10::kCPU);
   }
   {
     const at::Tensor room = at::empty({room_bytes_}, at::kByte);
-    if (components_.pipeline) {
+    if (components_.model.pipeline) {
       accumulate_in_stages(shape, bucket_memory);
     } else {
       const data::DeviceBatch batch = batch_of(shape.micro);
@@ -308,8 +313,8 @@ ForwardFlops SimulatedRank::forward_flops() {
   const at::NoGradGuard no_grad;
   const data::DeviceBatch batch = batch_of(few_.inputs.size(0));
   const nn::FlopCounter counter;
-  const BlockFlops blocks(*components_.model, counter);
-  components_.task->loss(*components_.model, batch);
+  const BlockFlops blocks(*components_.model.module, counter);
+  components_.task->loss(*components_.model.module, batch);
   const int64_t samples = few_.inputs.size(0);
   return {.all = counter.total() / samples,
           .in_blocks = blocks.total() / samples,

@@ -53,7 +53,7 @@ class SimulatedRank {
 
   /// Without activations.
   const MemoryAccount& account() const { return account_; }
-  const TrainingComponents& components() const { return components_; }
+  const RankModel& model() const { return components_.model; }
 
  private:
   /// A micro-batch of a stage between its forward and its backward pass.

@@ -9,6 +9,7 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/nn/measured_forms.h"
 #include "framework/nn/stage.h"
+#include "framework/train/components.h"
 
 namespace brim::train {
 namespace {
@@ -24,15 +25,15 @@ bool has_matrix_units(c10::Device device) {
 
 }  // namespace
 
-nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components) {
-  return {{"precision", precision_name(components.precision)},
-          {"matrix_units", has_matrix_units(components.device)},
-          {"channels_last", components.channels_last},
-          {"convolutions", components.has_convolutions},
-          {"parameters", components.parameters},
+nlohmann::json job_record(const RankModel& model, int64_t micro_batch) {
+  return {{"precision", precision_name(model.precision)},
+          {"matrix_units", has_matrix_units(model.device)},
+          {"channels_last", model.channels_last},
+          {"convolutions", model.has_convolutions},
+          {"parameters", model.parameters},
           {"threads", at::get_num_threads()},
-          {"micro_batch", job.batch.micro_or_all()},
-          {"batch_statistics", has_statistics(nn::whole_of(*components.model))}};
+          {"micro_batch", micro_batch},
+          {"batch_statistics", has_statistics(nn::whole_of(*model.module))}};
 }
 
 nlohmann::json forms_record() {

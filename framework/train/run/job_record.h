@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "framework/train/components.h"
-#include "framework/train/job.h"
+#include "framework/train/rank_model.h"
+#include "framework/train/tasks/task.h"
 
 namespace brim::train {
 
 /// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies bf16, or fp16
 /// on a GPU, faster than fp32), "channels_last", "convolutions" (whether the model has some),
 /// "parameters", "micro_batch".
-nlohmann::json job_record(const JobConfig& job, const TrainingComponents& components);
+nlohmann::json job_record(const RankModel& model, int64_t micro_batch);
 
 /// run.json's "forms": for each operation that has a fused form and LibTorch's, by its name, shapes
 /// and threads, the seconds of both ("fused_s", "plain_s"), and which was "taken".

@@ -44,11 +44,12 @@ std::string of_rank(const std::string& name, int64_t rank) {
 /// Every rank's generators, by of_rank(): each draws its own dropout.
 TensorMap random_state(const TrainingComponents& components) {
   TensorMap states;
-  for (const auto& [name, generator] : nn::generators(components.device)) {
+  for (const auto& [name, generator] : nn::generators(components.model.device)) {
     const at::Tensor own = generator.get_state();
-    for (int64_t rank = 0; rank < components.group->world(); ++rank) {
-      const at::Tensor state = rank == components.group->rank() ? own.clone() : at::empty_like(own);
-      components.group->broadcast(state, "the random states of all ranks", rank);
+    for (int64_t rank = 0; rank < components.model.group->world(); ++rank) {
+      const at::Tensor state =
+          rank == components.model.group->rank() ? own.clone() : at::empty_like(own);
+      components.model.group->broadcast(state, "the random states of all ranks", rank);
       states[of_rank(name, rank)] = state;
     }
   }
@@ -90,8 +91,8 @@ nlohmann::json order(const JobConfig& job, const TrainingComponents& components)
   return {{"run.seed", job.run.seed},
           {"batch.global", *job.batch.global},
           {"data.drop_last", job.data.drop_last},
-          {"data.sampler", components.order->text()},
-          {"training samples", components.train_data->size()}};
+          {"data.sampler", components.data.order->text()},
+          {"training samples", components.data.train->size()}};
 }
 
 void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
@@ -140,21 +141,21 @@ nn::ModelShape read_input(const nlohmann::json& json, const std::filesystem::pat
 }
 
 /// The forms of operations that the run goes by, and where they were measured.
-nlohmann::json forms_json(const TrainingComponents& components) {
+nlohmann::json forms_json(c10::Device device) {
   nlohmann::json times = nlohmann::json::object();
   for (const auto& [name, form] : nn::measured_forms()) {
     times[name] = {{"fused_s", form.fused_s}, {"plain_s", form.plain_s}};
   }
-  return {{"measured_on", device_and_versions(components.device)}, {"seconds", std::move(times)}};
+  return {{"measured_on", device_and_versions(device)}, {"seconds", std::move(times)}};
 }
 
 /// A run continues with the forms that it had, so that its results have the same bits; not on
 /// another device or with other versions, where others may be faster.
-void restore_forms(const nlohmann::json& state, const TrainingComponents& components) {
+void restore_forms(const nlohmann::json& state, const RankModel& model) {
   if (!state.contains("forms")) return;  // a Brim that measured none wrote it
   const nlohmann::json& saved = state.at("forms");
   if (saved.at("seconds").empty()) return;
-  const std::string here = device_and_versions(components.device);
+  const std::string here = device_and_versions(model.device);
   if (saved.at("measured_on") != here) {
     log::info(
         "the checkpoint's measured forms of operations are of another device or version; they are "
@@ -167,12 +168,12 @@ void restore_forms(const nlohmann::json& state, const TrainingComponents& compon
     forms[name] = {form.at("fused_s").get<double>(), form.at("plain_s").get<double>()};
   }
   nn::remember_forms(forms);
-  if (components.device.is_cpu()) nn::choose_products(nn::whole_of(*components.model).fused());
+  if (model.device.is_cpu()) nn::choose_products(nn::whole_of(*model.module).fused());
 }
 
 /// Of one that scales: with on_nan = "skip" there is one that only looks at gradients.
 TensorMap scaler_state(const TrainingComponents& components) {
-  return components.precision.scaler ? components.scaler->state() : TensorMap();
+  return components.model.precision.scaler ? components.scaler->state() : TensorMap();
 }
 
 }  // namespace
@@ -193,16 +194,16 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
     if (into) result.streamed[stem] = into->file();
   };
   TensorMap optimizer = components.optimizer->state();
-  if (distributed::SplitState* split = components.split()) {
+  if (distributed::SplitState* split = components.model.split()) {
     const auto stream_rows = [&](const std::string& stem, const TensorMap& own,
                                  const TensorMap& beside) {
       stream(stem, beside, [&](auto* into) { split->gather(own, into); });
     };
-    stream_rows("model", own_tensors(components), {});
+    stream_rows("model", components.model.own_tensors(), {});
     stream_rows("optimizer", optimizer, scaler_state(components));
     if (components.ema) stream_rows("ema", components.ema->state(), {});
   } else {
-    result.tensors["model"] = nn::named_tensors(*components.model);
+    result.tensors["model"] = nn::named_tensors(*components.model.module);
     if (components.ema) result.tensors["ema"] = components.ema->state();
     if (components.optimizer->is_sharded()) {
       stream("optimizer", scaler_state(components),
@@ -218,9 +219,9 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
                   {"evaluation_due", state.evaluation_due},
                   {"order", order(job, components)},
                   {"schedule", components.schedule->state()},
-                  {"input", input_json(components.input)},
-                  {"classes", class_names(components)},
-                  {"forms", forms_json(components)},
+                  {"input", input_json(components.model.input)},
+                  {"classes", class_names(*components.data.train)},
+                  {"forms", forms_json(components.model.device)},
                   {"buckets", state.buckets},
                   {"history", to_json(state.history)}};
   result.state["best"] = state.best ? nlohmann::json(state.best->metric) : nlohmann::json();
@@ -248,7 +249,7 @@ void restore_optimizer(const checkpoint::Snapshot& saved, const std::filesystem:
     return is_of_scaler(entry);
   });
   TensorMap into = components.optimizer->state();
-  const distributed::SplitState* split = components.split();
+  const distributed::SplitState* split = components.model.split();
   TensorMap from =
       split != nullptr ? split->local_shard(whole, into) : components.optimizer->local_shard(whole);
   // A run may begin or cease to scale: precision.mode or train.on_nan differs then.
@@ -299,17 +300,17 @@ TrainState read_state(const checkpoint::Snapshot& saved, const std::filesystem::
 }
 
 void copy_tensors(const checkpoint::Snapshot& saved, const std::string& file, TensorMap into,
-                  const TrainingComponents& components, const std::filesystem::path& path) {
+                  const RankModel& model, const std::filesystem::path& path) {
   const auto found = saved.tensors.find(file);
   TensorMap from = found == saved.tensors.end() ? TensorMap{} : found->second;
-  if (const auto* split = components.split()) from = split->local_shard(from, into);
+  if (const auto* split = model.split()) from = split->local_shard(from, into);
   checkpoint::copy_into(from, into, (path / (file + ".safetensors")).string(), saved.files);
 }
 
-void copy_model(const checkpoint::Snapshot& saved, TrainingComponents& components,
+void copy_model(const checkpoint::Snapshot& saved, RankModel& model, optim::Ema* ema,
                 const std::filesystem::path& path) {
-  copy_tensors(saved, "model", own_tensors(components), components, path);
-  if (components.ema) copy_tensors(saved, "ema", components.ema->state(), components, path);
+  copy_tensors(saved, "model", model.own_tensors(), model, path);
+  if (ema != nullptr) copy_tensors(saved, "ema", ema->state(), model, path);
 }
 
 /// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
@@ -325,17 +326,17 @@ auto reading_state_of(const std::filesystem::path& path, const Read& read) {
 
 }  // namespace
 
-std::vector<std::string> class_names(const TrainingComponents& components) {
-  const data::ImageSamples* images = components.train_data->images();
+std::vector<std::string> class_names(const data::Dataset& data) {
+  const data::ImageSamples* images = data.images();
   if (images == nullptr) return {};
   std::vector<std::string> names = images->class_names();
   for (std::string& name : names) name = printable(name);
   return names;
 }
 
-void require_same_classes(const TrainState& state, const TrainingComponents& components,
+void require_same_classes(const TrainState& state, const data::Dataset& train_data,
                           const std::filesystem::path& path) {
-  const std::vector<std::string> ours = class_names(components);
+  const std::vector<std::string> ours = class_names(train_data);
   const std::vector<std::string>& saved = state.classes;
   if (saved.empty() || saved == ours) return;
   const auto name = [](const std::vector<std::string>& names, size_t label) {
@@ -349,12 +350,12 @@ void require_same_classes(const TrainState& state, const TrainingComponents& com
               path.string(), label, name(saved, label), name(ours, label));
 }
 
-TrainState load_model(const std::filesystem::path& path, TrainingComponents& components) {
+TrainState load_model(const std::filesystem::path& path, RankModel& model, optim::Ema* ema) {
   const checkpoint::Snapshot saved = checkpoint::load_checkpoint(path);
   return reading_state_of(path, [&] {
     TrainState state = read_state(saved, path);
-    copy_model(saved, components, path);
-    restore_forms(saved.state, components);
+    copy_model(saved, model, ema, path);
+    restore_forms(saved.state, model);
     return state;
   });
 }
@@ -365,19 +366,19 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
   return reading_state_of(path, [&] {
     TrainState state = read_state(saved, path);
     require_same_order(saved.state.at("order"), order(job, components), path);
-    require_same_classes(state, components, path);
-    copy_model(saved, components, path);
+    require_same_classes(state, *components.data.train, path);
+    copy_model(saved, components.model, components.ema.get(), path);
     restore_optimizer(saved, path, components);
     const auto random = saved.tensors.find("random");
     if (random == saved.tensors.end()) {
       throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
     }
-    for (auto& [name, generator] : nn::generators(components.device)) {
-      const auto own = random->second.find(of_rank(name, components.group->rank()));
+    for (auto& [name, generator] : nn::generators(components.model.device)) {
+      const auto own = random->second.find(of_rank(name, components.model.group->rank()));
       if (own != random->second.end()) generator.set_state(own->second);
     }
     components.schedule->load(saved.state.at("schedule"));
-    restore_forms(saved.state, components);
+    restore_forms(saved.state, components.model);
     return state;
   });
 }
@@ -405,9 +406,9 @@ std::optional<LearnedInput> input_of(const std::filesystem::path& checkpoint) {
   });
 }
 
-void require_finite_weights(const TrainingComponents& components, const RunFolder& folder) {
+void require_finite_weights(const RankModel& model, const RunFolder& folder) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : own_tensors(components)) {
+  for (const auto& [name, tensor] : model.own_tensors()) {
     if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
     throw Error(Exit::kNumeric, "{} holds values that are not finite, so it is not saved; {}", name,
                 describe_last_good(folder));

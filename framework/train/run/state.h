@@ -40,16 +40,16 @@ checkpoint::Snapshot snapshot(const JobConfig& job, const TrainingComponents& co
 TrainState resume(const std::filesystem::path& checkpoint, const JobConfig& job,
                   TrainingComponents& components);
 
-/// Loads a checkpoint's model and moving average alone, to use them; optimizer and data may be
-/// others. Throws Error(kCheckpoint) where it is damaged or of another model.
-TrainState load_model(const std::filesystem::path& checkpoint, TrainingComponents& components);
+/// Loads a checkpoint's model, and its moving average into `ema` where that is not null, to use
+/// them; optimizer and data may be others. Throws Error(kCheckpoint) where it is damaged or of another model.
+TrainState load_model(const std::filesystem::path& checkpoint, RankModel& model, optim::Ema* ema);
 
-/// Class names of the training data, by label, printable; empty where they have none.
-std::vector<std::string> class_names(const TrainingComponents& components);
+/// Class names of the data, by label, printable; empty where they have none.
+std::vector<std::string> class_names(const data::Dataset& data);
 
 /// Throws Error(kCheckpoint) naming the first label whose name in the training data is not the one
 /// that the checkpoint gives it; a checkpoint that gives none agrees with all.
-void require_same_classes(const TrainState& state, const TrainingComponents& components,
+void require_same_classes(const TrainState& state, const data::Dataset& train_data,
                           const std::filesystem::path& checkpoint);
 
 /// A checkpoint's state.json, its tensors left alone. Throws Error(kCheckpoint) where it is no JSON.
@@ -70,6 +70,6 @@ std::optional<LearnedInput> input_of(const std::filesystem::path& checkpoint);
 
 /// Throws Error(kNumeric) naming the first parameter or buffer that holds a value that is not
 /// finite, so that such weights never replace a good checkpoint. Waits for the device.
-void require_finite_weights(const TrainingComponents& components, const RunFolder& folder);
+void require_finite_weights(const RankModel& model, const RunFolder& folder);
 
 }  // namespace brim::train

@@ -1,4 +1,4 @@
-// How many samples a forward and backward pass takes while a run continues: halved where memory
+// How many samples a pass takes while a run continues, in training or evaluation: halved where memory
 // runs out, and doubled again after a while, since what took the memory may have gone.
 #pragma once
 
@@ -11,8 +11,9 @@ class MicroBatch {
   /// At most `wanted` samples, a multiple of `unit`.
   MicroBatch(int64_t wanted, int64_t unit);
 
+  int64_t wanted() const { return wanted_; }
   int64_t size() const { return size_; }
-  /// Memory ran out in this step, whose passes had at most `used` samples. False where there is
+  /// Memory ran out in this step, or evaluation, whose passes had at most `used` samples. False where there is
   /// nothing left to halve.
   bool halve(int64_t step, int64_t used);
   /// Before each step: true where the size has grown.

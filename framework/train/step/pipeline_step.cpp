@@ -15,7 +15,7 @@
 #include "framework/device/memory/memory.h"
 #include "framework/device/stream_event.h"
 #include "framework/nn/stage.h"
-#include "framework/train/components.h"
+#include "framework/train/rank_model.h"
 
 namespace brim::train {
 namespace {
@@ -24,14 +24,14 @@ constexpr const char* kStagesOutcome = "the outcome of the step on all stages";
 constexpr size_t kGradientsUnderWay = 2;  // messages to the stage before
 
 /// The first stage that has a parameter to train; no one wants the gradients of what goes into it.
-int64_t first_learning(const TrainingComponents& components) {
-  const distributed::Pipeline& pipeline = *components.pipeline;
-  const std::vector<at::Tensor> own = components.model->parameters();
+int64_t first_learning(const RankModel& model) {
+  const distributed::Pipeline& pipeline = *model.pipeline;
+  const std::vector<at::Tensor> own = model.module->parameters();
   const bool learns = std::ranges::any_of(
       own, [](const at::Tensor& parameter) { return parameter.requires_grad(); });
   const at::Tensor first =
       at::full({1}, learns ? -pipeline.stage() : -pipeline.stages(), at::kLong);
-  components.group->all_reduce(first, distributed::Reduce::kMax, "which stages learn");
+  model.group->all_reduce(first, distributed::Reduce::kMax, "which stages learn");
   return -first.item<int64_t>();
 }
 
@@ -39,17 +39,19 @@ void add_to(at::Tensor& sum, const at::Tensor& part) { sum = sum.defined() ? sum
 
 }  // namespace
 
-PipelineStep::PipelineStep(const JobConfig& job, const TrainingComponents& components,
-                           distributed::Strategy& strategy, StepGraph& passes, Timeline& timeline)
-    : job_(job),
-      components_(components),
-      pipeline_(*components.pipeline),
-      first_learning_(first_learning(components)),
-      sequence_(dynamic_cast<nn::Stage&>(*components.model).whole()),
+PipelineStep::PipelineStep(distributed::ScheduleKind schedule, bool recomputes,
+                           const RankModel& model, distributed::Strategy& strategy,
+                           StepGraph& passes, Timeline& timeline)
+    : schedule_(schedule),
+      recomputes_(recomputes),
+      model_(model),
+      pipeline_(*model.pipeline),
+      first_learning_(first_learning(model)),
+      sequence_(dynamic_cast<nn::Stage&>(*model.module).whole()),
       strategy_(strategy),
       passes_(passes),
       timeline_(timeline) {
-  const c10::Device device = components.device;
+  const c10::Device device = model.device;
   if (device.is_cpu()) return;
   arrivals_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
@@ -60,11 +62,11 @@ bool PipelineStep::prepare(int64_t micro_batch_size, const std::function<void()>
   const bool fits = device::fits(
       [&] {
         work();
-        room_ = pipeline_.room_for_messages(micro_batch_size, components_.device);
+        room_ = pipeline_.room_for_messages(micro_batch_size, model_.device);
       },
       &shortage);
   timeline_.enter(Phase::kCommunication);
-  return !components_.group->any(!fits, kStagesOutcome);
+  return !model_.group->any(!fits, kStagesOutcome);
 }
 
 // Every rank comes to its end, whatever happens to it on the way: once short, a rank takes no more
@@ -81,9 +83,8 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   flights_.clear();
   activations_in_ = gradients_in_ = {};
   activations_out_ = gradients_out_ = {};
-  const auto actions =
-      distributed::stage_actions(job_.distributed.schedule, pipeline_.stages(), pipeline_.stage(),
-                                 static_cast<int64_t>(micro_batches.size()));
+  const auto actions = distributed::stage_actions(schedule_, pipeline_.stages(), pipeline_.stage(),
+                                                  static_cast<int64_t>(micro_batches.size()));
   for (size_t i = 0; i < actions.size(); ++i) {
     const distributed::StageAction& action = actions[i];
     const auto* next = i + 1 < actions.size() ? &actions[i + 1] : nullptr;
@@ -101,11 +102,11 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   timeline_.enter(Phase::kCommunication);
   for (Messages* out : {&activations_out_, &gradients_out_}) finish_sends(*out, out->begun);
   const double tell_s = now_s();
-  if (components_.group->any(is_short_, kStagesOutcome)) return std::nullopt;
+  if (model_.group->any(is_short_, kStagesOutcome)) return std::nullopt;
   pipeline_.add_up_shared();
   waited_s_ += now_s() - tell_s;
   compute_s_ += now_s() - start_s - waited_s_;
-  const at::Tensor zero = at::zeros({}, at::device(components_.device).dtype(at::kFloat));
+  const at::Tensor zero = at::zeros({}, at::device(model_.device).dtype(at::kFloat));
   if (!losses_.loss.defined()) losses_ = {zero, zero};
   return losses_;
 }
@@ -146,8 +147,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
     if (flight.pass.unsmoothed.defined()) add_to(losses_.unsmoothed, flight.pass.unsmoothed);
   } else {
     {
-      const amp::Autocast autocast(components_.device.type(), components_.precision);
-      flight.outputs = components_.model->forward(flight.inputs);
+      const amp::Autocast autocast(model_.device.type(), model_.precision);
+      flight.outputs = model_.module->forward(flight.inputs);
     }
     send(/*gradients=*/false, pipeline_.outputs().pack(flight.outputs));
     receive_ahead(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
@@ -168,7 +169,7 @@ void PipelineStep::backward(size_t micro_batch) {
     finish_sends(activations_out_, micro_batch + 1);
     waited_s_ += now_s() - start_s;
   }
-  if (!job_.train.recompute.empty()) sequence_.begin(flight.model_inputs);
+  if (recomputes_) sequence_.begin(flight.model_inputs);
   timeline_.enter(Phase::kCommunication);
   if (sums) strategy_.before_forward(/*sums=*/true);
   timeline_.enter(Phase::kBackward);
@@ -215,12 +216,12 @@ const distributed::MessageShape& PipelineStep::shape(bool gradients, bool is_sen
 
 at::Tensor PipelineStep::memory_for(bool gradients, bool is_sender, size_t micro_batch) const {
   const int64_t samples = (*micro_batches_)[micro_batch].count;
-  if (!is_short_) return shape(gradients, is_sender).empty(samples, components_.device);
+  if (!is_short_) return shape(gradients, is_sender).empty(samples, model_.device);
   return (gradients == is_sender ? room_.before : room_.after).narrow(0, 0, samples);
 }
 
 void PipelineStep::receive_ahead(bool gradients, size_t micro_batch) {
-  if (!components_.device.is_cpu() || !has_messages(gradients, /*is_sender=*/false)) return;
+  if (!model_.device.is_cpu() || !has_messages(gradients, /*is_sender=*/false)) return;
   start_receiving(gradients, micro_batch);
 }
 

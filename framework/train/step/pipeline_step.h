@@ -31,8 +31,7 @@ class Sequence;
 
 namespace brim::train {
 
-struct JobConfig;
-struct TrainingComponents;
+struct RankModel;
 
 /// Belongs to the thread that drives the step.
 class PipelineStep {
@@ -42,8 +41,9 @@ class PipelineStep {
     at::Tensor unsmoothed;  // the same without label smoothing; undefined: not wanted, not known
   };
 
-  /// `passes` computes the last stage's; all outlive this.
-  PipelineStep(const JobConfig& job, const TrainingComponents& components,
+  /// `recomputes`: backward passes begin with forward ones. `passes` computes the last stage's; all
+  /// outlive this.
+  PipelineStep(distributed::ScheduleKind schedule, bool recomputes, const RankModel& model,
                distributed::Strategy& strategy, StepGraph& passes, Timeline& timeline);
 
   /// Before the first step, and before those of another size of micro-batches: `work`, and all else
@@ -99,8 +99,9 @@ class PipelineStep {
   bool has_messages(bool gradients, bool is_sender) const;
   const distributed::MessageShape& shape(bool gradients, bool is_sender) const;
 
-  const JobConfig& job_;
-  const TrainingComponents& components_;
+  distributed::ScheduleKind schedule_;
+  bool recomputes_;
+  const RankModel& model_;
   distributed::Pipeline& pipeline_;
   int64_t first_learning_;
   nn::Sequence& sequence_;

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "framework/amp/autocast.h"
+#include "framework/amp/grad_scaler.h"
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/data/transfer/to_device.h"
 #include "framework/nn/wrap.h"
-#include "framework/train/components.h"
+#include "framework/train/rank_model.h"
+#include "framework/train/tasks/task.h"
 
 namespace brim::train {
 namespace {
@@ -75,15 +77,15 @@ struct StepGraph::Graph {
   std::unique_ptr<device::Recording> forward, backward;
 };
 
-StepGraph::StepGraph(const TrainingComponents& components,
+StepGraph::StepGraph(const RankModel& model, const Task& task, amp::GradScaler& scaler,
                      std::unique_ptr<device::GraphRecorder> recorder)
-    : components_(components), recorder_(std::move(recorder)) {
-  for (const auto& parameter : components.model->parameters()) {
+    : model_(model), task_(task), scaler_(scaler), recorder_(std::move(recorder)) {
+  for (const auto& parameter : model.module->parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
   if (recorder_ == nullptr) return;
   graphs_.resize(GraphPlan::kMaxGraphs);
-  share_ = at::ones({}, at::device(components.device).dtype(components.precision.parameters()));
+  share_ = at::ones({}, at::device(model.device).dtype(model.precision.parameters()));
 }
 
 StepGraph::~StepGraph() = default;
@@ -107,11 +109,11 @@ StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Ten
                                    bool wants_unsmoothed) {
   Losses losses;
   {
-    const amp::Autocast autocast(components_.device.type(), components_.precision);
+    const amp::Autocast autocast(model_.device.type(), model_.precision);
     if (wants_unsmoothed) {
-      losses = components_.task->losses(*components_.model, batch);
+      losses = task_.losses(*model_.module, batch);
     } else {
-      losses.loss = components_.task->loss(*components_.model, batch);
+      losses.loss = task_.loss(*model_.module, batch);
     }
   }
   if (!std::exchange(is_checked_, true)) check(losses.loss);
@@ -119,7 +121,7 @@ StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Ten
     losses.loss = losses.loss * share;
     if (losses.unsmoothed.defined()) losses.unsmoothed = losses.unsmoothed * share;
   }
-  return {losses.loss.detach(), losses.unsmoothed, components_.scaler->scale(losses.loss)};
+  return {losses.loss.detach(), losses.unsmoothed, scaler_.scale(losses.loss)};
 }
 
 StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share, bool is_first,
@@ -139,7 +141,7 @@ StepGraph::Pass StepGraph::forward(const data::DeviceBatch& batch, double share,
 StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share,
                                bool wants_unsmoothed) {
   at::Tensor factor;
-  if (share < 1) factor = at::scalar_tensor(share, components_.precision.parameters());
+  if (share < 1) factor = at::scalar_tensor(share, model_.precision.parameters());
   if (recorder_ == nullptr) return compute(batch, factor, wants_unsmoothed);
   Pass pass;
   recorder_->run([&] { pass = compute(batch, factor, wants_unsmoothed); });

@@ -22,13 +22,17 @@
 #include "framework/device/graph_recorder.h"
 #include "framework/train/step/graph_plan.h"
 
+namespace brim::amp {
+class GradScaler;
+}
 namespace brim::data {
 struct DeviceBatch;
 }
 
 namespace brim::train {
 
-struct TrainingComponents;
+class Task;
+struct RankModel;
 
 /// Not thread-safe.
 class StepGraph {
@@ -39,8 +43,9 @@ class StepGraph {
     at::Tensor scaled;      // what backward begins from; undefined where the pass is replayed
   };
 
-  /// Passes of the components' task and model, which outlive it. No recorder: every pass is run.
-  StepGraph(const TrainingComponents& components, std::unique_ptr<device::GraphRecorder> recorder);
+  /// Passes of what outlives it. No recorder: every pass is run.
+  StepGraph(const RankModel& model, const Task& task, amp::GradScaler& scaler,
+            std::unique_ptr<device::GraphRecorder> recorder);
   ~StepGraph();
 
   /// A pass over one micro-batch, which counts as `share` of its step. `is_first` of its step: the
@@ -65,7 +70,9 @@ class StepGraph {
   Pass replay(const data::DeviceBatch& batch, double share, Graph& graph);
   void give_up(const std::string& reason);
 
-  const TrainingComponents& components_;
+  const RankModel& model_;
+  const Task& task_;
+  amp::GradScaler& scaler_;
   std::unique_ptr<device::GraphRecorder> recorder_;  // null: none, or given up
   std::vector<at::Tensor> parameters_;               // those that get gradients
   GraphPlan plan_;

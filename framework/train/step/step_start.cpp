@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include "framework/train/components.h"
+#include "framework/nn/model.h"
 
 namespace brim::train {
 
-StepStart::StepStart(const TrainingComponents& components) : device_(components.device) {
-  for (const at::Tensor& buffer : components.model->buffers()) {
+StepStart::StepStart(const nn::Model& module, c10::Device device) : device_(device) {
+  for (const at::Tensor& buffer : module.buffers()) {
     buffers_[buffer.scalar_type()].live.push_back(buffer);
     buffers_[buffer.scalar_type()].saved.push_back(at::empty_like(buffer));
   }

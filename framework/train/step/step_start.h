@@ -10,13 +10,15 @@
 
 #include "framework/nn/random_state.h"
 
-namespace brim::train {
+namespace brim::nn {
+class Model;
+}
 
-struct TrainingComponents;
+namespace brim::train {
 
 class StepStart {
  public:
-  explicit StepStart(const TrainingComponents& components);
+  StepStart(const nn::Model& module, c10::Device device);
 
   /// Doesn't wait for the device.
   void remember();

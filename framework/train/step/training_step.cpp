@@ -33,18 +33,18 @@ constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held be
 std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
                                                    const TrainingComponents& components,
                                                    const distributed::BucketLayout& buckets) {
-  if (components.sharded) {
-    components.sharded->require_same_model();
-    return components.sharded;
+  if (components.model.sharded) {
+    components.model.sharded->require_same_model();
+    return components.model.sharded;
   }
-  if (components.pipeline == nullptr) {
-    return std::make_shared<distributed::DataParallel>(components.group, *components.model,
-                                                       job.distributed.gradients, buckets);
+  if (components.model.pipeline == nullptr) {
+    return std::make_shared<distributed::DataParallel>(
+        components.model.group, *components.model.module, job.distributed.gradients, buckets);
   }
-  components.pipeline->connect(components.device);
-  return std::make_shared<distributed::DataParallel>(components.pipeline->same_stage(),
-                                                     *components.model, job.distributed.gradients,
-                                                     components.pipeline->own_buckets(buckets));
+  components.model.pipeline->connect(components.model.device);
+  return std::make_shared<distributed::DataParallel>(
+      components.model.pipeline->same_stage(), *components.model.module, job.distributed.gradients,
+      components.model.pipeline->own_buckets(buckets));
 }
 
 void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? sum + pass : pass; }
@@ -53,7 +53,8 @@ void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? s
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
                                                       const TrainingComponents& components) {
   if (!job.train.cuda_graph || !no_cuda_graph(job, components).empty()) return nullptr;
-  return device::cuda().backend->make_graph_recorder(std::max<int>(0, components.device.index()));
+  return device::cuda().backend->make_graph_recorder(
+      std::max<int>(0, components.model.device.index()));
 }
 
 }  // namespace
@@ -63,23 +64,27 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
                            device::Memory& memory)
     : job_(job),
       components_(components),
-      group_(*components.group),
+      group_(*components.model.group),
       finished_steps_(finished_steps),
       memory_(memory),
       strategy_(strategy_of(job, components, buckets)),
-      host_syncs_(components.device),
-      histograms_(*components.model, job.telemetry.histograms_every_steps),
-      all_inputs_(std::make_unique<Inputs>(job, components)),
+      host_syncs_(components.model.device),
+      histograms_(*components.model.module, job.telemetry.histograms_every_steps),
+      all_inputs_(std::make_unique<Inputs>(job, components.data, components.model)),
+      evaluator_(std::make_unique<Evaluator>(components.model, *components.task,
+                                             components.ema.get(), *all_inputs_)),
       micro_batch_(job.batch.micro_or_all(), job.data.augment.mix.unit()),
-      step_start_(components),
-      passes_(components, graph_recorder(job, components)),
+      step_start_(*components.model.module, components.model.device),
+      passes_(components.model, *components.task, *components.scaler,
+              graph_recorder(job, components)),
       shortage_(device::kShortElsewhere) {
-  for (const auto& [name, parameter] : own_parameters(components)) {
+  for (const auto& [name, parameter] : components.model.own_parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
-  components.model->train();
-  if (!components.pipeline) return;
-  stages_ = std::make_unique<PipelineStep>(job, components, *strategy_, passes_, timeline_);
+  components.model.module->train();
+  if (!components.model.pipeline) return;
+  stages_ = std::make_unique<PipelineStep>(job.distributed.schedule, !job.train.recompute.empty(),
+                                           components.model, *strategy_, passes_, timeline_);
 }
 
 TrainingStep::~TrainingStep() = default;
@@ -135,7 +140,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
       if (leaves_checkpoint_room_) {
         checkpoint_room_ = at::empty({account().checkpoint_bytes}, at::kByte);
       }
-      watch.emplace(*components_.model, components_.device);
+      watch.emplace(*components_.model.module, components_.model.device);
     }
     if (inputs_ == nullptr) start_inputs();
   };
@@ -150,7 +155,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
   bool is_through = true;
   try {
     // Other ranks wait within it: it can't be given up from here.
-    if (components_.has_sync_batch_norm || stages_) {
+    if (components_.model.has_sync_batch_norm || stages_) {
       work();
     } else {
       is_through = device::fits(work, &shortage_);
@@ -237,7 +242,8 @@ double TrainingStep::update(const Gradients& step) {
   } else {
     components_.scaler->check(gradients);
   }
-  if (const auto found = components_.scaler->found_inf(); found && components_.split() != nullptr) {
+  if (const auto found = components_.scaler->found_inf();
+      found && components_.model.split() != nullptr) {
     group_.all_reduce(*found, distributed::Reduce::kMax, "the check of gradients");
   }
   components_.optimizer->step(learning_rate,
@@ -258,16 +264,16 @@ double TrainingStep::update(const Gradients& step) {
 at::Tensor TrainingStep::clip() {
   // Where each rank has a part of the gradients.
   std::function<void(at::Tensor&)> sum_of_ranks;
-  if (components_.sharded) {
-    sum_of_ranks = [this](at::Tensor& squares) { components_.sharded->add_up(squares); };
-  } else if (components_.pipeline) {
-    sum_of_ranks = [this](at::Tensor& squares) { components_.pipeline->add_up(squares); };
+  if (components_.model.sharded) {
+    sum_of_ranks = [this](at::Tensor& squares) { components_.model.sharded->add_up(squares); };
+  } else if (components_.model.pipeline) {
+    sum_of_ranks = [this](at::Tensor& squares) { components_.model.pipeline->add_up(squares); };
   }
   std::vector<at::Tensor> counted, counted_elsewhere;
   for (const at::Tensor& parameter : parameters_) {
     if (!parameter.grad().defined()) continue;
     const bool is_elsewhere =
-        components_.pipeline && components_.pipeline->counts_elsewhere(parameter);
+        components_.model.pipeline && components_.model.pipeline->counts_elsewhere(parameter);
     (is_elsewhere ? counted_elsewhere : counted).push_back(parameter.grad());
   }
   return optim::clip_grad_norm(counted, job_.train.clip_norm, sum_of_ranks, counted_elsewhere);
@@ -276,7 +282,7 @@ at::Tensor TrainingStep::clip() {
 TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate) {
   finished_steps_ += 1;
   TakenStep step = {.record = {.step = finished_steps_,
-                               .epoch = (finished_steps_ - 1) / components_.steps_per_epoch,
+                               .epoch = (finished_steps_ - 1) / components_.data.steps_per_epoch,
                                .samples = gradients.samples,
                                .learning_rate = learning_rate,
                                .phase_s = timeline_.take(),
@@ -295,18 +301,18 @@ TakenStep TrainingStep::finish(const Gradients& gradients, double learning_rate)
 
 distributed::BucketLayout TrainingStep::buckets() {
   distributed::BucketLayout own = strategy_->layout();
-  return components_.pipeline ? components_.pipeline->gather_buckets(own) : own;
+  return components_.model.pipeline ? components_.model.pipeline->gather_buckets(own) : own;
 }
 
 telemetry::MemoryAccount TrainingStep::account() const {
-  telemetry::MemoryAccount result = memory_account(job_, components_, memory_);
+  telemetry::MemoryAccount result = memory_account(job_.checkpoint, components_, memory_);
   result.modules = modules_;
   return result;
 }
 
 /// A rank's part of the global batch, where it is the largest.
 int64_t TrainingStep::rank_share() const {
-  const int64_t world = components_.data_world();
+  const int64_t world = components_.model.data_world();
   return (*job_.batch.global + world - 1) / world;
 }
 
@@ -339,7 +345,7 @@ int64_t TrainingStep::make_room() {
       "out of memory with micro-batch {} at step {}; retrying the step with micro-batch {}, {} "
       "({})",
       size, finished_steps_ + 1, micro_batch_.size(),
-      has_statistics(nn::whole_of(*components_.model))
+      has_statistics(nn::whole_of(*components_.model.module))
           ? "where batch norms see fewer samples, which changes the result"
           : "which gives the same result, dropout's masks apart",
       std::exchange(shortage_, device::kShortElsewhere));
@@ -350,7 +356,7 @@ int64_t TrainingStep::make_room() {
 void TrainingStep::start_inputs() {
   if (job_.distributed.balance == distributed::Balance::kThroughput && !group_.is_single_rank() &&
       !balancer_) {
-    balancer_ = std::make_unique<Balancer>(components_.group, job_.data.prefetch + 4);
+    balancer_ = std::make_unique<Balancer>(components_.model.group, job_.data.prefetch + 4);
   }
   inputs_ = all_inputs_->training(finished_steps_, micro_batch_.size(),
                                   balancer_ ? balancer_->shares() : nullptr, timeline_);
@@ -398,12 +404,12 @@ void TrainingStep::push_values(const Gradients& step, const at::Tensor& gradient
 
 at::Tensor TrainingStep::evaluation_sums(SamplePredictions* samples) {
   passes_.release();  // an evaluation may need that memory
-  return train::evaluation_sums(components_, *all_inputs_, micro_batch_.size(), samples);
+  return evaluator_->sums(micro_batch_.size(), samples);
 }
 
 std::optional<at::Tensor> TrainingStep::try_evaluation_sums() {
   passes_.release();
-  return train::try_evaluation_sums(components_, *all_inputs_, micro_batch_.size());
+  return evaluator_->try_sums(micro_batch_.size());
 }
 
 int64_t TrainingStep::skipped_samples() const {
@@ -411,7 +417,7 @@ int64_t TrainingStep::skipped_samples() const {
 }
 
 std::vector<data::Replacement> TrainingStep::take_replacements() {
-  const int64_t steps = components_.steps_per_epoch;
+  const int64_t steps = components_.data.steps_per_epoch;
   return all_inputs_->replacements().take_before(finished_steps_ / steps,
                                                  finished_steps_ % steps * *job_.batch.global);
 }

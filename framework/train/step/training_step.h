@@ -35,6 +35,7 @@ class Memory;
 namespace brim::train {
 
 class Balancer;
+class Evaluator;
 class Inputs;
 class PipelineStep;
 class SamplePredictions;
@@ -133,7 +134,8 @@ class TrainingStep {
   GradientHistograms histograms_;
   std::unique_ptr<Inputs> all_inputs_;
   std::unique_ptr<data::DevicePrefetcher> inputs_;  // of training
-  std::vector<at::Tensor> parameters_;              // those that are trained, or rows of them
+  std::unique_ptr<Evaluator> evaluator_;
+  std::vector<at::Tensor> parameters_;  // those that are trained, or rows of them
   MicroBatch micro_batch_;
   StepStart step_start_;
   StepGraph passes_;

@@ -45,7 +45,7 @@ tune::Probe Prober::run(int64_t size) {
   tune::Probe probe{.size = size};
   probe.fits = train(probe);
   if (device_.is_cpu()) {
-    const int64_t ring = prefetch_buffer_bytes(job_, shape_.sample_bytes, size);
+    const int64_t ring = prefetch_buffer_bytes(job_.data, shape_.sample_bytes, size);
     beside_ = std::max(beside_, memory_.outside_bytes() - ring);
   }
   memory_.keep_outside(outside_bytes(size));
@@ -96,7 +96,7 @@ int64_t Prober::micro_batches(int64_t size) const {
 /// allows: on a GPU's host they are no part of what the job may take.
 int64_t Prober::outside_bytes(int64_t size) const {
   if (!device_.is_cpu()) return 0;
-  return beside_ + prefetch_buffer_bytes(job_, shape_.sample_bytes, size) + shape_.cache_bytes;
+  return beside_ + prefetch_buffer_bytes(job_.data, shape_.sample_bytes, size) + shape_.cache_bytes;
 }
 
 /// False where memory ran out on this rank, or on another one in the middle of a step.
@@ -113,9 +113,9 @@ bool Prober::train(tune::Probe& probe) {
     return false;
   }
   knows_room_ = true;
-  stop_waiting_within_passes(*components);
-  has_statistics_ = train::has_statistics(nn::whole_of(*components->model));
-  account_ = memory_account(job_, *components, memory_);
+  components->model.stop_waiting_within_passes();
+  has_statistics_ = train::has_statistics(nn::whole_of(*components->model.module));
+  account_ = memory_account(job_.checkpoint, *components, memory_);
   std::optional<TrainingStep> step;
   const bool has_buckets = device::fits([&] {
     step.emplace(job_, *components, /*finished_steps=*/0, distributed::BucketLayout{}, memory_);

@@ -34,12 +34,12 @@ std::shared_ptr<nn::Model> gpt(bool has_documents = false) {
   return model;
 }
 
-TrainingComponents components_with(std::shared_ptr<nn::Model> model, bool has_documents = false) {
-  TrainingComponents components;
-  components.input = {.length = kLength, .vocabulary = kVocabulary, .has_documents = has_documents};
-  components.model = std::move(model);
-  components.model->eval();
-  return components;
+RankModel rank_model_of(std::shared_ptr<nn::Model> model, bool has_documents = false) {
+  RankModel ours;
+  ours.input = {.length = kLength, .vocabulary = kVocabulary, .has_documents = has_documents};
+  ours.module = std::move(model);
+  ours.module->eval();
+  return ours;
 }
 
 /// The same model as one from outside, that has forward() alone.
@@ -50,12 +50,12 @@ std::shared_ptr<nn::Model> without_cache(const std::shared_ptr<nn::Model>& model
 
 /// The largest difference, over `steps` steps of greedy continuation, between what the model says
 /// with a cache, of all prompts together, and without one, of each text alone.
-double greatest_difference(TrainingComponents& components, int64_t steps) {
+double greatest_difference(RankModel& ours, int64_t steps) {
   const at::NoGradGuard no_grad;
-  TrainingComponents plain = components_with(without_cache(components.model));
-  plain.precision = components.precision;
+  RankModel plain = rank_model_of(without_cache(ours.module));
+  plain.precision = ours.precision;
   std::vector<Ids> texts = kPrompts;
-  NextLogits cached(components, texts.size(), kLength);
+  NextLogits cached(ours, texts.size(), kLength);
   double greatest = 0;
   for (int64_t step = 0; step < steps; ++step) {
     const at::Tensor logits = cached({texts.begin(), texts.end()});
@@ -71,17 +71,17 @@ double greatest_difference(TrainingComponents& components, int64_t steps) {
 }
 
 TEST(NextLogits, AreThoseOfRecomputationAtEachStep) {
-  TrainingComponents components = components_with(gpt());
-  EXPECT_LT(greatest_difference(components, 3 * kLength), 1e-4);
-  components.model->to(at::kDouble);
-  components.precision.compute = at::kDouble;
-  EXPECT_LT(greatest_difference(components, 3 * kLength), 1e-5);  // compared as float
+  RankModel ours = rank_model_of(gpt());
+  EXPECT_LT(greatest_difference(ours, 3 * kLength), 1e-4);
+  ours.module->to(at::kDouble);
+  ours.precision.compute = at::kDouble;
+  EXPECT_LT(greatest_difference(ours, 3 * kLength), 1e-5);  // compared as float
 }
 
 TEST(NextLogits, UnderAutocastDifferByItsRounding) {
-  TrainingComponents components = components_with(gpt());
-  components.precision = {.compute = at::kBFloat16, .autocast = true};
-  const double difference = greatest_difference(components, kLength - 10);
+  RankModel ours = rank_model_of(gpt());
+  ours.precision = {.compute = at::kBFloat16, .autocast = true};
+  const double difference = greatest_difference(ours, kLength - 10);
   EXPECT_LT(difference, 0.5);
   EXPECT_GT(difference, 0);
 }
@@ -98,8 +98,8 @@ TEST(Window, MovesByHalfALength) {
 }
 
 TEST(Generate, WritesTheSameTextWithAndWithoutACache) {
-  TrainingComponents cached = components_with(gpt());
-  TrainingComponents plain = components_with(without_cache(cached.model));
+  RankModel cached = rank_model_of(gpt());
+  RankModel plain = rank_model_of(without_cache(cached.module));
   const GenerateOptions greedy = {.max_tokens = 300, .temperature = 0};
   const auto texts = generate(cached, kPrompts, greedy);
   EXPECT_EQ(texts, generate(plain, kPrompts, greedy));
@@ -112,8 +112,8 @@ TEST(Generate, WritesTheSameTextWithAndWithoutACache) {
 }
 
 TEST(Generate, FinishedTextsLeaveTheOthersAsTheyAre) {
-  TrainingComponents cached = components_with(gpt());
-  TrainingComponents plain = components_with(without_cache(cached.model));
+  RankModel cached = rank_model_of(gpt());
+  RankModel plain = rank_model_of(without_cache(cached.module));
   std::vector<Ids> prompts = kPrompts;
   for (int32_t i = 0; i < 6; ++i) prompts.push_back({i + 1, 7, 2 * i + 1, 5});
   std::set<size_t> lengths;
@@ -130,8 +130,8 @@ TEST(Generate, FinishedTextsLeaveTheOthersAsTheyAre) {
 }
 
 TEST(Generate, TakesModelsOfDocuments) {
-  TrainingComponents cached = components_with(gpt(true), true);
-  TrainingComponents plain = components_with(without_cache(cached.model), true);
+  RankModel cached = rank_model_of(gpt(true), true);
+  RankModel plain = rank_model_of(without_cache(cached.module), true);
   const GenerateOptions greedy = {.max_tokens = 100, .temperature = 0};
   EXPECT_EQ(generate(cached, kPrompts, greedy), generate(plain, kPrompts, greedy));
 }

@@ -117,7 +117,7 @@ struct LossTask : Task {
 
 TrainingComponents components_of(const std::vector<at::Tensor>& parameters, Loss loss) {
   TrainingComponents components;
-  components.model = std::make_shared<Parameters>(parameters);
+  components.model.module = std::make_shared<Parameters>(parameters);
   components.task = std::make_unique<LossTask>(std::move(loss));
   components.scaler = std::make_unique<amp::GradScaler>(c10::kCPU, amp::GradScalerConfig(), false);
   return components;
@@ -136,7 +136,7 @@ class Line {
     if (log != nullptr) {
       recorder = std::make_unique<ScriptedRecorder>(*log, std::vector<at::Tensor>{weight_});
     }
-    graph_.emplace(components_, std::move(recorder));
+    graph_.emplace(components_.model, *components_.task, *components_.scaler, std::move(recorder));
   }
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
@@ -274,7 +274,8 @@ TEST(StepGraph, ParametersWithoutAGradientKeepNone) {
   const std::vector<at::Tensor> parameters = {unused, used};
   const TrainingComponents components = components_of(
       parameters, [&](const data::DeviceBatch& batch) { return (used * batch.inputs).sum(); });
-  StepGraph graph(components, std::make_unique<ScriptedRecorder>(log, parameters));
+  StepGraph graph(components.model, *components.task, *components.scaler,
+                  std::make_unique<ScriptedRecorder>(log, parameters));
   for (int step = 0; step < 6; ++step) {
     const data::DeviceBatch batch = {at::full({2}, 3.0F), at::zeros({2}), {}, {}};
     graph.backward(graph.forward(batch, 1.0, true));
