@@ -4,8 +4,8 @@
 //   2. unscale(gradients) where they are clipped or looked at, else check(gradients)
 //   3. the optimizer's step, given grad_scale() and found_inf()
 //   4. update()
-// With optimizers of LibTorch's, step(optimizer) is 2 and 3 for each of them. Nothing here waits for
-// the device, except where it says so.
+// With optimizers of LibTorch's, step(optimizer) is 2 and 3 for each of them. Nothing here waits
+// for the device, except where it says so.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,8 +53,8 @@ class GradScaler {
   /// The loss times the scale.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// Divides the gradients by the scale, in place, and looks for infinities and NaN. Once a step for
-  /// each gradient; there may be several lists.
+  /// Divides the gradients by the scale, in place, and looks for infinities and NaN. Once a step
+  /// for each gradient; there may be several lists.
   void unscale(at::TensorList gradients);
   /// Looks for infinities and NaN only; the optimizer is left to divide. Once a step, in
   /// unscale()'s place: it spares a rounding and is what the fused kernels are made for.
@@ -69,9 +69,9 @@ class GradScaler {
   std::optional<at::Tensor> found_inf() const;
 
   /// Unscales those of the optimizer's gradients that unscale() was not given, and calls its step()
-  /// where all of them are finite, which waits for the device. Returns whether it was called. Once a
-  /// step for each optimizer. An optimizer that unscale() was given gradients of is left out, too,
-  /// where any gradient before it was not finite.
+  /// where all of them are finite, which waits for the device. Returns whether it was called. Once
+  /// a step for each optimizer. An optimizer that unscale() was given gradients of is left out,
+  /// too, where any gradient before it was not finite.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the step: the scale backs off after a skipped one (never under the minimum) and grows

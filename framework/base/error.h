@@ -77,8 +77,8 @@ void print_error(const Error& error);
 
 /// Runs a program's body and turns what it throws, or from then on a thread or a destructor, into a
 /// printed error and an exit status. Anything that is not a brim::Error, even no std::exception,
-/// counts as a bug, except exhausted memory. Under torchrun or trainrun the error is also left in the
-/// launcher's file (framework/base/torchelastic.h).
+/// counts as a bug, except exhausted memory. Under torchrun or trainrun the error is also left in
+/// the launcher's file (framework/base/torchelastic.h).
 int run_program(const std::function<int(int, char**)>& body, int argc, char** argv);
 
 }  // namespace brim

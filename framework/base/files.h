@@ -41,7 +41,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// An empty file that one process holds, or some share, while the object lives. The file itself stays.
+/// An empty file that one process holds, or some share, while the object lives. The file itself
+/// stays.
 class FileLock {
  public:
   enum class Kind { kExclusive, kShared };

@@ -25,7 +25,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& where, JsonL
 std::string print_json(const nlohmann::json& value, const std::string& where,
                        JsonLimits limits = {});
 
-/// A line for other programs, with its end. What is not UTF-8, such as a file's name, becomes U+FFFD.
+/// A line for other programs, with its end. What is not UTF-8, such as a file's name, becomes
+/// U+FFFD.
 std::string json_line(const nlohmann::json& value);
 
 /// What a record that may be damaged says under a key; nullopt or "" where there is no such value.

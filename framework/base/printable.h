@@ -15,7 +15,8 @@ std::string printable_lines(std::string_view text);
 
 bool is_utf8(std::string_view text);
 
-/// A word of a command for a POSIX shell, in quotes where the shell would take it for something else.
+/// A word of a command for a POSIX shell, in quotes where the shell would take it for something
+/// else.
 std::string shell_word(std::string_view text);
 
 }  // namespace brim

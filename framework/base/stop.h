@@ -13,7 +13,8 @@ namespace brim {
 /// What the first signal has said on stderr: by a process of its own, or by the launcher of ranks.
 inline constexpr std::string_view kStopping = "\nbrim: stopping; a second signal stops at once\n";
 
-/// Signals that come closer are one: timeout(1) and service managers signal a process and its group.
+/// Signals that come closer are one: timeout(1) and service managers signal a process and its
+/// group.
 inline constexpr std::chrono::milliseconds kOneStop{500};
 
 /// How often a wait looks for a stop.

@@ -16,7 +16,8 @@ std::vector<std::string> split_values(std::string_view list);
 /// With small letters in place of capitals, of ASCII.
 std::string lower_case(std::string_view word);
 
-/// For "did you mean …?": the candidate nearest to `word` by edit distance, or "" where none is near.
+/// For "did you mean …?": the candidate nearest to `word` by edit distance, or "" where none is
+/// near.
 std::string nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 }  // namespace brim

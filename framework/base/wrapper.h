@@ -5,8 +5,8 @@
 
 namespace brim {
 
-/// bin/NAME for a package's libexec/NAME, which finds LibTorch only by that wrapper's variables; any
-/// other program as it is.
+/// bin/NAME for a package's libexec/NAME, which finds LibTorch only by that wrapper's variables;
+/// any other program as it is.
 std::filesystem::path wrapper_of(const std::filesystem::path& program);
 
 }  // namespace brim

@@ -31,10 +31,9 @@ struct Snapshot {
   nlohmann::json state;  // state.json; every number finite
 };
 
-/// Reads a checkpoint's folder after verifying all of it. The tensors look into the files, which they
-/// keep open, and take memory where they are read; they are to be read only: clone() what is to
-/// change. Throws Error(kCheckpoint) that names each
-/// file that is missing, truncated or changed.
+/// Reads a checkpoint's folder after verifying all of it. The tensors look into the files, which
+/// they keep open, and take memory where they are read; they are to be read only: clone() what is
+/// to change. Throws Error(kCheckpoint) that names each file that is missing, truncated or changed.
 Snapshot load_checkpoint(const std::filesystem::path& checkpoint);
 
 /// The writer of a run's checkpoints: one process, one Store. Readers use load_checkpoint(),
@@ -51,12 +50,12 @@ class Store {
   /// Waits until the snapshot before is on disk (so there is never more than one copy in memory),
   /// copies the tensors, returns; a thread writes them. The tensors may change from then on. Those
   /// on the CPU that nothing but `snapshot` refers to are taken as they are. Throws what the write
-  /// before this one failed with: Error(kResource) for a full disk. Error(kBug) where `snapshot` has
-  /// a negative step or names that no file may have.
+  /// before this one failed with: Error(kResource) for a full disk. Error(kBug) where `snapshot`
+  /// has a negative step or names that no file may have.
   void save(Snapshot snapshot, bool is_best);
 
-  /// A file of the next checkpoint whose values come piece by piece, without a copy in memory. Waits
-  /// as save() does; put it into that Snapshot's `streamed` under the same stem. Throws as
+  /// A file of the next checkpoint whose values come piece by piece, without a copy in memory.
+  /// Waits as save() does; put it into that Snapshot's `streamed` under the same stem. Throws as
   /// SafetensorsWriter does.
   std::shared_ptr<SafetensorsWriter> stream(const std::string& stem, const TensorMap& layout);
 

@@ -36,9 +36,9 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 /// anything but a whole safetensors file.
 TensorMap load_tensors(const std::filesystem::path& path);
 
-/// CPU tensors that look into the files, which they keep open, and are to be read only: clone() what
-/// is to change. (Those that lie unaligned there, or are not stored as LibTorch has them, own their
-/// memory.)
+/// CPU tensors that look into the files, which they keep open, and are to be read only: clone()
+/// what is to change. (Those that lie unaligned there, or are not stored as LibTorch has them, own
+/// their memory.)
 TensorMap view_tensors(const std::shared_ptr<const WeightFiles>& files);
 
 /// Deep copies on the CPU, contiguous; waits for the device.
@@ -50,8 +50,8 @@ TensorMap copy_to_cpu(const TensorMap& tensors);
 void check_fit(const TensorMap& from, const TensorMap& into, const std::string& what);
 
 /// Copies values into existing tensors (of any device, dtype and layout; parameters included).
-/// Where check_fit() throws, nothing is changed. Those that look into `files` are read one after the
-/// other, so that at any time little of the files is in memory.
+/// Where check_fit() throws, nothing is changed. Those that look into `files` are read one after
+/// the other, so that at any time little of the files is in memory.
 void copy_into(const TensorMap& from, TensorMap& into, const std::string& what,
                const std::vector<std::shared_ptr<const WeightFiles>>& files = {});
 

@@ -1,5 +1,5 @@
-// trainer compare A B: is the second faster than the first, slower, or can't it be said; the same of
-// the newest result in a folder and those before it.
+// trainer compare A B: is the second faster than the first, slower, or can't it be said; the same
+// of the newest result in a folder and those before it.
 
 #include <fmt/format.h>
 

@@ -202,7 +202,8 @@ fi
 )sh";
 
 /// A function of the words behind `trainer`, up to the one being typed: sets `current` to what is
-/// typed of it, `offers` to what it may become, and `files` to a pattern of files that it may name as well.
+/// typed of it, `offers` to what it may become, and `files` to a pattern of files that it may name
+/// as well.
 std::string offers_function() {
   const Words words = all_words();
   std::string text = "_trainer_offers() {\n";

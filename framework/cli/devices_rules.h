@@ -1,5 +1,5 @@
-// What `trainer devices` shows of a machine that several people share: the rules in force, who holds
-// what since when, and what idles while it is held.
+// What `trainer devices` shows of a machine that several people share: the rules in force, who
+// holds what since when, and what idles while it is held.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

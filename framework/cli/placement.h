@@ -1,5 +1,5 @@
-// Where a command computes: the devices that the recipe asks for, as far as the rules of the machine
-// (framework/site/) let this user have them.
+// Where a command computes: the devices that the recipe asks for, as far as the rules of the
+// machine (framework/site/) let this user have them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -32,8 +32,8 @@ Placement place(device::DeviceConfig& config, const std::string& run, bool is_sa
 /// Of a rank that a launcher has placed on `device`. Throws as place() does, and waits for nothing.
 Placement admit_rank(c10::Device device, const std::string& run);
 
-/// Of a command that trains nothing, and computes where choose_device() says: bounds `config` by the
-/// rules, and holds that device. Null as in Placement.
+/// Of a command that trains nothing, and computes where choose_device() says: bounds `config` by
+/// the rules, and holds that device. Null as in Placement.
 std::unique_ptr<site::Hold> hold_device(device::DeviceConfig& config, const std::string& command);
 
 /// What choose_device() has chosen, as rules name it.

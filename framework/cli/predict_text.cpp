@@ -115,7 +115,8 @@ std::vector<std::string> continue_texts(train::TrainedModel& trained,
     const size_t end = std::min(prompts.size(), first + static_cast<size_t>(batch));
     std::vector<std::vector<int32_t>> ids;
     for (size_t i = first; i < end; ++i) ids.push_back(prompts[i].ids);
-    const auto found = train::generate(trained.components.model, ids, how, static_cast<int64_t>(first));
+    const auto found =
+        train::generate(trained.components.model, ids, how, static_cast<int64_t>(first));
     for (size_t i = first; i < end; ++i) {
       const std::string more = tokenizer->decode(found[i - first]);
       if (options.count("json") == 0) {

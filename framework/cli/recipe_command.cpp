@@ -62,7 +62,7 @@ void check_model(const train::JobConfig& job) {
   try {
     const nn::ModelShape input = train::shape_of(job).input;
     const nn::WithoutStorage without_storage;
-    (void)train::new_model(job, input);
+    (void)train::new_model(job.model, input);
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
     log::warning("the model wasn't tried, for want of its data: {}", error.what());

@@ -47,8 +47,8 @@ bool have_yielded(const site::Watch& watch) {
 }
 
 /// Places the run. Where it is of several ranks, or may have to leave its devices to others for a
-/// while, runs this program once for each rank, again and again until the run has ended, and returns
-/// the exit status; nullopt where this process is to train.
+/// while, runs this program once for each rank, again and again until the run has ended, and
+/// returns the exit status; nullopt where this process is to train.
 std::optional<int> launch_placed(device::DeviceConfig& config, const std::string& run,
                                  std::span<char* const> arguments, Placement& placement) {
   const device::DeviceConfig asked = config;

@@ -7,8 +7,8 @@
 
 namespace brim::cli {
 
-/// The lowest layer of every recipe on this machine; null where there is none. Throws Error(kRecipe)
-/// for a file of rules that is wrong, or keys that a machine does not give.
+/// The lowest layer of every recipe on this machine; null where there is none. Throws
+/// Error(kRecipe) for a file of rules that is wrong, or keys that a machine does not give.
 const recipe::Value* site_defaults();
 
 /// The folder of runs that name none; "runs" where the rules don't say.

@@ -1,6 +1,6 @@
-// A sweep on many machines: each job of a cluster is a process that works on the sweep in its folder,
-// trainer sweep --resume FOLDER, until no trial is left to begin. The folder is on a disk that all
-// machines share.
+// A sweep on many machines: each job of a cluster is a process that works on the sweep in its
+// folder, trainer sweep --resume FOLDER, until no trial is left to begin. The folder is on a disk
+// that all machines share.
 #pragma once
 
 #include <string>

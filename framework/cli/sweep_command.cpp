@@ -55,8 +55,8 @@ void show_trials(const Store& store, const std::vector<Trial>& trials, bool want
   std::fflush(stdout);
 }
 
-/// Whether --resume will ask for --trust-library: trials differ in values, those that were added last
-/// in more.
+/// Whether --resume will ask for --trust-library: trials differ in values, those that were added
+/// last in more.
 bool needs_trust(Store& store) {
   const std::vector<Trial> trials = store.trials();
   if (trials.empty()) return false;

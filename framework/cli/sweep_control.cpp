@@ -1,5 +1,5 @@
-// trainer sweep pause, resume, cancel, add: what another terminal asks of a sweep, which finds it in
-// its database within half a second.
+// trainer sweep pause, resume, cancel, add: what another terminal asks of a sweep, which finds it
+// in its database within half a second.
 
 #include <fmt/format.h>
 

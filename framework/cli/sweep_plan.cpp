@@ -213,7 +213,7 @@ PlannedSweep plan_sweep(const cxxopts::ParseResult& options) {
     throw Error(Exit::kRecipe, "[data.eval] is missing: a sweep compares evaluations");
   }
   const train::BestBy best_by =
-      train::build_task(job, train::input_shape(*data, job.data))->best_by();
+      train::build_task(job.train, train::input_shape(*data, job.data))->best_by();
   Plan& plan = planned.plan;
   plan.name = job.run.name;
   plan.vary = config.vary;

@@ -146,8 +146,8 @@ void keep_room_for_loading(const train::JobConfig& job, const train::TrainingCom
       job.data.source->cache_bytes());
 }
 
-/// The strategy that "auto" stands for: as the run's earlier part chose on as many ranks, or a new choice.
-/// Returns run.json's "plan"; null where the recipe names a strategy.
+/// The strategy that "auto" stands for: as the run's earlier part chose on as many ranks, or a new
+/// choice. Returns run.json's "plan"; null where the recipe names a strategy.
 nlohmann::json settle_strategy(const std::shared_ptr<distributed::Group>& group,
                                train::JobConfig& job, c10::Device device,
                                const train::RunFolder& folder, device::Memory& memory) {

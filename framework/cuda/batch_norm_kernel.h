@@ -64,8 +64,8 @@ struct NormBackward {
 };
 cudaError_t launch_norm_backward(NormShape shape, const NormBackward& tensors, cudaStream_t stream);
 
-/// totals: double [2, C], of each channel the sums of the gradient and of its product with x - mean. Of
-/// the gradients out only `residual` is written.
+/// totals: double [2, C], of each channel the sums of the gradient and of its product with x -
+/// mean. Of the gradients out only `residual` is written.
 cudaError_t launch_norm_gradient_sums(NormShape shape, const NormBackward& tensors, double* totals,
                                       cudaStream_t stream);
 /// x_gradient, by the gradient that the ReLU has let through and by slopes: what is multiplied by

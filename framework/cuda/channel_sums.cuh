@@ -28,8 +28,8 @@ __device__ __forceinline__ Place place() {
           static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N};
 }
 
-/// N channels' values of a per-channel array, which lies on packs where N > 1; zeros beyond the last
-/// channel.
+/// N channels' values of a per-channel array, which lies on packs where N > 1; zeros beyond the
+/// last channel.
 template <class W, int N>
 __device__ Pack<W, N> channels_of(const void* all, int channel, int channels) {
   return channel < channels ? load<W, N>(static_cast<const W*>(all) + channel) : Pack<W, N>{};

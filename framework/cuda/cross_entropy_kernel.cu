@@ -217,8 +217,8 @@ unsigned blocks_for(int64_t rows) {
   return static_cast<unsigned>((rows + kRows - 1) / kRows);
 }
 
-/// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows. Rows need
-/// only begin on packs: their last classes are read one by one.
+/// f(Number<N>, Number<kWidth>) for the pack and the number of threads that suit the rows. Rows
+/// need only begin on packs: their last classes are read one by one.
 template <class T, class F>
 void with_layout(const CrossEntropyInputs& inputs, const void* other, int64_t other_stride,
                  const F& f) {

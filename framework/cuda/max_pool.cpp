@@ -1,4 +1,5 @@
-// brim::max_pool and brim::max_pool_backward on CUDA; framework/nn/fused/max_pool.h says what they do.
+// brim::max_pool and brim::max_pool_backward on CUDA; framework/nn/fused/max_pool.h says what they
+// do.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>

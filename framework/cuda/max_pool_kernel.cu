@@ -1,5 +1,5 @@
-// A thread makes a pack of channels of one pixel: forward of an output's, backward of an input's, which
-// reads the windows that hold it and so needs no atomic additions.
+// A thread makes a pack of channels of one pixel: forward of an output's, backward of an input's,
+// which reads the windows that hold it and so needs no atomic additions.
 #include <algorithm>
 #include <cstdint>
 

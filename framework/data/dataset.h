@@ -106,11 +106,11 @@ class TokenSamples : public Dataset {
   int64_t sample_bytes() const final { return shape().bytes(); }
 };
 
-/// Throws Error(kData) for data without a sample, and for shapes and numbers of classes that none can
-/// have. `which` they are: "training", "evaluation".
+/// Throws Error(kData) for data without a sample, and for shapes and numbers of classes that none
+/// can have. `which` they are: "training", "evaluation".
 void check_samples(const Dataset& dataset, std::string_view which);
-/// Of evaluation data, which may be null: the same, and where their samples look otherwise to a model
-/// than those of training.
+/// Of evaluation data, which may be null: the same, and where their samples look otherwise to a
+/// model than those of training.
 void check_evaluation(const Dataset& train, const Dataset* eval);
 
 /// The same images with every pixel 0, read from nowhere: for a rank that needs labels alone. Other

@@ -56,7 +56,7 @@ class FullySharded : public Strategy, public SplitState, private nn::BlockObserv
   /// The root first.
   const std::vector<ShardedUnit>& units() const { return units_; }
 
-  /// For passes without a backward one: ends them when it goes. Each begins with before_forward().
+  /// For passes without a backward one; the first has begun, the last ends with this.
   class Evaluation {
    public:
     explicit Evaluation(FullySharded& model) : model_(model) { model_.before_forward(false); }

@@ -19,9 +19,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             int world, const std::string& address,
                                             std::chrono::milliseconds limit);
 
-/// `backend`, which before each collective compares its kind, shapes and types with the other ranks'
-/// over `gloo`, and throws LibTorch's exception, beginning with kMismatch, on all that find another
-/// one. Messages from rank to rank are not compared.
+/// `backend`, which before each collective compares its kind, shapes and types with the other
+/// ranks' over `gloo`, and throws LibTorch's exception, beginning with kMismatch, on all that find
+/// another one. Messages from rank to rank are not compared.
 c10::intrusive_ptr<c10d::Backend> with_checks(const c10::intrusive_ptr<c10d::Backend>& backend,
                                               const c10::intrusive_ptr<c10d::Backend>& gloo);
 inline constexpr const char* kMismatch = "Detected mismatch between collectives";

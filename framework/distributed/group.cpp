@@ -93,23 +93,23 @@ std::string in_one_line(const std::string& text) {
 /// Marks the time in a collective, or in a wait for a message, for the heartbeat.
 class Marked {
  public:
-  Marked(Watchdog& watchdog, std::string_view what, Inside how)
-      : watchdog_(watchdog), outer_(watchdog.enter(what, how)) {}
+  Marked(Watchdog& watchdog, std::string_view what, Inside how, int64_t started)
+      : watchdog_(watchdog), outer_(watchdog.enter(what, how, started)) {}
   ~Marked() { watchdog_.leave(outer_); }
   Marked(const Marked&) = delete;
   Marked& operator=(const Marked&) = delete;
 
  private:
   Watchdog& watchdog_;
-  std::string_view outer_;
+  Watchdog::Place outer_;
 };
 
 /// Runs `body` inside a collective; what a missing rank makes it throw becomes words, what the
 /// maths inside it throws stays what it is.
 template <class Body>
 void guarded(Watchdog& watchdog, std::string_view what, const Body& body,
-             Inside how = Inside::kCollective) {
-  const Marked marked(watchdog, what, how);
+             Inside how = Inside::kCollective, int64_t started = 0) {
+  const Marked marked(watchdog, what, how, started);
   const auto fail = [&](const char* error) {
     throw Error(Exit::kDistributed, watchdog.explain(error));
   };
@@ -140,7 +140,8 @@ void Pending::wait() {
   const auto wait_for_all = [this] {
     for (const auto& work : works_) work->wait();
   };
-  guarded(*watchdog_, what_, wait_for_all, is_message_ ? Inside::kMessage : Inside::kCollective);
+  guarded(*watchdog_, what_, wait_for_all, is_message_ ? Inside::kMessage : Inside::kCollective,
+          number_);
   works_.clear();
 }
 
@@ -211,7 +212,11 @@ Pending Group::start(const at::Tensor& tensor, std::string_view what, Collective
   pending.what_ = what;
   pending.is_message_ = is_message;
   guarded(
-      *watchdog_, what, [&] { pending.works_ = {collective(tensors)}; },
+      *watchdog_, what,
+      [&] {
+        pending.number_ = watchdog_->number();
+        pending.works_ = {collective(tensors)};
+      },
       is_message ? Inside::kMessage : Inside::kCollective);
   return pending;
 }

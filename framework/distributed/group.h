@@ -48,6 +48,7 @@ class Pending {
   Watchdog* watchdog_ = nullptr;
   std::string_view what_;
   bool is_message_ = false;
+  int64_t number_ = 0;  // Watchdog's, of the collective
 };
 
 class Group {
@@ -55,8 +56,8 @@ class Group {
   /// One rank alone: every collective is a no-op.
   static std::shared_ptr<Group> alone();
 
-  /// A rank of `ranks.world` of which no other one is there: every collective is a no-op. For models
-  /// without storage, and for passes of a model that stays apart (fully_sharded.h).
+  /// A rank of `ranks.world` of which no other one is there: every collective is a no-op. For
+  /// models without storage, and for passes of a model that stays apart (fully_sharded.h).
   static std::shared_ptr<Group> apart(Ranks ranks);
 
   /// Meets the other ranks. CUDA tensors travel by NCCL unless Gloo is asked for, CPU tensors by
@@ -70,8 +71,8 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// The ranks first, first + stride, … of this group, `count` in all, among which this one is; made
-  /// once under a name. Every rank calls it, each for its own part.
+  /// The ranks first, first + stride, … of this group, `count` in all, among which this one is;
+  /// made once under a name. Every rank calls it, each for its own part.
   std::shared_ptr<Group> part(const std::string& name, int64_t first, int64_t count,
                               int64_t stride);
 

@@ -55,8 +55,8 @@ optim::State read_layout(const std::string& text) {
   return layout;
 }
 
-/// NCCL connects two ranks in their first message, while both wait. Here they have nothing else to wait
-/// for; within a step each may wait for the other's next message instead.
+/// NCCL connects two ranks in their first message, while both wait. Here they have nothing else to
+/// wait for; within a step each may wait for the other's next message instead.
 void send_first(Group& pair, c10::Device device, int64_t from) {
   const at::Tensor word = at::zeros({1}, at::device(device).dtype(at::kFloat));
   Pending message = pair.rank() == from ? pair.start_send(word, 1 - from, kFirstMessage)

@@ -26,7 +26,8 @@ struct CutOptions {
 /// The first part of each stage, 0 first, by dynamic programming over the parts; of two equal cuts
 /// the one whose later stages begin earlier. Stages whose state fits the cap, but not beside all
 /// activations, are taken where nothing else is left: micro-batches may still become smaller.
-/// Throws Error(kResource) where some state fits nowhere. There are at least as many parts as stages.
+/// Throws Error(kResource) where some state fits nowhere. There are at least as many parts as
+/// stages.
 std::vector<size_t> cut_into_stages(const std::vector<PartCost>& parts, const CutOptions& options);
 
 /// "stage 0: stem, layer1.0 … layer2.1 (51 %)", a stage each.

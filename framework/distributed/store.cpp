@@ -39,8 +39,8 @@ bool is_own_address(const std::string& address) {
   return listener.get() >= 0;
 }
 
-/// On the interface that MASTER_ADDR names. On all only where other machines come in by none that it
-/// names here: it is a service's, say, or is_known_here_only().
+/// On the interface that MASTER_ADDR names. On all only where other machines come in by none that
+/// it names here: it is a service's, say, or is_known_here_only().
 Listener listen_at(const RendezvousEndpoint& rendezvous, bool one_machine) {
   const std::string& address = rendezvous.address;
   const bool is_named = one_machine || (is_own_address(address) && !is_known_here_only(address));

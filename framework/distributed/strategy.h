@@ -41,8 +41,8 @@ class Strategy {
                         const std::function<void()>& backward) = 0;
 
   /// For a rank that can't continue with its step, whatever it was doing, and in place of
-  /// backward(), or after it has thrown what `backward` threw: takes part in the sums that the others
-  /// wait for, and lets them know.
+  /// backward(), or after it has thrown what `backward` threw: takes part in the sums that the
+  /// others wait for, and lets them know.
   virtual void give_up() = 0;
   /// Begins afresh between steps.
   virtual void reset() = 0;

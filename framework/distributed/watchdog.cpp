@@ -101,18 +101,23 @@ std::string Watchdog::ranks_missing_at_rendezvous() {
   return (count == 1 ? "rank " : "ranks ") + names;
 }
 
-std::string_view Watchdog::enter(std::string_view what, Inside how) {
+Watchdog::Place Watchdog::enter(std::string_view what, Inside how, int64_t started) {
   const std::lock_guard lock(mutex_);
-  collectives_ += how == Inside::kMessage ? 0 : 1;
+  if (started == 0 && how != Inside::kMessage) collectives_ += 1;
   how_ = how;
   entered_ = Clock::now();
-  return std::exchange(what_, what);
+  return std::exchange(place_, {what, started == 0 ? collectives_ : started});
 }
 
-void Watchdog::leave(std::string_view outer) {
+void Watchdog::leave(const Place& outer) {
   const std::lock_guard lock(mutex_);
-  what_ = outer;
+  place_ = outer;
   how_ = Inside::kWork;  // what has others inside
+}
+
+int64_t Watchdog::number() const {
+  const std::lock_guard lock(mutex_);
+  return place_.number;
 }
 
 std::string Watchdog::key(std::string_view kind, int64_t rank) const {
@@ -121,13 +126,13 @@ std::string Watchdog::key(std::string_view kind, int64_t rank) const {
 
 Watchdog::Beat Watchdog::own() {
   const std::lock_guard lock(mutex_);
-  const bool only_waits = !what_.empty() && how_ != Inside::kWork;
+  const bool only_waits = !place_.what.empty() && how_ != Inside::kWork;
   const auto waiting = std::chrono::duration_cast<milliseconds>(Clock::now() - entered_);
   return {.count = 0,
           .step = step_,
           .collectives = collectives_,
           .waiting_ms = only_waits ? waiting.count() : 0,
-          .what = std::string(what_)};
+          .what = std::string(place_.what)};
 }
 
 void Watchdog::send(int64_t count) {
@@ -263,10 +268,12 @@ std::optional<std::string> Watchdog::find_missing_in_collective() {
   if (mine.what.empty()) return std::nullopt;
   Clock::duration waited;
   bool is_message = false;
+  int64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     waited = Clock::now() - entered_;
     is_message = how_ == Inside::kMessage;
+    number = place_.number;
   }
   if (waited < limit_) return std::nullopt;
   // A rank that is late and waits itself, waits for another one that does not.
@@ -274,7 +281,7 @@ std::optional<std::string> Watchdog::find_missing_in_collective() {
   for (int64_t rank = 0; rank < world_; ++rank) {
     const Beat beat = rank == rank_ ? mine : read(rank).value_or(Beat{});
     const bool is_busy = beat.what.empty();
-    if (is_message ? !is_busy : beat.collectives >= mine.collectives) continue;
+    if (is_message ? !is_busy : beat.collectives >= number) continue;
     std::string& names = is_busy ? busy : waiting;
     names += (names.empty() ? "" : ", ") + describe(rank, beat);
   }

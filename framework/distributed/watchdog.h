@@ -26,10 +26,10 @@ class Watchdog {
  public:
   /// Waits for the other ranks, then starts the thread; `store` is a connection of its own. A rank
   /// that is silent for `limit`, or keeps the others waiting that long in a collective, ends every
-  /// rank with status 6 and a message that names it; 4 s of silence are enough once a stop was asked
-  /// for, and 15 s in which all ranks only wait. A stop that one rank is asked for is asked of all.
-  /// `server` is who serves the store: "rank 0", or "the launcher". Throws Error(kDistributed) naming
-  /// the ranks that don't come within `limit`.
+  /// rank with status 6 and a message that names it; 4 s of silence are enough once a stop was
+  /// asked for, and 15 s in which all ranks only wait. A stop that one rank is asked for is asked
+  /// of all. `server` is who serves the store: "rank 0", or "the launcher". Throws
+  /// Error(kDistributed) naming the ranks that don't come within `limit`.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world,
            std::chrono::milliseconds limit, std::string server);
   ~Watchdog();
@@ -39,9 +39,16 @@ class Watchdog {
   /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
   /// gradients") and outlives it.
   void step(int64_t finished_steps) { step_ = finished_steps; }
-  /// Collectives may lie inside each other: leave() takes what enter() gave.
-  std::string_view enter(std::string_view what, Inside how = Inside::kCollective);
-  void leave(std::string_view outer);
+  /// Collectives may lie inside each other: leave() takes what enter() gave. `started`: the wait for
+  /// one that was, by its number; 0: this one is new.
+  struct Place {
+    std::string_view what;
+    int64_t number;  // of the collective, from 1 on; a message has that of the last one
+  };
+  Place enter(std::string_view what, Inside how = Inside::kCollective, int64_t started = 0);
+  void leave(const Place& outer);
+  /// The number of the collective that this rank is in.
+  int64_t number() const;
 
   /// After a collective failed with `error`: finds out who is missing, which takes a few beats,
   /// tells the others and gives the message that says so. This rank must end then.
@@ -57,7 +64,7 @@ class Watchdog {
   struct Beat {
     int64_t count = 0;
     int64_t step = 0;
-    int64_t collectives = 0;  // entered so far
+    int64_t collectives = 0;  // started so far
     int64_t waiting_ms = 0;   // that it only waits in the last one
     std::string what;         // the collective or message that it is in; empty: none
   };
@@ -94,9 +101,9 @@ class Watchdog {
 
   std::atomic<int64_t> step_ = 0;
   std::atomic<bool> is_closing_ = false;
-  std::mutex mutex_;  // guards the four below
+  mutable std::mutex mutex_;  // guards the four below
   int64_t collectives_ = 0;
-  std::string_view what_;
+  Place place_ = {};  // the collective or message that it is in; no `what`: none
   Inside how_ = Inside::kCollective;
   Clock::time_point entered_;
 

@@ -72,8 +72,8 @@ struct RunFolders {
 /// Error(kStopped) after a stop.
 RunFolders find_run_folders(const std::filesystem::path& folder);
 
-/// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't be
-/// read is left out with a warning. Throws Error(kData) where the folder is not there, and
+/// What the runs in a folder and below it say, those of sweeps too, newest first. A run that can't
+/// be read is left out with a warning. Throws Error(kData) where the folder is not there, and
 /// Error(kStopped) after a stop.
 std::vector<PastRun> find_runs(const std::filesystem::path& folder);
 

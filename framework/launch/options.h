@@ -46,9 +46,9 @@ struct LaunchOptions {
 /// Checks what options say about each other. Throws Error(kRecipe).
 void validate(const LaunchOptions& options);
 
-/// trainrun's command line; PET_NNODES and the like are defaults, as for torchrun. The text to print
-/// instead where --help or --version asks for it. Throws Error(kRecipe) for anything that can't be
-/// meant, the program's name included.
+/// trainrun's command line; PET_NNODES and the like are defaults, as for torchrun. The text to
+/// print instead where --help or --version asks for it. Throws Error(kRecipe) for anything that
+/// can't be meant, the program's name included.
 std::variant<LaunchOptions, std::string> parse_options(int argc, char** argv);
 
 }  // namespace brim::launch

@@ -26,7 +26,8 @@ bool is_secondary(int wait_status);
 /// by a signal, else the first that isn't secondary, else the first.
 const Failure& root_cause(const std::vector<Failure>& failures);
 
-/// "rank 2 (pid 123) was killed by signal 11 (SIGSEGV); the last line of its stderr: …; its log: …".
+/// "rank 2 (pid 123) was killed by signal 11 (SIGSEGV); the last line of its stderr: …; its log:
+/// …".
 std::string describe(const Failure& failure);
 
 /// The word for `error[…]`: the kind that the status stands for in Brim's table.

@@ -103,8 +103,8 @@ class SyncBatchNorm : public Function<SyncBatchNorm> {
   }
 };
 
-/// The same in the passes over memory of fused_batch_norm(), with its residual and ReLU. What ranks add
-/// up is the same: one without samples takes the form above.
+/// The same in the passes over memory of fused_batch_norm(), with its residual and ReLU. What ranks
+/// add up is the same: one without samples takes the form above.
 class FusedSyncBatchNorm : public Function<FusedSyncBatchNorm> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,

@@ -11,17 +11,17 @@
 
 namespace brim::nn {
 
-/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, and without a bias those
-/// of fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has no
-/// instructions for.
+/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, and without a bias
+/// those of fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has
+/// no instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  public:
   using torch::nn::Conv2dImpl::Conv2dImpl;
 
   /// x [N, C, H, W] to [N, O, OH, OW]
   at::Tensor forward(const at::Tensor& x);
-  /// forward(x), and x for what else reads it, such as a residual's addition: fused, this convolution
-  /// adds to x's gradient from there, or on a GPU the batch norm that gave x does.
+  /// forward(x), and x for what else reads it, such as a residual's addition: fused, this
+  /// convolution adds to x's gradient from there, or on a GPU the batch norm that gave x does.
   Branch forward_branch(const at::Tensor& x);
   /// forward(norm->forward_relu(x)), to the bit. Fused, in training, the input of this convolution
   /// is not kept but computed again from x in backward (fused/norm_convolution.h).

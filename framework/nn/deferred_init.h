@@ -1,7 +1,7 @@
 // A model built without memory for its large tensors, whose values are computed later, one by one:
 // of a model that is split, a rank needs only a part. The operators that make a tensor's values are
-// kept and run when they are asked for (deferred initialisation, as in torchdistX). Values are those
-// of a model that is built whole, to the bit.
+// kept and run when they are asked for (deferred initialisation, as in torchdistX). Values are
+// those of a model that is built whole, to the bit.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -42,8 +42,8 @@ int64_t fake_bytes_held();
 int64_t fake_bytes_peak();
 void reset_fake_bytes_peak();
 
-/// The value with its tensors, those of lists among them, replaced by f of them. f gets no undefined
-/// ones.
+/// The value with its tensors, those of lists among them, replaced by f of them. f gets no
+/// undefined ones.
 inline c10::IValue map_tensors(const c10::IValue& value,
                                const std::function<at::Tensor(const at::Tensor&)>& f) {
   const auto mapped = [&](const at::Tensor& t) { return t.defined() ? f(t) : t; };

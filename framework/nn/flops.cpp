@@ -47,8 +47,8 @@ int64_t wanted(const c10::IValue& mask, size_t most) {
   return count;
 }
 
-/// linear_cross_entropy(x [n, w], weight [v, w], labels, ignore_index, upcasts, wanted): the logits,
-/// and a product for each gradient.
+/// linear_cross_entropy(x [n, w], weight [v, w], labels, ignore_index, upcasts, wanted): the
+/// logits, and a product for each gradient.
 int64_t count_linear_cross_entropy(Inputs inputs) {
   return (1 + wanted(inputs[5], 2)) * 2 * sizes(inputs, 0)[0] * product(sizes(inputs, 1));
 }

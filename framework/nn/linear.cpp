@@ -15,7 +15,8 @@ namespace brim::nn {
 namespace {
 
 /// `upcast`: where has_fused_linear(). Not torch::nn::LinearImpl::forward(), which multiplies by a
-/// transposed view of the weight, that autocast would cast again in every pass; here it keeps the cast.
+/// transposed view of the weight, that autocast would cast again in every pass; here it keeps the
+/// cast.
 at::Tensor of_any_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        bool is_upcast) {
   return is_upcast ? fused_linear(x, weight, bias) : at::linear(x, weight, bias);

@@ -193,8 +193,8 @@ class Measurement {
   at::Device device_;
 };
 
-/// How much of the batch is measured: on a CPU, quarters of what measured_count() says, but some rows
-/// for each thread, as one pass in the plain form takes kLongPass_s.
+/// How much of the batch is measured: on a CPU, quarters of what measured_count() says, but some
+/// rows for each thread, as one pass in the plain form takes kLongPass_s.
 int64_t count_in_time(const TwoForms& operation, Form plain) {
   const at::Tensor& x = operation.batch[0];
   const int64_t all = measured_count(x);
@@ -226,8 +226,8 @@ std::string_view take_until(std::string_view& text, char end) {
   return taken;
 }
 
-/// "NAME \t fused seconds \t plain seconds \t .", or nothing where it is something else or its end was
-/// never written.
+/// "NAME \t fused seconds \t plain seconds \t .", or nothing where it is something else or its end
+/// was never written.
 std::optional<MeasuredForms::value_type> parse_line(std::string_view line) {
   const std::string_view name = take_until(line, '\t');
   const auto take_seconds = [&] {

@@ -25,8 +25,8 @@ struct TwoForms {
   /// pass over these takes long; on a GPU 256 MiB, over which a pass takes longer than its launch.
   at::TensorList batch;
   at::TensorList parameters;
-  /// Whether the pass belongs to training. In evaluation nothing is measured: the form is training's
-  /// for this shape.
+  /// Whether the pass belongs to training. In evaluation nothing is measured: the form is
+  /// training's for this shape.
   bool is_training;
   /// What is taken where there is no measurement: by Fused::kUsual, in evaluation, or where memory
   /// runs out in it.
@@ -59,8 +59,8 @@ MeasuredForms measured_forms();
 void remember_forms(const MeasuredForms& forms);
 
 /// From now on measurements are shared with other processes by this file, of which one measures at
-/// a time: a line each; what is damaged is skipped. It belongs to one machine and one version of the
-/// kernels. Empty, or where it can't be written: each process measures for itself.
+/// a time: a line each; what is damaged is skipped. It belongs to one machine and one version of
+/// the kernels. Empty, or where it can't be written: each process measures for itself.
 void share_measured_forms(std::filesystem::path file);
 
 }  // namespace brim::nn

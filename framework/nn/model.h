@@ -46,10 +46,10 @@ class Model : public torch::nn::Module, public Fusable {
  public:
   using torch::nn::Module::Module;
   /// Images [N, C, H, W] to logits [N, classes], floating-point, on the same device and with a
-  /// gradient; or tokens, int64 [N, T], to logits [N, T, V], those of the next token, with V at least
-  /// the vocabulary. Where rows hold documents, tokens come as [N, 3, T]: ids, positions within a
-  /// document, and the document's number in its row, within which attention stays; 0 where the row is
-  /// empty.
+  /// gradient; or tokens, int64 [N, T], to logits [N, T, V], those of the next token, with V at
+  /// least the vocabulary. Where rows hold documents, tokens come as [N, 3, T]: ids, positions
+  /// within a document, and the document's number in its row, within which attention stays; 0 where
+  /// the row is empty.
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
   /// All that a classification is trained on: those of forward() first, then those of auxiliary
   /// heads, where the model has any.
@@ -57,7 +57,8 @@ class Model : public torch::nn::Module, public Fusable {
     return {{forward(inputs), 1.0}};
   }
   /// The mean cross-entropy of forward()'s logits, over the labels [N, T] that are not
-  /// `ignore_index`, without the logits in memory where that is faster. Undefined: it has no such form.
+  /// `ignore_index`, without the logits in memory where that is faster. Undefined: it has no such
+  /// form.
   virtual at::Tensor token_loss(const at::Tensor& /*inputs*/, const at::Tensor& /*labels*/,
                                 int64_t /*ignore_index*/) {
     return {};

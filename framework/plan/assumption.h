@@ -23,8 +23,8 @@ struct Assumption {
 };
 
 /// "8xH100-80GB,nvlink": so many devices of a kind, by "-40GB" of those that have that memory, the
-/// link between those of a machine, which holds 8, and after another comma the one between machines.
-/// Throws UsageError listing what there is.
+/// link between those of a machine, which holds 8, and after another comma the one between
+/// machines. Throws UsageError listing what there is.
 Assumption read_assumption(std::string_view text);
 
 }  // namespace brim::plan

@@ -43,8 +43,8 @@ std::string recipe_lines(const Candidate& candidate);
 /// Ranked candidates that fit, a line each, at most `most`.
 std::string table(const std::vector<Candidate>& ranked, size_t most);
 
-/// "strategy", "shards", "stages", "micro", "recompute", "peak_bytes", "cap_bytes", "fits", "step_s",
-/// "compute_s", "update_s", "exposed_s", "samples_per_s".
+/// "strategy", "shards", "stages", "micro", "recompute", "peak_bytes", "cap_bytes", "fits",
+/// "step_s", "compute_s", "update_s", "exposed_s", "samples_per_s".
 nlohmann::json to_json(const Candidate& candidate);
 
 }  // namespace brim::plan

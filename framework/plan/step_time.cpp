@@ -50,9 +50,9 @@ double fsdp_exposed_s(int64_t ranks, int64_t shards, double forward_s, double ba
          std::max(sum, units * (gather + sum) - backward_s);
 }
 
-/// 1F1B and GPipe alike: m micro-batches take m + stages − 1 passes of the slowest stage, and at each
-/// boundary the first one's activations and the last one's gradients are waited for; all of them
-/// where messages take the cores that compute. Replicas sum during the last backward pass.
+/// 1F1B and GPipe alike: m micro-batches take m + stages − 1 passes of the slowest stage, and at
+/// each boundary the first one's activations and the last one's gradients are waited for; all of
+/// them where messages take the cores that compute. Replicas sum during the last backward pass.
 void pass_stages(const Strategy& strategy, int64_t ranks, double passes, double ranks_per_core,
                  const ModelBytes& model, const Network& network, const Cut& cut, StepTime& time) {
   const double pass_s = time.compute_s * cut.slowest_share / passes;

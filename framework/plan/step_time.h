@@ -59,7 +59,8 @@ struct Network {
 
   /// Seconds of a sum of `bytes` over n ranks: by rings inside machines, then between them.
   double all_reduce_s(int64_t n, double bytes) const;
-  /// Of a gathering that gives every rank all of the `bytes`, and of a sum that leaves each its part.
+  /// Of a gathering that gives every rank all of the `bytes`, and of a sum that leaves each its
+  /// part.
   double gather_s(int64_t n, double bytes) const;
   double scatter_s(int64_t n, double bytes) const;
 };

@@ -62,8 +62,8 @@ struct LayerOptions {
 /// Reads and merges all layers: tables key by key, anything else is replaced. `name` is a path, or
 /// a file under recipes/ (".toml" may be left out); a --config is a path or a file under configs/.
 /// `extends` is looked up as `name` is, first of all in the folder of the file that wrote it. All
-/// --set together are one layer, with what varies; `--set a.b=bf16` takes what is no TOML value as a
-/// string. Throws Error(kRecipe) with the problems of all layers: missing or empty file, syntax,
+/// --set together are one layer, with what varies; `--set a.b=bf16` takes what is no TOML value as
+/// a string. Throws Error(kRecipe) with the problems of all layers: missing or empty file, syntax,
 /// duplicate key, not UTF-8, nesting too deep, a loop of `extends`, a --set without '=' or with a
 /// bad key.
 Value load(const std::string& name, const LayerOptions& options);

@@ -8,8 +8,8 @@
 //     }
 //   };
 //
-// fields() must visit the same keys whatever the values are (except through component()), each once;
-// a component's are beside those of its section.
+// fields() must visit the same keys whatever the values are (except through component()), each
+// once; a component's are beside those of its section.
 #pragma once
 
 #include <cstdint>

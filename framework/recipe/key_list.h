@@ -13,8 +13,8 @@ namespace brim::recipe {
 /// component, the keys of every component that could stand there.
 std::set<std::string, std::less<>> key_list(Config& config);
 
-/// The key, as "optimizer.learning_rate", that PyTorch, Lightning, timm or transformers call `name`;
-/// "" where none of them does.
+/// The key, as "optimizer.learning_rate", that PyTorch, Lightning, timm or transformers call
+/// `name`; "" where none of them does.
 std::string_view key_by_foreign_name(std::string_view name);
 
 }  // namespace brim::recipe

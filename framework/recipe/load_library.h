@@ -13,8 +13,8 @@ namespace brim::recipe {
 /// belongs to this user or to root.
 void require_trust(const Value& document, std::string_view section, std::string_view key);
 
-/// Throws Error(kRecipe) where [section] key is a command line, a list of words, that a run's recipe
-/// or a bench file brought along.
+/// Throws Error(kRecipe) where [section] key is a command line, a list of words, that a run's
+/// recipe or a bench file brought along.
 void require_own_command(const Value& document, std::string_view section, std::string_view key);
 
 /// Loads what the path [section] key of the recipe names and lets it register its parts; nothing

@@ -73,7 +73,8 @@ class Limits {
   std::vector<Rule> rules_;
 };
 
-/// The rules of this machine for this process's user; read at the first call. Throws Error(kRecipe).
+/// The rules of this machine for this process's user; read at the first call. Throws
+/// Error(kRecipe).
 const Limits& limits();
 
 /// The local time.

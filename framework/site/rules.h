@@ -48,8 +48,8 @@ struct Site {
   std::string cite(const Rule& rule, std::string_view key) const;
 };
 
-/// Nothing where there is no file and BRIM_SITE names none. Throws Error(kRecipe) with every problem
-/// and its line; also for a file that others than root and this user may write to.
+/// Nothing where there is no file and BRIM_SITE names none. Throws Error(kRecipe) with every
+/// problem and its line; also for a file that others than root and this user may write to.
 Site read_site();
 
 /// The same of a text.

@@ -154,7 +154,8 @@ bool Devices::choose(Placement& placement) {
   return true;
 }
 
-/// Holds the trial's devices where the rules allow it at this time; else gives back what it claimed.
+/// Holds the trial's devices where the rules allow it at this time; else gives back what it
+/// claimed.
 bool Devices::hold(Placement& placement) {
   const bool is_cpu = pool_.front().device.is_cpu();
   const site::Devices devices = is_cpu ? site::Devices(static_cast<size_t>(plan_.devices_per_trial))

@@ -1,6 +1,6 @@
 // The devices that a sweep's trials share: so many trials at the same time on each. A GPU is taken
-// while it is idle and no other run of Brim has it, and given back as soon as no trial is on it; all
-// within the rules of the machine.
+// while it is idle and no other run of Brim has it, and given back as soon as no trial is on it;
+// all within the rules of the machine.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A sweep's state on disk: FOLDER/sweep.db. Every change is one transaction, durable when the call
 // returns, so that a sweep that is killed at any time continues from what it last wrote. Several
-// processes may run one sweep, on one machine or on several that share a folder: each holds the lock
-// of a trial that it runs, by which the others see that it lives.
+// processes may run one sweep, on one machine or on several that share a folder: each holds the
+// lock of a trial that it runs, by which the others see that it lives.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +58,9 @@ class Store {
   const Plan& plan() const { return plan_; }
 
   /// This process runs the sweep while the lock lives, beside others that do. The first of them
-  /// takes back what was asked of the ones before, and trials are to be continued that were given up
-  /// after kMaxFailures: what they lacked may be there now. Throws Error(kResource) where another changes
-  /// the sweep for 10 s.
+  /// takes back what was asked of the ones before, and trials are to be continued that were given
+  /// up after kMaxFailures: what they lacked may be there now. Throws Error(kResource) where
+  /// another changes the sweep for 10 s.
   std::unique_ptr<FileLock> join();
 
   /// By their ids, from 1 on: trials are added, none goes.

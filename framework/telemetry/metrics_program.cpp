@@ -34,7 +34,8 @@ std::vector<char*> words_of(const std::vector<std::string>& texts) {
 }
 
 /// What the program begins with: its input, the signals as they usually are, and a process group of
-/// its own, so that Ctrl-C on the terminal stops the run alone, whose last lines it then still gets.
+/// its own, so that Ctrl-C on the terminal stops the run alone, whose last lines it then still
+/// gets.
 class SpawnSettings {
  public:
   explicit SpawnSettings(int input) {

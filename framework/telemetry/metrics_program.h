@@ -15,9 +15,9 @@ namespace brim::telemetry {
 
 class MetricsProgram {
  public:
-  /// Starts `words`, a program (searched for in PATH) and its arguments, with this process's folder,
-  /// stderr and environment, and BRIM_RUN_FOLDER. What it prints goes to stderr. A program that
-  /// can't be started is a warning.
+  /// Starts `words`, a program (searched for in PATH) and its arguments, with this process's
+  /// folder, stderr and environment, and BRIM_RUN_FOLDER. What it prints goes to stderr. A program
+  /// that can't be started is a warning.
   MetricsProgram(const std::vector<std::string>& words, const std::filesystem::path& run);
   /// Ends its input once it has read what is left, and waits for its end: 30 s, or 5 s from a
   /// request to stop. One that still runs then gets SIGTERM, and a second later SIGKILL.

@@ -29,8 +29,8 @@ struct RunRecord {
 };
 
 /// All of run.json: machine_record() as "machine", "versions", "command", "working_folder",
-/// "started", "user", "environment" (the variables that steer threads, devices and ranks, where set),
-/// "device", "seed", "ranks", "launch", "process".
+/// "started", "user", "environment" (the variables that steer threads, devices and ranks, where
+/// set), "device", "seed", "ranks", "launch", "process".
 nlohmann::json run_record(const RunRecord& run);
 
 /// Adds an entry to a run.json, or replaces it. A file that isn't there or is damaged is left as it

@@ -24,7 +24,8 @@ struct TokenizerFiles {
 /// Error(kData) for files that can't be read. `chars` needs its vocabulary here.
 TokenizerTexts read_tokenizer(const TokenizerFiles& files);
 
-/// Of what read_tokenizer() gave for the files. Throws Error(kData), naming them, where it is damaged.
+/// Of what read_tokenizer() gave for the files. Throws Error(kData), naming them, where it is
+/// damaged.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files, const TokenizerTexts& texts);
 
 /// Both. Throws as they do.

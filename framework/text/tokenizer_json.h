@@ -1,4 +1,5 @@
-// tokenizer.json, the one file in which the packages `tokenizers` and transformers keep a tokenizer.
+// tokenizer.json, the one file in which the packages `tokenizers` and transformers keep a
+// tokenizer.
 #pragma once
 
 #include <string>

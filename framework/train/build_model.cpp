@@ -104,10 +104,10 @@ nn::Fused fused_forms(const JobConfig& job) {
   return job.run.deterministic ? nn::Fused::kUsual : nn::Fused::kMeasured;
 }
 
-std::shared_ptr<nn::Model> new_model(const JobConfig& job, const nn::ModelShape& input) {
-  std::shared_ptr<nn::Model> model = job.model.model->build(input);
+std::shared_ptr<nn::Model> new_model(const ModelSection& section, const nn::ModelShape& input) {
+  std::shared_ptr<nn::Model> model = section.model->build(input);
   if (model != nullptr && !model->parameters().empty()) return model;
-  throw Error(Exit::kRecipe, "model.name = \"{}\": build() returned {}", job.model.model.selected(),
+  throw Error(Exit::kRecipe, "model.name = \"{}\": build() returned {}", section.model.selected(),
               model == nullptr ? "no model"
                                : "a model without parameters: expected some to train. Does its "
                                  "constructor call register_module()?");
@@ -126,7 +126,7 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
                           !model.group->is_single_rank();
   Values values(is_stage || is_sharded, model.module, [&] {
     at::manual_seed(job.run.seed);
-    model.module = new_model(job, model.input);
+    model.module = new_model(job.model, model.input);
   });
   if (weights != Weights::kOfCheckpoint && !job.model.pretrained.empty()) {
     values.change([&] {

@@ -1,4 +1,5 @@
-// Code of your own around a whole run, as in a library that a recipe names or a program of your own:
+// Code of your own around a whole run, as in a library that a recipe names or a program of your
+// own:
 //
 //   BRIM_LIBRARY { brim::train::callbacks().push_back(std::make_shared<MyCallbacks>()); }
 //

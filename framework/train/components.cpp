@@ -187,7 +187,7 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
        fmt::format("optimizer.name = \"{}\" scales no parameter: it scales those that weight_decay "
                    "applies to, and that is 0",
                    optimizer));
-  const std::string no_graph = no_cuda_graph(job, components);
+  const std::string no_graph = no_cuda_graph(job.train, components.model);
   note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
   note(components.model.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
        "[data.augment] mixup and cutmix have no effect: the data are tokens");
@@ -220,8 +220,8 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
 
 }  // namespace
 
-std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& input) {
-  auto task = job.train.task->build({.input = input, .label_smoothing = job.train.label_smoothing});
+std::unique_ptr<Task> build_task(const TrainConfig& config, const nn::ModelShape& input) {
+  auto task = config.task->build({.input = input, .label_smoothing = config.label_smoothing});
   const char* problem = nullptr;
   if (task == nullptr) {
     problem = "build() returned no task";
@@ -229,7 +229,7 @@ std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& inp
     problem = "best_by() names no metric: expected one of those that metrics() gives";
   }
   if (problem == nullptr) return task;
-  throw Error(Exit::kRecipe, "train.task = \"{}\": {}", job.train.task.selected(), problem);
+  throw Error(Exit::kRecipe, "train.task = \"{}\": {}", config.task.selected(), problem);
 }
 
 std::string device_and_versions(c10::Device device) {
@@ -297,18 +297,17 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
     components.data.train = data::labels_alone(std::move(components.data.train));
     components.data.eval = data::labels_alone(std::move(components.data.eval));
   }
-  components.task = build_task(job, components.model.input);
+  components.task = build_task(job.train, components.model.input);
   components.schedule = build_schedule(
       job, {.steps = components.total_steps, .steps_per_epoch = components.data.steps_per_epoch});
   components.scaler = make_scaler(job, components);
   return components;
 }
 
-std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& components) {
-  if (!components.model.device.is_cuda()) return "the device is no GPU";
-  if (!components.model.group->is_single_rank())
-    return "ranks sum their gradients while backward runs";
-  if (!job.train.recompute.empty()) {
+std::string no_cuda_graph(const TrainConfig& config, const RankModel& model) {
+  if (!model.device.is_cuda()) return "the device is no GPU";
+  if (!model.group->is_single_rank()) return "ranks sum their gradients while backward runs";
+  if (!config.recompute.empty()) {
     return "blocks named in train.recompute set the random generator, which can't be recorded";
   }
   return "";

@@ -58,10 +58,10 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
 
 /// The recipe's task for such data. Throws Error(kRecipe) where its build() gives none, or one that
 /// names no metric to be judged by.
-std::unique_ptr<Task> build_task(const JobConfig& job, const nn::ModelShape& input);
+std::unique_ptr<Task> build_task(const TrainConfig& config, const nn::ModelShape& input);
 
-/// What measurements of speed and memory on a device depend on beside the job and the memory that it
-/// may have: its name, the versions of Brim and LibTorch.
+/// What measurements of speed and memory on a device depend on beside the job and the memory that
+/// it may have: its name, the versions of Brim and LibTorch.
 std::string device_and_versions(c10::Device device);
 
 /// What decides what precision.mode = "auto" becomes: of a CPU as nn::choose_products() has found.
@@ -75,7 +75,7 @@ bool has_statistics(const nn::Model& model);
 std::string_view precision_name(const amp::Precision& precision);
 
 /// Why train.cuda_graph would have no effect in this job; empty where it has one.
-std::string no_cuda_graph(const JobConfig& job, const TrainingComponents& components);
+std::string no_cuda_graph(const TrainConfig& config, const RankModel& model);
 
 /// The plan in a few lines for people; options without effect are among them.
 std::vector<std::string> describe(const JobConfig& job, const TrainingComponents& components);

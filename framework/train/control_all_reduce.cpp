@@ -8,8 +8,8 @@
 namespace brim::train {
 namespace {
 
-// The values: stop, checkpoint, then each rank's work as microseconds and samples. A rank leaves the
-// places of the others 0, so that the maximum over the ranks has all of them.
+// The values: stop, checkpoint, then each rank's work as microseconds and samples. A rank leaves
+// the places of the others 0, so that the maximum over the ranks has all of them.
 constexpr int64_t kRequests = 2, kValuesPerRank = 2;
 
 int32_t as_int32(double value) {

@@ -28,8 +28,8 @@ class ControlAllReduce {
   /// The work that each rank told at the call before the last exchange(), after finish() at that
   /// one; empty after the first exchange(), and for a single rank.
   const std::vector<telemetry::RankWork>& works() const { return works_; }
-  /// Waits for the last all-reduce, before the process group is destroyed, and returns what any rank
-  /// requested at it.
+  /// Waits for the last all-reduce, before the process group is destroyed, and returns what any
+  /// rank requested at it.
   ControlRequests finish();
 
  private:

@@ -100,8 +100,8 @@ at::Tensor sums_in_passes(const RankModel& model, const Task& task, data::Device
   return sums;
 }
 
-/// The same, where every pass needs all ranks' weights. nullopt where memory runs out on any of
-/// them, and `shortage` is what LibTorch said of it here.
+/// The same of a fully sharded model, where every pass needs all ranks. nullopt where memory runs
+/// out on any of them, and `shortage` is what LibTorch said of it here.
 std::optional<at::Tensor> sums_in_sharded_passes(const RankModel& model, const Task& task,
                                                  data::DevicePrefetcher& inputs,
                                                  SamplePredictions* samples,
@@ -131,7 +131,7 @@ std::optional<at::Tensor> sums_in_sharded_passes(const RankModel& model, const T
   }
 }
 
-/// Messages to the next stage: those of a pass are waited for when the next pass's have begun.
+/// Messages to the next stage. Each is waited for a pass later.
 class StageMessages {
  public:
   explicit StageMessages(distributed::Pipeline& pipeline) : pipeline_(pipeline) {}
@@ -206,9 +206,11 @@ std::optional<at::Tensor> sums_in_stages(const RankModel& model, const Task& tas
     }
     at::Tensor made;
     if (batch != nullptr) {
-      fits = fits &&
-             device::fits([&] { made = stage_of(model, task, *batch, x, samples); }, &shortage);
-      inputs.prefetch();
+      const auto pass_on = [&] {
+        made = stage_of(model, task, *batch, x, samples);
+        inputs.prefetch();
+      };
+      fits = fits && device::fits(pass_on, &shortage);
     }
     if (pipeline.is_last()) {
       if (made.defined()) add(sums, made);

@@ -23,10 +23,10 @@ class Evaluator {
   Evaluator(RankModel& model, const Task& task, optim::Ema* ema, const Inputs& inputs)
       : model_(model), task_(task), ema_(ema), inputs_(inputs) {}
 
-  /// In passes of `micro` samples where the recipe gives no size. Where a stop is asked for, of a
-  /// part of the data, or undefined. The model is in training mode afterwards. `samples`, where
-  /// given, is told how each sample came out. Throws Error(kResource) where a single sample is too
-  /// much.
+  /// In passes of `micro` samples where the recipe gives no size. After a stop request they are
+  /// those of a part of the data, or undefined. The model is in training mode afterwards.
+  /// `samples`, where given, is told how each sample came out. Throws Error(kResource) where a
+  /// single sample is too much.
   at::Tensor sums(int64_t micro, SamplePredictions* samples = nullptr);
   /// The same, but nullopt where memory runs out.
   std::optional<at::Tensor> try_sums(int64_t micro);

@@ -1,4 +1,5 @@
-// The model as one rank runs it: on its device, in its precision, with the other ranks that train it.
+// The model as one rank runs it: on its device, in its precision, with the other ranks that train
+// it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -21,11 +22,10 @@ struct RankModel {
   std::shared_ptr<distributed::Group> group;  // of all ranks
   c10::Device device{c10::kCPU};
   amp::Precision precision;
-  bool channels_last = false;  // image tensors in NHWC memory order
-  bool has_sync_batch_norm =
-      false;  // synchronized batch norms: for other ranks, within a forward or backward pass
-  nn::ModelShape input;                                // what the data feed the model
-  std::shared_ptr<nn::Model> module;                   // on the device
+  bool channels_last = false;         // image tensors in NHWC memory order
+  bool has_sync_batch_norm = false;   // a pass waits for other ranks in its batch norms
+  nn::ModelShape input;               // what the data feed the model
+  std::shared_ptr<nn::Model> module;  // on the device
   std::shared_ptr<distributed::FullySharded> sharded;  // null: parameters are whole
   std::shared_ptr<distributed::Pipeline> pipeline;     // null: the module is no stage of another
   // Of the whole model, of which this rank may keep a part:
@@ -48,9 +48,10 @@ struct RankModel {
   /// The same, and the module's buffers.
   optim::State own_tensors() const;
 
-  /// From now on synchronized batch norms compute the same, with the same memory, of this rank's
-  /// samples alone, and no rows of a sharded model travel: a rank that runs out of memory leaves no
-  /// other one waiting. Passes are quicker by the waits; a sharded model's weights are not its own.
+  /// Makes passes local from now on: batch norms see this rank's samples alone, and a sharded
+  /// model's weights are not gathered. They take the same memory and compute as much, so that they
+  /// can be measured, and a rank that runs out of memory leaves no other one waiting. What they
+  /// return is of no use.
   void stop_waiting_within_passes();
 };
 

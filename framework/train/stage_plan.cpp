@@ -126,8 +126,8 @@ struct Trial {
   std::vector<MessageShape> outputs;  // of each part
 };
 
-/// A micro-batch through all parts, of which only shapes are computed. Beside products a part's work
-/// is to write what it keeps and to read its weights, a byte an operation.
+/// A micro-batch through all parts, of which only shapes are computed. Beside products a part's
+/// work is to write what it keeps and to read its weights, a byte an operation.
 Trial try_parts(const TrainingComponents& components, nn::Sequence& model,
                 const at::Tensor& inputs) {
   model.train();
@@ -248,18 +248,14 @@ StagePlan cut_model(const JobConfig& job, const TrainingComponents& whole, const
   return choose_cut(job, trial, micro_batches, /*cap_bytes=*/0);
 }
 
-int64_t data_parts(const JobConfig& job, int64_t world) {
-  const int64_t stages = job.distributed.stages;
+int64_t data_parts(const distributed::DistributedConfig& config, int64_t world) {
+  const int64_t stages = config.stages;
   return stages == 1 || world == 1 || world % stages != 0 ? world : world / stages;
-}
-
-bool is_pipeline(const JobConfig& job, const distributed::Group& group) {
-  return job.distributed.is_pipeline() && !group.is_single_rank();
 }
 
 StagePlan plan_stages(JobConfig& job, c10::Device device, distributed::Group& group,
                       const device::Memory& memory, IfNoneFits if_none_fits) {
-  if (!is_pipeline(job, group)) return {};
+  if (!job.distributed.is_pipeline() || group.is_single_rank()) return {};
   int64_t cap_bytes = memory.stats().cap_bytes;
   for (const std::string& text : group.all_gather(std::to_string(cap_bytes), kPlan)) {
     cap_bytes = std::min<int64_t>(cap_bytes, std::stoll(text));

@@ -28,14 +28,11 @@ struct StagePlan {
   double slowest_share = 1;  // of the model's work that the slowest stage has; rank 0 knows
 };
 
-/// Whether ranks of this job are stages: one alone trains the whole model.
-bool is_pipeline(const JobConfig& job, const distributed::Group& group);
-
 /// Where no cut fits the memory.
 enum class IfNoneFits { kRefuse, kIgnoreMemory };
 
 /// How many ranks, or pipelines of them, see samples of their own.
-int64_t data_parts(const JobConfig& job, int64_t world);
+int64_t data_parts(const distributed::DistributedConfig& config, int64_t world);
 
 /// Every rank calls it, with a batch that is known. Throws Error(kRecipe) on all ranks where the
 /// ranks, the batch or the model can't be cut into so many stages, or `cut` names no parts of it;

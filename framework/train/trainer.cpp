@@ -96,7 +96,7 @@ Exit Trainer::run() {
   } catch (const Error& error) {
     if (error.status() != Exit::kData) throw;
     if (!group_.is_single_rank()) {
-      name_steps_kept(error);
+      add_resume_hint(error);
     } else if (progress_.step > first_step) {
       keep_steps();
     }
@@ -115,14 +115,14 @@ Exit Trainer::run() {
   return complete ? Exit::kDone : Exit::kStopped;
 }
 
-/// Before a run ends because of its data. Of several ranks the others wait for this one in the step,
-/// and the newest checkpoint is what is left.
-void Trainer::name_steps_kept(const Error& error) const {
+/// Throws an error of the data again, with what to resume from. With several ranks nothing can be
+/// saved any more: the others wait for this one within the step.
+void Trainer::add_resume_hint(const Error& error) const {
   if (checkpoint::list_checkpoints(folder_.checkpoints()).empty()) return;
   throw Error(Exit::kData, "{}; --resume auto continues from the newest checkpoint", error.what());
 }
 
-/// The same, of one rank.
+/// Saves the finished steps of a single rank, before an error of its data ends the run.
 void Trainer::keep_steps() {
   const bool is_saved = save_times_.is_saved(progress_.step, progress_.evaluation_due);
   if (!job_.checkpoint.enabled || is_saved) return;

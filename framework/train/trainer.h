@@ -45,9 +45,9 @@ class Trainer {
   void exchange_requests(const telemetry::RankWork& own_work);
   bool is_stopped_anywhere();
   bool evaluation_falls_due() const;
-  /// False where a stop was asked for before the end; the evaluation is then still due.
-  void name_steps_kept(const Error& error) const;
+  void add_resume_hint(const Error& error) const;
   void keep_steps();
+  /// False where a stop was asked for before the end; the evaluation is then still due.
   bool evaluate();
   std::optional<Metrics> evaluate_all();
   bool falls_due_to_save() const;

@@ -47,8 +47,8 @@ using RunProbe = std::function<Probe(int64_t size)>;
 SearchResult search_batch(const SearchOptions& options, const RunProbe& run_probe);
 
 /// One probe of a size that an earlier search has found: the result's size is 0 where it no longer
-/// fits with the margin, or is over the largest; where `is_largest` it was to be, also where half as
-/// many samples more would fit by now.
+/// fits with the margin, or is over the largest; where `is_largest` it was to be, also where half
+/// as many samples more would fit by now.
 SearchResult verify_batch(const SearchOptions& options, int64_t size, bool is_largest,
                           const RunProbe& run_probe);
 

@@ -16,8 +16,8 @@ experiment::Page run_page(const WatchedRun& run);
 /// The runs of a folder, newest first, with links to them and to its sweeps.
 experiment::Page folder_page(const WatchedFolder& folder);
 
-/// The page that `trainer sweep` leaves in the sweep's folder. Throws Error: kData where it can't be
-/// read or leads out of the folder, kResource.
+/// The page that `trainer sweep` leaves in the sweep's folder. Throws Error: kData where it can't
+/// be read or leads out of the folder, kResource.
 experiment::Page sweep_page(WatchedFolder& folder, const std::string& name);
 
 /// "/run/a%20b/c": the place of a run or a sweep ("/sweep/…") by its name.

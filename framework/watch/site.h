@@ -16,8 +16,8 @@ namespace brim::watch {
 class Site {
  public:
   /// `is_local`: only requests that name this machine as their host are answered, since a page from
-  /// elsewhere could let its own name point here (DNS rebinding). Throws Error(kData) where there is
-  /// no such folder.
+  /// elsewhere could let its own name point here (DNS rebinding). Throws Error(kData) where there
+  /// is no such folder.
   Site(const std::filesystem::path& folder, bool is_local) : folder_(folder), is_local_(is_local) {}
 
   /// "/": the run, or the table of the folder's runs; "/run/NAME", "/sweep/NAME": one of them. With

@@ -1,5 +1,5 @@
-// A dataset that writes down which samples are really read, for the tests of trainer audit: a number
-// a line, in the file rank-N of the folder that data.log names.
+// A dataset that writes down which samples are really read, for the tests of trainer audit: a
+// number a line, in the file rank-N of the folder that data.log names.
 
 #include <fcntl.h>
 #include <unistd.h>

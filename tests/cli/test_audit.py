@@ -433,7 +433,7 @@ def test_a_hostile_checkpoint(finished, with_little_memory, tmp_path, change):
     for key, value in change.items():
         state[key] = {**state[key], **value} if isinstance(value, dict) else value
     (checkpoint / "state.json").write_text(json.dumps(state))
-    reseal(checkpoint)
+    reseal(checkpoint, "state.json")
     done = with_little_memory.run("audit", checkpoint, timeout=60)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     assert done.stderr.startswith("error[checkpoint]: ") and "expected" in done.stderr

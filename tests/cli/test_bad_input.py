@@ -342,17 +342,27 @@ def test_a_state_that_no_run_has_is_refused(short_run, key, value, tmp_path):
     state = json.loads((checkpoint / "state.json").read_text())
     state[key] = value
     (checkpoint / "state.json").write_text(json.dumps(state))
-    reseal(checkpoint)
+    reseal(checkpoint, "state.json")
     refused(trainer("--recipe", DIGITS, "--resume", checkpoint, "--output", tmp_path / "new",
                     *sets(train__steps=6)), 4, checkpoint.name, str(value))
 
 
-def reseal(checkpoint):
-    """Makes the manifest agree with state.json, as whoever means harm would."""
+def test_a_state_of_random_numbers_that_is_none_is_refused(short_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(short_run, run)
+    checkpoint = latest_checkpoint(run)
+    save_file({"cpu": np.zeros(3, np.uint8)}, checkpoint / "random.safetensors")
+    reseal(checkpoint, "random.safetensors")
+    refused(trainer("--recipe", DIGITS, "--resume", checkpoint, "--output", tmp_path / "new",
+                    *sets(train__steps=6)), 4, "random.safetensors: cpu: expected the state of one of")
+
+
+def reseal(checkpoint, name):
+    """Makes the manifest agree with a file, as whoever means harm would."""
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     for file in manifest["files"]:
-        if file["name"] == "state.json":
-            content = (checkpoint / "state.json").read_bytes()
+        if file["name"] == name:
+            content = (checkpoint / name).read_bytes()
             file.update(size=len(content), xxh3_128=digest(content))
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 

@@ -248,11 +248,14 @@ def server(tmp_path):
     server.listener.close()
 
 
-def shards_job(folder, server, **values):
+MLP = 'name = "mlp"\nhidden = 16\ndropout = 0.3'
+
+
+def shards_job(folder, server, model=MLP, **values):
     """A run of 12 steps; step 3 needs shards 4 and 5."""
     folder.mkdir(exist_ok=True)
     recipe = folder / "shards.toml"
-    recipe.write_text(f"""[run]\nname = "r"\n[model]\nname = "mlp"\nhidden = 16\ndropout = 0.3
+    recipe.write_text(f"""[run]\nname = "r"\n[model]\n{model}
 [data]\nkind = "webdataset"\nimage_size = 16\nresize = 16\nclasses = 4
 shard_cache = "{folder / 'cache'}"\nprefetch = 1
 [data.train]\npath = "{server.url}/shard-{{000000..000011}}.tar"\n[data.sampler]\nname = "sequential"
@@ -309,8 +312,11 @@ def test_a_stop_is_heard_while_an_evaluation_awaits_data(tmp_path, server):
     assert "evaluation" in result.stderr
 
 
-def test_ranks_stop_while_one_awaits_data(tmp_path, server):
-    job = shards_job(tmp_path / "part", server, distributed__timeout_s=100)
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_ranks_stop_while_one_awaits_data(tmp_path, server, synchronized):
+    """Where batch norms are synchronized, ranks wait for each other within their passes, too."""
+    values = {"model": 'name = "small_cnn"\nwidth = 4', "distributed__sync_batch_norm": True} if synchronized else {}
+    job = shards_job(tmp_path / "part", server, distributed__timeout_s=100, **values)
     server.hangs_at = "shard-000005.tar"
     with runs.Run(tmp_path) as run:
         process = run.trainrun(2, [runs.TRAINER, *job])

@@ -166,6 +166,14 @@ def test_running_statistics_see_no_sample_twice(train):
     assert_same_tensors(latest_checkpoint(whole), latest_checkpoint(parts))
 
 
+def test_a_model_that_is_evaluated_needs_no_memory_for_an_optimizer(train):
+    """18 MiB of weights, of which AdamW keeps three more."""
+    run, result = train("run", optimizer="adamw", model__hidden=2048, model__depth=2, batch__global=8)
+    assert result.returncode == 0, result.stderr
+    result = trainer("eval", run, *sets(device__memory_gib=0.04, batch__global=8))
+    assert result.returncode == 0, result.stderr
+
+
 def test_an_evaluation_that_runs_out_of_memory_is_done_again_in_halves(train):
     small = {"batch__global": 200, "data__eval_samples": 15000, "train__steps": 150}
     halves, result = train("halves", device__memory_gib=0.025, eval__batch=15000, **small)

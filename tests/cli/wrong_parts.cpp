@@ -1,5 +1,6 @@
-// A model, a dataset and a task, each of which breaks the rule of its interface that the recipe's key
-// `wrong` names, for test_wrong_parts.py. BRIM_WRONG_PARTS names what registering them does wrong.
+// A model, a dataset and a task, each of which breaks the rule of its interface that the recipe's
+// key `wrong` names, for test_wrong_parts.py. BRIM_WRONG_PARTS names what registering them does
+// wrong.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>

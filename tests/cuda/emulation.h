@@ -1,8 +1,8 @@
 // Runs the CUDA kernels on the CPU. Included before a .cu file that a C++ compiler compiles, it
-// gives what nvcc has built in. A block's threads are fibers: each runs until it waits for others, a
-// warp as far as it gets, in a random order, so that a missing barrier shows; blocks run one after
-// another, in a random order too. What the hardware leaves undefined, as a barrier that a thread
-// never reaches, throws.
+// gives what nvcc has built in. A block's threads are fibers: each runs until it waits for others,
+// a warp as far as it gets, in a random order, so that a missing barrier shows; blocks run one
+// after another, in a random order too. What the hardware leaves undefined, as a barrier that a
+// thread never reaches, throws.
 #pragma once
 
 #define __device__

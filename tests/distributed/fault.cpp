@@ -3,7 +3,8 @@
 //
 //   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0][,ms=20]"
 //
-// where: start (before main), forward, backward, communication (a collective, or a message, begins),
+// where: start (before main), forward, backward, communication (a collective, or a message,
+// begins),
 //        optimizer (SGD's), evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
 //        oom: LibTorch's exception for exhausted memory; no_engine: cuDNN's; shortage: the kernel

@@ -3,6 +3,7 @@
 #include "framework/distributed/group.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -16,10 +17,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
 
 #include "framework/base/error.h"
 #include "framework/distributed/data_parallel.h"
+#include "tests/support/temporary_folder.h"
 
 namespace brim::distributed {
 namespace {
@@ -29,15 +33,15 @@ using ::testing::HasSubstr;
 
 /// What `body` threw on a rank; empty where nothing.
 std::string thrown_on(int64_t number, const std::string& file,
-                      const std::function<void(Group&)>& body, bool checks) {
+                      const std::function<void(Group&)>& body, bool checks,
+                      std::chrono::milliseconds limit = std::chrono::minutes(1)) {
   Ranks ranks;
   ranks.rank = ranks.local_rank = number;
   ranks.world = ranks.local_world = 2;
   ranks.rendezvous.kind = RendezvousEndpoint::Kind::kFile;
   ranks.rendezvous.file = file;
   try {
-    const auto group =
-        Group::connect(ranks, c10::kCPU, Backend::kGloo, std::chrono::minutes(1), checks);
+    const auto group = Group::connect(ranks, c10::kCPU, Backend::kGloo, limit, checks);
     body(*group);
     group->finish();
   } catch (const Error& error) {
@@ -139,6 +143,43 @@ std::array<std::string, 2> train_heads(const DataParallelOptions& options,
     }
   };
   return on_two_ranks(train, /*checks=*/false);
+}
+
+/// What two ranks say on stderr that wait for each other for no longer than 2 s.
+std::array<std::string, 2> last_words_of_two_ranks(const std::function<void(Group&)>& body) {
+  const testing::TemporaryFolder folder;
+  std::array<pid_t, 2> ranks{};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i] = ::fork();
+    if (ranks[i] != 0) continue;
+    const int said = ::open((folder / std::to_string(i)).c_str(), O_CREAT | O_WRONLY, 0600);
+    ::dup2(said, STDERR_FILENO);
+    thrown_on(static_cast<int64_t>(i), folder / "rendezvous", body, /*checks=*/false,
+              std::chrono::seconds(2));
+    ::_exit(0);
+  }
+  std::array<std::string, 2> words;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ::waitpid(ranks[i], nullptr, 0);
+    std::ifstream said(folder / std::to_string(i));
+    words[i].assign(std::istreambuf_iterator<char>(said), {});
+  }
+  return words;
+}
+
+TEST(Watchdog, NamesARankThatHasOnlyWaitedForAnEarlierCollective) {
+  const auto said = last_words_of_two_ranks([](Group& group) {
+    Pending early = group.start_all_reduce(at::ones({3}), Reduce::kSum, "an early sum");
+    if (group.rank() == 1) {
+      early.wait();
+      std::this_thread::sleep_for(std::chrono::minutes(1));
+    }
+    group.all_reduce(at::ones({3}), Reduce::kSum, "a later sum");
+  });
+  for (const std::string& text : said) {
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1 "), HasSubstr("kept the others waiting"),
+                            HasSubstr("a later sum")));
+  }
 }
 
 TEST(DataParallel, NamesParametersThatTheLossOfOneRankLeavesOut) {

@@ -1,5 +1,5 @@
-// ResNet-18 with a quarter of its channels, 0.7 million parameters: what tests of ranks need of it, in
-// a fraction of the time.
+// ResNet-18 with a quarter of its channels, 0.7 million parameters: what tests of ranks need of it,
+// in a fraction of the time.
 #include "framework/recipe/library.h"
 #include "models/resnet/resnet.h"
 

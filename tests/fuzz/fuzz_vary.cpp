@@ -1,5 +1,5 @@
-// Any bytes as the texts of --vary, one a line: only brim::Error may come out, and what is drawn from
-// a range lies in it.
+// Any bytes as the texts of --vary, one a line: only brim::Error may come out, and what is drawn
+// from a range lies in it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

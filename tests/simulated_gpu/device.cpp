@@ -1,4 +1,5 @@
-// The simulated GPU as LibTorch sees a CUDA device: its guard, with streams and events, and its hooks.
+// The simulated GPU as LibTorch sees a CUDA device: its guard, with streams and events, and its
+// hooks.
 #include "tests/simulated_gpu/device.h"
 
 #include <ATen/CPUGeneratorImpl.h>

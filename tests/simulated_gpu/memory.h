@@ -1,5 +1,6 @@
-// Memory of the simulated GPU, and pinned memory of the host. What has been freed is overwritten, in
-// the order of the stream that it was allocated on: another stream that still reads it finds NaN.
+// Memory of the simulated GPU, and pinned memory of the host. What has been freed is overwritten,
+// in the order of the stream that it was allocated on: another stream that still reads it finds
+// NaN.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -31,8 +32,8 @@ Counts counts();
 void reset_peak();
 void set_limit(int64_t bytes);
 
-/// What memory holds, of all that is allocated. Until it is restored, memory that was not written yet
-/// holds zeros, with which operators compute.
+/// What memory holds, of all that is allocated. Until it is restored, memory that was not written
+/// yet holds zeros, with which operators compute.
 class MemorySnapshot {
  public:
   MemorySnapshot();

@@ -7,8 +7,8 @@
 namespace brim::simulated {
 
 /// A collective runs on a stream of the communicator, late, after what the current stream was given
-/// before, and the current stream waits for it in wait(); messages between two ranks have a stream of
-/// their own. One whose peer is gone never ends, until abort().
+/// before, and the current stream waits for it in wait(); messages between two ranks have a stream
+/// of their own. One whose peer is gone never ends, until abort().
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int world, std::chrono::milliseconds limit);
 

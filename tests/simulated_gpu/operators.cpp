@@ -1,7 +1,7 @@
-// LibTorch's operators on the simulated GPU. Its memory is the host's, so an operator computes on the
-// CPU, on tensors that share the device's memory, in the order of its stream: later, where the shapes
-// of its results are known from those of its arguments, else at once, for which the host waits without
-// a word. Copies to and from pinned memory are late.
+// LibTorch's operators on the simulated GPU. Its memory is the host's, so an operator computes on
+// the CPU, on tensors that share the device's memory, in the order of its stream: later, where the
+// shapes of its results are known from those of its arguments, else at once, for which the host
+// waits without a word. Copies to and from pinned memory are late.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -82,7 +82,8 @@ torch::jit::Stack call_on(c10::DeviceType type, const c10::OperatorHandle& op,
   return stack;
 }
 
-// --- at once --------------------------------------------------------------------------------------
+// --- at once
+// --------------------------------------------------------------------------------------
 
 /// Out arguments that the operator has made larger have memory of their own.
 void adopt_new_sizes(const std::vector<Pair>& pairs) {
@@ -148,7 +149,8 @@ void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments
   }
 }
 
-// --- later, on the stream -------------------------------------------------------------------------
+// --- later, on the stream
+// -------------------------------------------------------------------------
 
 /// What the operator will return, by the shapes of its arguments; nullopt: they don't say.
 std::optional<torch::jit::Stack> results_by_shape(const c10::OperatorHandle& op,

@@ -1,4 +1,5 @@
-// The simulated GPU shows the faults that it is there for: each is made on purpose, beside the same work done right.
+// The simulated GPU shows the faults that it is there for: each is made on purpose, beside the same
+// work done right.
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,12 +1,12 @@
 // LD_PRELOADed into a program that the tests run many times. It is loaded once, up to main, which
-// takes a quarter of a second where LibTorch registers its operators, and forked for each run. A run
-// is a process of its own, with arguments, variables, a working folder and standard streams of its
-// own, and a child of the tests'. fork_server.py is the other side.
+// takes a quarter of a second where LibTorch registers its operators, and forked for each run. A
+// run is a process of its own, with arguments, variables, a working folder and standard streams of
+// its own, and a child of the tests'. fork_server.py is the other side.
 //
-// BRIM_FORK_SERVER: the descriptor of a SOCK_SEQPACKET socket. A message is a run: words, each ended
-// by NUL, and the descriptors of the three standard streams. The words are the working folder, the
-// number of arguments, these, and the variables as NAME=VALUE. It is answered by the process's id, an
-// int. The server ends when the other end of the socket is closed.
+// BRIM_FORK_SERVER: the descriptor of a SOCK_SEQPACKET socket. A message is a run: words, each
+// ended by NUL, and the descriptors of the three standard streams. The words are the working
+// folder, the number of arguments, these, and the variables as NAME=VALUE. It is answered by the
+// process's id, an int. The server ends when the other end of the socket is closed.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -78,7 +78,8 @@ Run receive(int server) {
   std::_Exit(status);
 }
 
-/// The id of a process that becomes the run. Its parent ends at once, so that it falls to the tests.
+/// The id of a process that becomes the run. Its parent ends at once, so that it falls to the
+/// tests.
 pid_t start(int server, const Run& run, char* name) {
   static auto* const id = static_cast<pid_t*>(
       ::mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));

@@ -1,7 +1,7 @@
-// Preloaded with fork_server.cpp. While one thread of a rank writes to a Gloo connection, Gloo's own
-// thread can't read from it: it asks epoll again, at once, for as long as that takes. Where ranks
-// share few cores, as the tests' do, that is up to a third of their processor time and keeps the writer
-// from its core. Here a thread that asks again so soon sleeps first.
+// Preloaded with fork_server.cpp. While one thread of a rank writes to a Gloo connection, Gloo's
+// own thread can't read from it: it asks epoll again, at once, for as long as that takes. Where
+// ranks share few cores, as the tests' do, that is up to a third of their processor time and keeps
+// the writer from its core. Here a thread that asks again so soon sleeps first.
 #include <dlfcn.h>
 #include <sys/epoll.h>
 

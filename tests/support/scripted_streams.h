@@ -1,5 +1,6 @@
-// A device whose streams have clocks that the test turns, under LibTorch's own streams and events: what
-// CUDA does behind the host happens here when the test says so. It has no memory and no operators.
+// A device whose streams have clocks that the test turns, under LibTorch's own streams and events:
+// what CUDA does behind the host happens here when the test says so. It has no memory and no
+// operators.
 #pragma once
 
 #include <c10/core/Event.h>

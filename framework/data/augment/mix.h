@@ -1,8 +1,8 @@
-// What transforms a batch beside its normalisation: mixup (Zhang et al., ICLR 2018), cutmix (Yun et al., ICCV 2019) and
-// random erasing (Zhong et al., AAAI 2020), with torchvision's distributions but one choice a pair.
-// Pairs are positions 2j and 2j + 1 of an epoch; choices are a function of (seed, epoch, position),
-// so micro-batches, ranks and restarts don't change them. Pixels are changed on the device
-// (transform_images.h).
+// What transforms a batch beside its normalisation: mixup (Zhang et al., ICLR 2018), cutmix (Yun et
+// al., ICCV 2019) and random erasing (Zhong et al., AAAI 2020), with torchvision's distributions
+// but one choice a pair. Pairs are positions 2j and 2j + 1 of an epoch; choices are a function of
+// (seed, epoch, position), so micro-batches, ranks and restarts don't change them. Pixels are
+// changed on the device (transform_images.h).
 #pragma once
 
 #include <cstdint>

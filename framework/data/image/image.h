@@ -37,8 +37,9 @@ struct DrawOptions {
 };
 
 /// decode_image() and resize() in one: only what the placement needs is decoded, as far as the
-/// format allows, and the whole image is never in memory then, but for the coefficients of a JPEG in
-/// several scans. Damage in parts that aren't needed may go unnoticed. Errors are decode_image()'s. `out` is [window.height, window.width, 3].
+/// format allows, and the whole image is never in memory then, but for the coefficients of a JPEG
+/// in several scans. Damage in parts that aren't needed may go unnoticed. Errors are
+/// decode_image()'s. `out` is [window.height, window.width, 3].
 void draw_image(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
                 const DrawOptions& options, std::span<uint8_t> out);
 

@@ -28,6 +28,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
                int64_t start_step, const AllocatePixels& allocate)
     : dataset_(dataset),
       options_(options),
+      log_(options.replacements ? options.replacements : std::make_shared<ReplacementLog>()),
       sample_bytes_(dataset.sample_bytes()),
       classes_(dataset.classes()),
       plan_(dataset.size(), options, start_epoch, start_step),
@@ -102,7 +103,7 @@ const Batch* Loader::next() {
   account_cpu();
   waiting_ = false;
   adapt(accounted_s_ - start_s);
-  for (const std::string& text : std::exchange(unreported_, {})) log::warning("{}", text);
+  for (const std::string& text : log_->take_unreported()) log::warning("{}", text);
   if (opened_ == returned_) return nullptr;
   const Slot& front = slot(returned_);
   if (front.failure) throw Error(front.failure->status, front.failure->message);
@@ -290,24 +291,14 @@ std::string Loader::name(int64_t sample) const {
   }
 }
 
-int64_t Loader::skipped() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(skipped_.size());
-}
-
 /// Notes that a sample is left out. Returns a failure where they have become too many.
-std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) {
-  const std::lock_guard lock(mutex_);
-  const bool is_new = skipped_.insert(sample).second;
-  const auto count = static_cast<int64_t>(skipped_.size());
-  if (count > options_.max_skipped) {
-    return Failure{
-        failure.index, failure.status,
-        fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
-                    failure.message, format_plural(count, "sample"), options_.max_skipped)};
-  }
-  if (is_new) unreported_.push_back("skipped: " + failure.message);
-  return std::nullopt;
+std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) const {
+  const int64_t count = log_->add_unreadable(sample, "skipped: " + failure.message);
+  if (count <= options_.max_skipped) return std::nullopt;
+  return Failure{
+      failure.index, failure.status,
+      fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
+                  failure.message, format_plural(count, "sample"), options_.max_skipped)};
 }
 
 void Loader::work(int64_t number, const std::stop_token& stop) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -46,15 +45,16 @@ class Loader {
   /// Blocks until the next batch is ready; it stays valid until the following call. Null after
   /// options.epochs epochs. A sample that can't be read, or for whose position the order throws,
   /// throws here, when its batch's turn has come, and again at every later call; batches before it
-  /// are delivered. Whatever was thrown, this is an Error: of kind kBug where it was none. Throws Error(kStopped)
-  /// where a stop is asked for before the batch is ready.
+  /// are delivered. Whatever was thrown, this is an Error: of kind kBug where it was none. Throws
+  /// Error(kStopped) where a stop is asked for before the batch is ready.
   const Batch* next();
 
   /// What the threads spent on samples while no one was in next(), since the last call.
   OverlappedWork take_overlapped();
 
-  /// Different samples that could not be read and were replaced or dropped; each was logged once.
-  int64_t skipped() const;
+  /// Different samples that could not be read and were replaced or dropped, by this loader or those
+  /// before it with the same options.replacements; each was logged once.
+  int64_t skipped() const { return log_->unreadable(); }
 
  private:
   struct Failure {
@@ -85,7 +85,7 @@ class Loader {
   void read(const SlotRange& range, std::unique_lock<std::mutex>& lock);
   std::optional<Failure> decode(Slot& slot, int64_t index);
   std::optional<Failure> read_sample(const SampleRef& ref, Slot& slot, int64_t index) const;
-  std::optional<Failure> skip(int64_t sample, const Failure& failure);
+  std::optional<Failure> skip(int64_t sample, const Failure& failure) const;
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
   double threads_cpu_s() const;
@@ -94,6 +94,7 @@ class Loader {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
+  const std::shared_ptr<ReplacementLog> log_;
   const int64_t sample_bytes_;
   const int64_t classes_;      // 0: samples have no labels
   int64_t range_samples_ = 1;  // most of a SlotRange
@@ -118,8 +119,6 @@ class Loader {
   OverlappedWork overlapped_;
   double accounted_s_ = 0;      // the moment up to which its decode_s is right
   double accounted_cpu_s_ = 0;  // threads_cpu_s() at the moment up to which its decode_cpu_s is
-  std::set<int64_t> skipped_;
-  std::vector<std::string> unreported_;  // of skipped_
 
   std::vector<std::jthread> workers_;  // last, so that threads end before what they use
 };

@@ -38,7 +38,7 @@ struct LoaderOptions {
   bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;                               // samples; one more is an error
-  std::shared_ptr<ReplacementLog> replacements = nullptr;  // hears of each that was replaced
+  std::shared_ptr<ReplacementLog> replacements = nullptr;  // shared by a run's loaders
 };
 
 /// Optimizer steps of an epoch over `size` samples.

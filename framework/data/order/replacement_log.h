@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,18 +19,27 @@ struct Replacement {
   std::string name;      // Dataset::name() of `sample`
 };
 
-/// Loaders write to it as they read ahead; whoever takes the steps takes out what is finished. What
-/// is read again, because a step is taken again, counts once. Thread-safe.
+/// A run's loaders, one after the other, write to it as they read ahead; whoever takes the steps
+/// takes out what is finished. What is read again, because a step is taken again, counts once.
+/// Thread-safe.
 class ReplacementLog {
  public:
   void add(Replacement replacement);
+
+  /// Notes that a sample could not be read, and why. Returns how many different ones there are.
+  int64_t add_unreadable(int64_t sample, const std::string& why);
+  int64_t unreadable() const;
+  /// Removes and returns why, of those that are new since the last call.
+  std::vector<std::string> take_unreported();
 
   /// Removes and returns those that lie before a position of an epoch, in order.
   std::vector<Replacement> take_before(int64_t epoch, int64_t position);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::pair<int64_t, int64_t>, Replacement> replacements_;  // by epoch and position
+  std::set<int64_t> unreadable_;
+  std::vector<std::string> unreported_;  // of unreadable_
 };
 
 }  // namespace brim::data

@@ -160,7 +160,8 @@ class Packer {
 
   std::string key(int64_t position) const { return fmt::format("{:08}", position); }
 
-  /// When an image's file was last written, renamed or replaced; 0 where its name is none of a file.
+  /// When an image's file was last written, renamed or replaced; 0 where its name is none of a
+  /// file.
   int64_t changed_ns(int64_t image) const {
     struct stat info {};
     if (::stat(images_.name(image).c_str(), &info) != 0) return 0;

@@ -48,8 +48,8 @@ PackProgress pack(const EncodedImages& images, const std::filesystem::path& fold
 /// says something else. Throws Error(kData) where it can't be read.
 std::optional<int64_t> image_count_in(const std::filesystem::path& description);
 
-/// The names of the classes, by label, in a pack.json of pack()'s; empty where it is missing or says
-/// something else. Throws Error(kData) where it can't be read.
+/// The names of the classes, by label, in a pack.json of pack()'s; empty where it is missing or
+/// says something else. Throws Error(kData) where it can't be read.
 std::vector<std::string> class_names_in(const std::filesystem::path& description);
 
 }  // namespace brim::data

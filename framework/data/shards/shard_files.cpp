@@ -107,8 +107,8 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
   return file;
 }
 
-/// What is at an address was replaced or was not sent, or its index was made of something else. A start
-/// after this asks for all indexes again.
+/// What is at an address was replaced or was not sent, or its index was made of something else. A
+/// start after this asks for all indexes again.
 void ShardFiles::refuse_index(int64_t shard, std::string_view why) {
   for (const std::string& address : addresses_) {
     if (is_url(address)) cache_->forget_index(address);

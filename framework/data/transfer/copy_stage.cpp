@@ -13,7 +13,7 @@ double measure_copy(const Dataset& dataset, LoaderOptions loading, const InputOp
   Timeline timeline;
   DevicePrefetcher inputs(dataset, loading, input, timeline);
   const auto next = [&] {
-    const int64_t count = inputs.next()->count;  // ends in the phase augment
+    const int64_t count = inputs.next()->count;  // ends in the phase transform
     if (!device.is_cpu()) device::current_stream(device).synchronize();
     timeline.enter(Phase::kOther);
     return count;

@@ -1,5 +1,5 @@
-// The stream of a device on which batches are copied and transformed while another one computes, and
-// how long it did so while none waited.
+// The stream of a device on which batches are copied and transformed while another one computes,
+// and how long it did so while none waited.
 #pragma once
 
 #include <c10/core/Event.h>

@@ -1,5 +1,5 @@
 // The training loop's view of its data: batches on the device. On CUDA the copy of the next batch,
-// and its normalisation and augmentation, run on a stream of their own while the device computes;
+// and its transform (to_device.h), run on a stream of their own while the device computes;
 // on the CPU there is nothing to copy, and a batch is made when it is asked for.
 #pragma once
 
@@ -39,7 +39,7 @@ class DevicePrefetcher {
   };
 
   /// Starts a loader; the dataset outlives it. Time goes to `timeline`'s phases data_wait, copy and
-  /// augment.
+  /// transform.
   DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading, const InputOptions& input,
                    Timeline& timeline, int64_t start_epoch = 0, int64_t start_step = 0);
 

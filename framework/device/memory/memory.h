@@ -65,7 +65,8 @@ class Memory {
 /// The limit is the config's; where it gives none, what is free on the device now. `sharers` ranks
 /// of this job have the CPU in common, and each gets its part of the limit. On the CPU this
 /// installs Brim's allocator: call it before tensors are made, once. Throws Error(kResource) for a
-/// limit over what the device has, Error(kBug) for values that no recipe may have and for no sharer.
+/// limit over what the device has, Error(kBug) for values that no recipe may have and for no
+/// sharer.
 std::unique_ptr<Memory> memory_of(c10::Device device, const DeviceConfig& config,
                                   int64_t sharers = 1);
 

@@ -37,7 +37,8 @@ std::optional<Widths> layer_widths(const OperatorCalls& calls);
 
 /// Whether it is forward or backward.
 bool is_in_pass(const OperatorCalls& calls);
-/// Whether the job computes below fp32 and these tensors, as far as they are floating-point, are not.
+/// Whether the job computes below fp32 and these tensors, as far as they are floating-point, are
+/// not.
 bool is_wide_in_autocast(const StepProfile& profile, const OperatorCalls& calls);
 /// "bf16" or "fp16".
 bool is_low(std::string_view dtype);

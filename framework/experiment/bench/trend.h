@@ -1,5 +1,5 @@
-// Results of trainer bench over time: each variant on each machine, and whether the newest result is
-// as fast as those before it.
+// Results of trainer bench over time: each variant on each machine, and whether the newest result
+// is as fast as those before it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -8,8 +8,8 @@
 
 namespace brim::experiment {
 
-/// Where the step's time went: phases, then the `most` longest operators and modules, and the choices
-/// between fused forms and LibTorch's.
+/// Where the step's time went: phases, then the `most` longest operators and modules, and the
+/// choices between fused forms and LibTorch's.
 std::string describe(const telemetry::StepProfile& profile, size_t most);
 
 /// All of the profile, with the sums by operator and by module, and the rest of the step.

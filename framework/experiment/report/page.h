@@ -1,5 +1,5 @@
-// A page of ours: blocks of HTML with the style and the script that all pages share. Frozen into one
-// file, or served live, where a block that has changed takes the place of the old one.
+// A page of ours: blocks of HTML with the style and the script that all pages share. Frozen into
+// one file, or served live, where a block that has changed takes the place of the old one.
 #pragma once
 
 #include <string>

@@ -37,7 +37,8 @@ std::string_view page_script() {
   // Where the points of a line lie from left to right, and where the whole axis begins and ends.
   const xs = line => byTime && line.t ? line.t : line.x;
   const whole = data => byTime && data.t1 ? [0, data.t1] : [data.x0, data.x1];
-  // A mean that forgets, without a bias to 0 at its start (Kingma and Ba, 2015); dots stay what they are.
+  // A mean that forgets, without a bias to 0 at its start (Kingma and Ba, 2015); dots stay what
+  // they are.
   const smoothed = line => {
     if (!smooth || line.e) return line.y;
     let sum = 0, weight = 0;
@@ -188,7 +189,8 @@ std::string_view page_script() {
   const areaOf = event => event.target.closest?.(".chart .plot > .area");
   const listen = (kind, take) => document.addEventListener(kind, event => { const area = areaOf(event); if (area) take(event, area); }, true);
   let drag = null;  // where it began, and what shows it
-  // Of fingers on charts, by their pointers: what x each holds, while two of them move apart or together.
+  // Of fingers on charts, by their pointers: what x each holds, while two of them move apart or
+  // together.
   const fingers = new Map();
   const hold = (event, area) => {
     fingers.set(event.pointerId, {area, share: shareOf(area, event)});

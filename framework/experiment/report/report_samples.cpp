@@ -1,6 +1,6 @@
-// What a model made of single samples: the worst mistakes of the last evaluation and some samples at
-// random, texts, and the run's log. Images lie in the run's folder; what run.json says of them is
-// checked like anything else from a file.
+// What a model made of single samples: the worst mistakes of the last evaluation and some samples
+// at random, texts, and the run's log. Images lie in the run's folder; what run.json says of them
+// is checked like anything else from a file.
 #include <fmt/format.h>
 
 #include <algorithm>

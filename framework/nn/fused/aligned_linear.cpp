@@ -19,8 +19,8 @@ constexpr int64_t kRowBytes = 128;      // of memory on a GPU, on which rows beg
 constexpr int64_t kManyOutputs = 2048;  // fewer take no time that is worth a copy of the weight
 constexpr int64_t kManyRows = 256;
 
-/// [N, columns] of [N, O] with zeros behind: in place where its memory is laid out so and belongs to
-/// no other tensor, as that of cross-entropy's gradient.
+/// [N, columns] of [N, O] with zeros behind: in place where its memory is laid out so and belongs
+/// to no other tensor, as that of cross-entropy's gradient.
 at::Tensor widened(const at::Tensor& matrix, int64_t columns) {
   const int64_t rows = matrix.size(0), used = matrix.size(1);
   const auto end = static_cast<size_t>((matrix.storage_offset() + rows * columns) *

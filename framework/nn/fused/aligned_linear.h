@@ -8,12 +8,12 @@
 
 namespace brim::nn {
 
-/// Whether that pays: many rows x [..., I] on a GPU, weight [O, I] with many O of which a row of outputs
-/// does not end on 16 bytes, no bias; autocast counts.
+/// Whether that pays: many rows x [..., I] on a GPU, weight [O, I] with many O of which a row of
+/// outputs does not end on 16 bytes, no bias; autocast counts.
 bool has_aligned_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// at::linear(x, weight) on any device, in x's format or autocast's, as a view [..., O] of rows that
-/// begin on 128 bytes. Its gradient has none: then c10::NotImplementedError.
+/// at::linear(x, weight) on any device, in x's format or autocast's, as a view [..., O] of rows
+/// that begin on 128 bytes. Its gradient has none: then c10::NotImplementedError.
 at::Tensor aligned_linear(const at::Tensor& x, const at::Tensor& weight);
 
 }  // namespace brim::nn

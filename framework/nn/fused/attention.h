@@ -16,12 +16,13 @@ struct SelfAttention {
 };
 
 /// Whether there is a fused form: qkv [N, L, 3 · W] is not empty, bfloat16 and on a CPU with
-/// instructions for that, L is at most 2048, W / heads even and at most 256, and nothing is dropped.
+/// instructions for that, L is at most 2048, W / heads even and at most 256, and nothing is
+/// dropped.
 bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention);
 
-/// softmax(Q Kᵀ / sqrt(W / heads)) · V for each head: from queries, keys and values, side by side as
-/// qkv [N, L, 3 · W], to [N, L, W]. Needs has_fused_self_attention(). Its gradient has none: then
-/// c10::NotImplementedError.
+/// softmax(Q Kᵀ / sqrt(W / heads)) · V for each head: from queries, keys and values, side by side
+/// as qkv [N, L, 3 · W], to [N, L, W]. Needs has_fused_self_attention(). Its gradient has none:
+/// then c10::NotImplementedError.
 at::Tensor fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention);
 
 /// The same, fused or by LibTorch's scaled_dot_product_attention(). `is_training`: of the module

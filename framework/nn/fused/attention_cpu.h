@@ -10,8 +10,8 @@ namespace brim::nn::cpu {
 
 /// qkv [N, L, 3 · W] bfloat16 without gaps: queries, keys and values, each of W / heads values for
 /// one head after the other, an even number. To the heads' outputs [N, L, W] bfloat16, and of each
-/// row of scores the logarithm of its exponentials' sum, [N, heads, L] float32. `is_causal`: a token
-/// sees those before it and itself. Needs multiplies_bf16_pairs() (block_product_cpu.h).
+/// row of scores the logarithm of its exponentials' sum, [N, heads, L] float32. `is_causal`: a
+/// token sees those before it and itself. Needs multiplies_bf16_pairs() (block_product_cpu.h).
 std::tuple<at::Tensor, at::Tensor> self_attention(const at::Tensor& qkv, int64_t heads,
                                                   bool is_causal);
 

@@ -32,9 +32,9 @@ bool has_fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
 at::Tensor fused_batch_norm(const at::Tensor& x, const at::Tensor& residual,
                             const BatchNormState& state, double momentum, bool relu);
 
-/// y for one of its readers, such as a residual's addition. Where y is fused_batch_norm()'s result, that
-/// reader's gradient is added to the others' as the norm's backward pass reads both, not before in a
-/// pass of its own; hooks on y then see it without. Elsewhere y itself.
+/// y for one of its readers, such as a residual's addition. Where y is fused_batch_norm()'s result,
+/// that reader's gradient is added to the others' as the norm's backward pass reads both, not
+/// before in a pass of its own; hooks on y then see it without. Elsewhere y itself.
 at::Tensor for_other_reader(const at::Tensor& y);
 
 /// The same by the running statistics; knows no gradient.

@@ -143,8 +143,8 @@ BackwardInputs<S> moved(BackwardInputs<S> all, int64_t offset) {
   return all;
 }
 
-/// Of each channel the sums of the gradient and of its product with x - mean; `masked`, where it is not
-/// null, gets the gradient that the ReLU lets through.
+/// Of each channel the sums of the gradient and of its product with x - mean; `masked`, where it is
+/// not null, gets the gradient that the ReLU lets through.
 template <class S>
 void sum_gradients(const Pieces& pieces, const BackwardInputs<S>& inputs, S* masked,
                    ChannelSums& sums) {

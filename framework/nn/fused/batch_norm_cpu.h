@@ -16,8 +16,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     const at::Tensor& bias, at::Tensor& running_mean, at::Tensor& running_var, double momentum,
     double eps, bool relu);
 
-/// Gradients of x, of the residual (undefined where there is none), weight and bias; the result's is
-/// gradient + more. `y`, the result, is needed where there are both a residual and ReLU.
+/// Gradients of x, of the residual (undefined where there is none), weight and bias; the result's
+/// is gradient + more. `y`, the result, is needed where there are both a residual and ReLU.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
     const at::Tensor& gradient, const MaybeTensor& more, const at::Tensor& x, const MaybeTensor& y,
     const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& mean,
@@ -28,9 +28,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(
 /// Mean and biased variance of each channel, double [2, C].
 at::Tensor batch_norm_moments(const at::Tensor& x);
 
-/// Of each channel the sums of the gradient and of its product with x - mean, double [2, C], and the
-/// gradient that the ReLU lets through, undefined without one. With `y` ReLU lets pass where that is
-/// positive, else where y made again from x is.
+/// Of each channel the sums of the gradient and of its product with x - mean, double [2, C], and
+/// the gradient that the ReLU lets through, undefined without one. With `y` ReLU lets pass where
+/// that is positive, else where y made again from x is.
 std::tuple<at::Tensor, at::Tensor> batch_norm_backward_sums(
     const at::Tensor& gradient, const at::Tensor& x, const MaybeTensor& y, const at::Tensor& weight,
     const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_std, bool relu);

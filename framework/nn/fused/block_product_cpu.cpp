@@ -10,8 +10,8 @@ const at::BFloat16* as_libtorch(const BFloat16* values) {
   return static_cast<const at::BFloat16*>(static_cast<const void*>(values));
 }
 
-/// Whether the kernel is there and takes such blocks: k % 3 in the left factor's column k by n % 5 in
-/// the right one's column n. Makes no tensor, since tensors may have no storage here.
+/// Whether the kernel is there and takes such blocks: k % 3 in the left factor's column k by n % 5
+/// in the right one's column n. Makes no tensor, since tensors may have no storage here.
 template <class T>
 bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
   std::vector<T> left(static_cast<size_t>(rows * depth));

@@ -1,5 +1,5 @@
-// Convolutions on the CPU in other forms than LibTorch's (oneDNN's). As a product of matrices: oneDNN
-// puts the weight into a layout of its own before each pass, and its gradient back after the
+// Convolutions on the CPU in other forms than LibTorch's (oneDNN's). As a product of matrices:
+// oneDNN puts the weight into a layout of its own before each pass, and its gradient back after the
 // backward one; where few pixels share a large weight, that takes longer than the convolution. Here
 // patches of the input are laid out as rows (im2col; Chellapilla et al., IWFHR 2006), and a
 // channels_last weight is a matrix as it lies. And upcast, where the CPU multiplies float32 faster
@@ -22,9 +22,9 @@ struct ConvolutionSteps {
 /// By a kernel of LibTorch's, or as one product of matrices.
 enum class ConvolutionForm { kDirect, kProduct };
 
-/// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both channels_last
-/// and of one format, float32, float64 or (autocast counts) bfloat16, and patches that are x itself
-/// or take no more than four times the weight's memory.
+/// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both
+/// channels_last and of one format, float32, float64 or (autocast counts) bfloat16, and patches
+/// that are x itself or take no more than four times the weight's memory.
 bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups);
 
@@ -47,8 +47,8 @@ struct Branch {
 /// pixels as they lie.
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
 
-/// fused_convolution() as a product. In backward the product is added to the gradient of the result's
-/// x where that lies, which saves an addition of its own. Needs fits_branch().
+/// fused_convolution() as a product. In backward the product is added to the gradient of the
+/// result's x where that lies, which saves an addition of its own. Needs fits_branch().
 Branch fused_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
 
 // For other operators' passes below autograd, where nothing is cast. The weight is a factor() of x:

@@ -1,6 +1,6 @@
 // Depthwise convolutions, each channel of the images with a kernel of its own, on a CPU. Of their
-// gradients, oneDNN computes the weight's, and with a stride x's too, ten to thirty times slower than
-// the outputs.
+// gradients, oneDNN computes the weight's, and with a stride x's too, ten to thirty times slower
+// than the outputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,9 +10,9 @@
 
 namespace brim::nn::cpu {
 
-/// x [N, C, H, W] channels_last, float32, float64 or bfloat16, weight [C, 1, KH, KW] and bias [C] or
-/// none of opmath_type(x), KH at most 7 and KW 3, 5 or 7; stride and padding of height and width. To
-/// [N, C, OH, OW], like x.
+/// x [N, C, H, W] channels_last, float32, float64 or bfloat16, weight [C, 1, KH, KW] and bias [C]
+/// or none of opmath_type(x), KH at most 7 and KW 3, 5 or 7; stride and padding of height and
+/// width. To [N, C, OH, OW], like x.
 at::Tensor depthwise_convolution(const at::Tensor& x, const at::Tensor& weight,
                                  const MaybeTensor& bias, at::IntArrayRef stride,
                                  at::IntArrayRef padding);

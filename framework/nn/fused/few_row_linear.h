@@ -1,6 +1,7 @@
-// A fully connected layer of few rows, whose weight is read where it lies: beside a few rows, going over
-// the weight is most of the work. In bfloat16 it is rounded on its way to the product, and its gradient
-// is never rounded. LibTorch's way has autocast's copy of it, and the layouts of its products.
+// A fully connected layer of few rows, whose weight is read where it lies: beside a few rows, going
+// over the weight is most of the work. In bfloat16 it is rounded on its way to the product, and its
+// gradient is never rounded. LibTorch's way has autocast's copy of it, and the layouts of its
+// products.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -12,13 +12,13 @@
 namespace brim::nn::cpu {
 
 /// x [N, I], weight [O, I] float32, bias [O] float32 or none, all without gaps, to [N, O] in x's
-/// format: float32, or bfloat16 with even I and O, where sums are float32 and weights are rounded on
-/// their way to the product, so that no copy of them is made. Needs multiplies_float_blocks() or
+/// format: float32, or bfloat16 with even I and O, where sums are float32 and weights are rounded
+/// on their way to the product, so that no copy of them is made. Needs multiplies_float_blocks() or
 /// multiplies_bf16_pairs() (block_product_cpu.h).
 at::Tensor few_row_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias);
 
-/// Gradients of x (in its format), weight and bias (float32, not rounded), of which `wanted` says which
-/// are asked for; the others are undefined. `gradient` [N, O] without gaps in x's format.
+/// Gradients of x (in its format), weight and bias (float32, not rounded), of which `wanted` says
+/// which are asked for; the others are undefined. `gradient` [N, O] without gaps in x's format.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> few_row_linear_backward(const at::Tensor& gradient,
                                                                        const at::Tensor& x,
                                                                        const at::Tensor& weight,

@@ -12,9 +12,9 @@
 
 namespace brim::nn {
 
-/// Whether there is a fused form: x [N, W] on a CPU with kernels for blocks is multiplied in float32 or
-/// bfloat16 (autocast counts), that with an even W or upcast (upcast.h), by a float32 weight [V, W]
-/// without gaps, and labels are int64 [N].
+/// Whether there is a fused form: x [N, W] on a CPU with kernels for blocks is multiplied in
+/// float32 or bfloat16 (autocast counts), that with an even W or upcast (upcast.h), by a float32
+/// weight [V, W] without gaps, and labels are int64 [N].
 bool has_fused_linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
                                     const at::Tensor& labels);
 

@@ -1,7 +1,7 @@
-// Of a panel of tokens, the exponentials of all logits are kept, relative to their block's highest, in
-// x's format: once their sums are known they become the logits' gradients, block by block, each
-// multiplied twice while a core's caches have it. Sums are float32, in an order that does not depend
-// on the number of threads.
+// Of a panel of tokens, the exponentials of all logits are kept, relative to their block's highest,
+// in x's format: once their sums are known they become the logits' gradients, block by block, each
+// multiplied twice while a core's caches have it. Sums are float32, in an order that does not
+// depend on the number of threads.
 #include "framework/nn/fused/linear_cross_entropy_cpu.h"
 
 #include <ATen/ops/empty.h>

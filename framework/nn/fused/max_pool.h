@@ -1,6 +1,6 @@
 // The largest value of each window of an image, on a GPU. For backward a byte a result is kept, the
-// number of the largest value's pixel in its window, where LibTorch keeps an int64, and a gradient is
-// gathered from the windows that hold a pixel, where LibTorch scatters it.
+// number of the largest value's pixel in its window, where LibTorch keeps an int64, and a gradient
+// is gathered from the windows that hold a pixel, where LibTorch scatters it.
 //
 // Declared here are the operators brim::max_pool and brim::max_pool_backward, whose kernels are in
 // framework/cuda/.

@@ -12,9 +12,10 @@
 
 namespace brim::nn {
 
-/// Whether x and the weight have formats for it: x is what the convolution computes in, on a CPU. The
-/// norm needs has_fused_batch_norm() besides. On a GPU, where a step is bound by its passes over memory,
-/// the passes that make the inputs again took 1.3 of ResNet-50's 48 ms (batch 256 in bf16, H100).
+/// Whether x and the weight have formats for it: x is what the convolution computes in, on a CPU.
+/// The norm needs has_fused_batch_norm() besides. On a GPU, where a step is bound by its passes
+/// over memory, the passes that make the inputs again took 1.3 of ResNet-50's 48 ms (batch 256 in
+/// bf16, H100).
 bool fits_norm_convolution(const at::Tensor& x, const at::Tensor& weight);
 
 /// The convolution, without a bias, of fused_batch_norm(x, {}, norm, momentum, relu): the same

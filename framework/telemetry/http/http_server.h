@@ -1,7 +1,7 @@
-// A small HTTP server for texts, as monitoring systems and browsers fetch them. It lives in a thread
-// of its own and bounds what clients can take of it: 16 connections with heads of 8 KiB, 5 s to send
-// one and 5 s for every MiB of the answer, 50 requests a second. What is more waits in the kernel's
-// queue, and takes the place of a client that has been silent for a second.
+// A small HTTP server for texts, as monitoring systems and browsers fetch them. It lives in a
+// thread of its own and bounds what clients can take of it: 16 connections with heads of 8 KiB, 5 s
+// to send one and 5 s for every MiB of the answer, 50 requests a second. What is more waits in the
+// kernel's queue, and takes the place of a client that has been silent for a second.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ class HttpServer {
   /// The answer to a whole GET or HEAD request.
   using Handler = std::function<HttpAnswer(const HttpRequest&)>;
 
-  /// Its thread calls `handler` at each request; what that throws becomes 500 Internal Server Error.
-  /// `host` is a name or an address, `port` 0 any that is free. Throws Error(kResource) where it
-  /// cannot listen there, as on a port that is in use.
+  /// Its thread calls `handler` at each request; what that throws becomes 500 Internal Server
+  /// Error. `host` is a name or an address, `port` 0 any that is free. Throws Error(kResource)
+  /// where it cannot listen there, as on a port that is in use.
   HttpServer(const std::string& host, int port, Handler handler);
   /// Leaves the clients where they are.
   ~HttpServer();

@@ -43,7 +43,8 @@ struct RepeatedSteps {
   int64_t last_step = 0;
 };
 
-/// What run.json tells of repeated steps, the oldest first; nothing of parts of it that are damaged.
+/// What run.json tells of repeated steps, the oldest first; nothing of parts of it that are
+/// damaged.
 std::vector<RepeatedSteps> read_repeated_steps(const nlohmann::json& run);
 
 }  // namespace brim::train

@@ -95,9 +95,16 @@ std::vector<std::vector<int32_t>> generate(RankModel& model,
     for (const OpenText& text : open) texts.emplace_back(text.ids);
     const at::Tensor logits = next_logits(texts);
     require_finite(logits);
+    const at::Tensor tokens = at::empty({std::ssize(open)}, at::kInt);
+    auto* const drawn = tokens.data_ptr<int32_t>();
+    for (size_t row = 0; row < open.size(); ++row) {
+      drawn[row] = draw(logits[static_cast<int64_t>(row)], options, open[row].random);
+    }
+    // Their logits may differ in the last bits, where their CPUs do, and all must end together.
+    if (model.shares_weights()) model.group->broadcast(tokens, "the next tokens");
     for (size_t row = open.size(); row-- > 0;) {  // from the end: the last one fills a gap
       OpenText& text = open[row];
-      const int32_t token = draw(logits[static_cast<int64_t>(row)], options, text.random);
+      const int32_t token = drawn[row];
       if (token != options.end) {
         text.ids.push_back(token);
         results[text.prompt].push_back(token);

@@ -19,9 +19,10 @@ struct GenerateOptions {
 
 /// A continuation for each prompt, which are computed together. A prompt's depends on the seed and
 /// on its number, first_number + its index, and not on the other prompts, but for the rounding of
-/// sums, which in bf16 can change a token. The model sees each text by its window (window_of() in next_logits.h); `model` takes tokens, and is left in
-/// evaluation mode. Throws Error(kData) for an empty prompt or a token beyond the
-/// vocabulary, Error(kNumeric) for logits that are not finite, and Error(kStopped) on request.
+/// sums, which in bf16 can change a token. The model sees each text by its window (window_of() in
+/// next_logits.h); `model` takes tokens, and is left in evaluation mode. Throws Error(kData) for an
+/// empty prompt or a token beyond the vocabulary, Error(kNumeric) for logits that are not finite,
+/// and Error(kStopped) on request.
 std::vector<std::vector<int32_t>> generate(RankModel& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,

@@ -16,14 +16,14 @@ namespace brim::train {
 /// A prompt, to be continued as training continues.
 class SampleText {
  public:
-  /// Reads the prompt by the tokenizer that the folder of the training data's `source` holds. Throws Error(kData)
-  /// where that folder has none, or it can't express the prompt. Logs where the data are of a
-  /// kind that has no tokenizer, and writes nothing then.
+  /// Reads the prompt by the tokenizer that the folder of the training data's `source` holds.
+  /// Throws Error(kData) where that folder has none, or it can't express the prompt. Logs where the
+  /// data are of a kind that has no tokenizer, and writes nothing then.
   SampleText(Prompt prompt, const recipe::Slot<data::SourceConfig>& source, uint64_t seed);
 
-  /// The prompt and how the model continues, in valid UTF-8; empty without a prompt, after a stop was
-  /// asked for, and where the model's logits are not finite. The same model writes the same text. The
-  /// model is in training mode afterwards.
+  /// The prompt and how the model continues, in valid UTF-8; empty without a prompt, after a stop
+  /// was asked for, and where the model's logits are not finite. The same model writes the same
+  /// text. The model is in training mode afterwards.
   std::string write(RankModel& model, optim::Ema* ema) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/device/choice.h"
 #include "framework/distributed/group.h"
+#include "framework/optim/sgd.h"
 #include "framework/text/tokenizer_files.h"
 #include "framework/train/input_shape.h"
 
@@ -16,11 +17,13 @@ namespace {
 
 constexpr int64_t kPassSamples = 64;  // at most, where the recipe would have them tuned
 
-/// What a model that is used needs of its job: no order of samples, no schedule.
+/// What a model that is used needs of its job: no order of samples, no schedule, and an optimizer
+/// without state.
 JobConfig for_use(JobConfig job) {
   if (!job.batch.global) job.batch.global = job.optimizer.base_batch;
   if (!job.batch.micro) job.batch.micro = std::min<int64_t>(*job.batch.global, kPassSamples);
   job.data.sampler.sampler.select("sequential");
+  job.optimizer.optimizer.select_as<optim::SgdConfig>("sgd").momentum = 0;
   job.schedule.schedule.select("constant");
   job.eval.enabled = false;
   return job;

@@ -18,8 +18,8 @@ inline int64_t clock_ns() {
       .count();
 }
 
-/// While it lives, `Calls` is told by enter(call) and leave(call); with its inputs and outputs where
-/// Calls::kNeedsTensors. One at a time in a process.
+/// While it lives, `Calls` is told by enter(call) and leave(call); with its inputs and outputs
+/// where Calls::kNeedsTensors. One at a time in a process.
 template <class Calls>
 class CallRecorder {
  public:

@@ -1,5 +1,5 @@
-// How long each operator's call took in steps that make the calls of one step again: a clock is read
-// at either end, and no more is done.
+// How long each operator's call took in steps that make the calls of one step again: a clock is
+// read at either end, and no more is done.
 #pragma once
 
 #include <array>

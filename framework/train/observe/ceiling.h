@@ -17,8 +17,8 @@ struct Ceiling {
   double seconds = 0;
 };
 
-/// Takes steps of `job` for `seconds`, a few at least, alone on `device`: as its recipe says, but on
-/// made-up samples of the shape of its training data, which must still be there, and with a
+/// Takes steps of `job` for `seconds`, a few at least, alone on `device`: as its recipe says, but
+/// on made-up samples of the shape of its training data, which must still be there, and with a
 /// learning rate of 0, so that what is learned from them can't go wrong. Throws Error: kStopped
 /// where a stop was asked for, and what building the job and its steps throw.
 Ceiling measure_ceiling(JobConfig job, c10::Device device, device::Memory& memory, double seconds);

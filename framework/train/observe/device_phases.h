@@ -11,9 +11,9 @@
 
 namespace brim::train {
 
-/// Belongs to the thread that drives the step; the timeline outlives it. All moments are on the stream
-/// that is current as it is made: batches are copied on another one, which neither waits for the step
-/// nor is waited for by its end.
+/// Belongs to the thread that drives the step; the timeline outlives it. All moments are on the
+/// stream that is current as it is made: batches are copied on another one, which neither waits for
+/// the step nor is waited for by its end.
 class DevicePhases final : public PhaseObserver, public PhaseSpans<device::StreamEvent> {
  public:
   DevicePhases(Timeline& timeline, const c10::Stream& stream)

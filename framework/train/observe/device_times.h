@@ -15,7 +15,8 @@ struct DeviceCall {
   std::string name;
   int64_t kernels_ns = 0;
 };
-/// By the thread's number (at::RecordFunction::currentThreadId()), in the order in which calls began.
+/// By the thread's number (at::RecordFunction::currentThreadId()), in the order in which calls
+/// began.
 using DeviceCalls = std::map<uint64_t, std::vector<DeviceCall>>;
 
 /// Records this thread's operators and its backward passes' while it lives.

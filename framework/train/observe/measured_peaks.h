@@ -9,8 +9,8 @@
 
 namespace brim::train {
 
-/// How much a measurement takes: a second and large tensors, or a tenth of one and, on the CPU, 64 MiB
-/// at most.
+/// How much a measurement takes: a second and large tensors, or a tenth of one and, on the CPU, 64
+/// MiB at most.
 enum class Effort { kFull, kQuick };
 
 /// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or

@@ -1,9 +1,9 @@
-// Whoever is told what a run does: its records (recorder.h), and code of your own.
+// What only the training step can see, for the run's records (recorder.h). Code of your own is
+// called by callbacks.h.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 
 #include "framework/base/timeline.h"
@@ -32,7 +32,7 @@ struct StepRecord {
 /// know it, and means nothing in steps without a line of metrics or without label smoothing.
 enum StepValue { kLoss, kUnsmoothedLoss, kGradientNorm, kFoundInf, kScale, kStepValueCount };
 
-/// Is told what only the training step can see, on the thread that drives it.
+/// Called on the thread that drives the step.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;

@@ -17,9 +17,9 @@ namespace brim::train {
 
 /// Counts while it lives; one at a time in a process. An operator counts for the module whose
 /// parameters an operator read last; forward, for "loss" from the one on that takes targets;
-/// backward, until a parameter is read, for the module of the forward operator that its node belongs
-/// to. Costs about a microsecond an operator, which it measures and keeps apart; where steps call the
-/// same operators, CallTimes measures more of them for less.
+/// backward, until a parameter is read, for the module of the forward operator that its node
+/// belongs to. Costs about a microsecond an operator, which it measures and keeps apart; where
+/// steps call the same operators, CallTimes measures more of them for less.
 class OperatorProfiler final : public PhaseObserver {
  public:
   /// Model and timeline outlive it. `keeps_order`: for what follows.

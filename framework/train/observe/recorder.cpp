@@ -22,9 +22,10 @@ namespace {
 /// The files of an earlier part of the run must end where this part begins. What they told of later
 /// steps is computed again, which run.json keeps. `age_s` becomes the age that the run had reached,
 /// steps that are lost included.
-const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_step, double& age_s) {
-  const int64_t last_step =
-      telemetry::cut_back_metrics(folder.metrics(), first_step, [&](const nlohmann::json& line) {
+const std::filesystem::path& cut_back(const RunFolder& folder, int64_t finished_steps,
+                                      double& age_s) {
+  const int64_t last_step = telemetry::cut_back_metrics(
+      folder.metrics(), finished_steps, [&](const nlohmann::json& line) {
         for (const char* key : {"run_age_s", "process_age_s"}) {
           const auto found = line.find(key);
           if (found != line.end() && found->is_number()) {
@@ -32,10 +33,10 @@ const std::filesystem::path& cut_back(const RunFolder& folder, int64_t first_ste
           }
         }
       });
-  if (last_step > first_step) {
+  if (last_step > finished_steps) {
     telemetry::add_to_record(folder.record(), "repeats_to", last_step);
   }
-  telemetry::cut_back_events(folder.path, first_step);
+  telemetry::cut_back_events(folder.path, finished_steps);
   return folder.path;
 }
 
@@ -57,14 +58,14 @@ double sum(const std::array<double, kPhaseCount>& seconds) {
 }  // namespace
 
 Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device,
-                   Timeline& timeline, int64_t first_step, int64_t total_steps,
+                   Timeline& timeline, int64_t finished_steps, int64_t total_steps,
                    int64_t steps_per_epoch)
     : rules_(job.telemetry),
       last_step_(total_steps),
       shows_gradient_norm_(job.train.clip_norm > 0),
       shows_unsmoothed_(job.train.label_smoothing > 0),
       record_(folder.record()),
-      metrics_(cut_back(folder, first_step, earlier_s_) / "metrics.jsonl") {
+      metrics_(cut_back(folder, finished_steps, earlier_s_) / "metrics.jsonl") {
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceMetrics>(std::max<int>(0, device.index()));
     phases_ = std::make_unique<DevicePhases>(timeline, device::current_stream(device));
@@ -84,7 +85,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   }
   if (job.telemetry.tensorboard) {
     events_ = std::make_unique<telemetry::EventFile>(folder.path);
-    telemetry::add_recipe(*events_, first_step,
+    telemetry::add_recipe(*events_, finished_steps,
                           read_file(folder.recipe(), Exit::kResource, telemetry::kLongestRunFile));
   }
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;

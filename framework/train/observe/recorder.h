@@ -1,5 +1,6 @@
 // What a run tells the world: metrics.jsonl and who else gets its lines, the TensorBoard event file
-// and the progress line, fed once a step. Losses arrive later than their steps; a line is written when both are there.
+// and the progress line, fed once a step. Losses arrive later than their steps; a line is written
+// when both are there.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -36,10 +37,10 @@ namespace brim::train {
 
 class Recorder final : public StepObserver {
  public:
-  /// Cuts the files of an earlier part of this run back to `first_step`.
+  /// Cuts the files of an earlier part of this run back to `finished_steps`.
   /// On a GPU the phases of steps are those of its stream, from the timeline's on.
   Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, Timeline& timeline,
-           int64_t first_step, int64_t total_steps, int64_t steps_per_epoch);
+           int64_t finished_steps, int64_t total_steps, int64_t steps_per_epoch);
 
   /// From now on speed is told in tokens too, of which every sample has so many.
   void count_tokens(int64_t tokens_per_sample);

@@ -47,10 +47,10 @@ class SamplePredictions {
   std::vector<Part> parts_;
 };
 
-/// Writes the images of what was chosen() to `run`/samples, over those of an earlier part of the run,
-/// and returns run.json's "sample_predictions": the same with names of samples and classes, and
-/// each image's "file". Samples that can't be read are left out. Throws Error(kResource) where an
-/// image can't be written.
+/// Writes the images of what was chosen() to `run`/samples, over those of an earlier part of the
+/// run, and returns run.json's "sample_predictions": the same with names of samples and classes,
+/// and each image's "file". Samples that can't be read are left out. Throws Error(kResource) where
+/// an image can't be written.
 nlohmann::json write_samples(const nlohmann::json& chosen, const data::ImageSamples& data,
                              const std::vector<std::string>& class_names,
                              const std::filesystem::path& run);

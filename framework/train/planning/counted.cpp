@@ -204,8 +204,8 @@ class Counting {
     return (samples(strategy, micro) + micro - 1) / micro;
   }
 
-  /// Whether the model refuses no way, as batch norms do that see one value: ours by Error(kRecipe),
-  /// LibTorch's by its own.
+  /// Whether the model refuses no way, as batch norms do that see one value: ours by
+  /// Error(kRecipe), LibTorch's by its own.
   template <class Attempt>
   bool can_be_taken(const Attempt& attempt) {
     try {

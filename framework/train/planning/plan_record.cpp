@@ -40,7 +40,8 @@ std::optional<plan::Strategy> strategy_in(const json& plan) {
   return std::nullopt;
 }
 
-/// The median over the lines of metrics.jsonl of a step's seconds, evaluations and checkpoints apart.
+/// The median over the lines of metrics.jsonl of a step's seconds, evaluations and checkpoints
+/// apart.
 std::optional<double> median_step_s(const RunFolder& folder, int64_t after_step) {
   std::vector<double> seconds;
   std::ifstream file(folder.metrics());

@@ -13,7 +13,8 @@ namespace brim::train {
 /// null where there is none, or none of use.
 nlohmann::json read_plan(const RunFolder& folder, int64_t world);
 
-/// Writes a plan's strategy into the job, and its micro-batch where it is smaller than the recipe's.
+/// Writes a plan's strategy into the job, and its micro-batch where it is smaller than the
+/// recipe's.
 void take_choice(const nlohmann::json& plan, JobConfig& job);
 
 /// Adds to the plan of a run that has ended what its peak and steps were, and logs how far off the

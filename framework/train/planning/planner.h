@@ -34,8 +34,8 @@ Plan make_assumed_plan(JobConfig& job, const plan::Assumption& assumed,
 
 /// For strategy = "auto": chooses for the recipe's batch and recompute, without probes, in some
 /// seconds, and writes the strategy into the job of every rank; a smaller micro-batch too where the
-/// recipe's fits under none. Returns run.json's "plan", the candidate and "why", on rank 0. Every rank
-/// calls it. Throws as make_plan() does.
+/// recipe's fits under none. Returns run.json's "plan", the candidate and "why", on rank 0. Every
+/// rank calls it. Throws as make_plan() does.
 nlohmann::json choose_strategy(JobConfig& job, c10::Device device,
                                const std::shared_ptr<distributed::Group>& group,
                                device::Memory& memory);

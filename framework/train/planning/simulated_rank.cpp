@@ -136,8 +136,8 @@ SimulatedRank::SimulatedRank(const JobConfig& job, const distributed::Ranks& ran
   own_bytes_ = WithoutStorage::held_bytes() - others_bytes;
 }
 
-/// `whole` are those of a model of which the rank keeps all; of one that is split it has a tensor at
-/// a time beside its part (build_model.h).
+/// `whole` are those of a model of which the rank keeps all; of one that is split it has a tensor
+/// at a time beside its part (build_model.h).
 int64_t SimulatedRank::building_bytes(int64_t whole) const {
   if (components_.model.sharded) return account_.parameters_bytes + components_.model.largest_bytes;
   if (components_.model.pipeline)

@@ -32,9 +32,9 @@ struct ForwardFlops {
 
 class SimulatedRank {
  public:
-  /// The job names the strategy and is made ready for probes (ProbeJob::set_size, at least 4 samples
-  /// a rank); job and memory outlive this. With `stages` it is the pipeline's rank of that number. On
-  /// a GPU a checkpoint's copy lies elsewhere. Throws what building the model throws.
+  /// The job names the strategy and is made ready for probes (ProbeJob::set_size, at least 4
+  /// samples a rank); job and memory outlive this. With `stages` it is the pipeline's rank of that
+  /// number. On a GPU a checkpoint's copy lies elsewhere. Throws what building the model throws.
   SimulatedRank(const JobConfig& job, const distributed::Ranks& ranks, bool is_cpu,
                 const device::Memory& memory, const StagePlan* stages = nullptr);
   SimulatedRank(const SimulatedRank&) = delete;
@@ -47,8 +47,8 @@ class SimulatedRank {
   /// Of a model that is not sharded.
   ForwardFlops forward_flops();
 
-  /// The cut of this rank's whole model for such a step, as it would be made under a cap, or without
-  /// one where nothing fits under it.
+  /// The cut of this rank's whole model for such a step, as it would be made under a cap, or
+  /// without one where nothing fits under it.
   StagePlan cut(int64_t micro, int64_t micro_batches, int64_t cap_bytes);
 
   /// Without activations.

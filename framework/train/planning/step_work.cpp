@@ -26,8 +26,8 @@ double slowest(distributed::Group& group, double own) {
   return value.item<double>();
 }
 
-/// The job as probes take it, for a while. Ranks take no part in each other's; a whole model is that
-/// of one rank.
+/// The job as probes take it, for a while. Ranks take no part in each other's; a whole model is
+/// that of one rank.
 class Probes {
  public:
   Probes(JobConfig& job, c10::Device device, const std::shared_ptr<distributed::Group>& group,

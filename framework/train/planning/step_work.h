@@ -1,5 +1,5 @@
-// What a step costs a rank in time, whatever the strategy: measured by probes, or estimated from the
-// model's operations and bytes.
+// What a step costs a rank in time, whatever the strategy: measured by probes, or estimated from
+// the model's operations and bytes.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -11,8 +11,8 @@
 
 namespace brim::train {
 
-/// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies bf16, or fp16
-/// on a GPU, faster than fp32), "channels_last", "convolutions" (whether the model has some),
+/// run.json's "job": "precision" ("bf16"), "matrix_units" (whether the device multiplies bf16, or
+/// fp16 on a GPU, faster than fp32), "channels_last", "convolutions" (whether the model has some),
 /// "parameters", "micro_batch".
 nlohmann::json job_record(const RankModel& model, int64_t micro_batch);
 

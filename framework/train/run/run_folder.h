@@ -60,7 +60,8 @@ struct SavedRun {
 };
 
 /// Of a run's folder the best checkpoint, or the newest where none is best; or the checkpoint that
-/// `path` is, or that checkpoints/latest or checkpoints/best names. Throws Error(kCheckpoint) where there is none.
+/// `path` is, or that checkpoints/latest or checkpoints/best names. Throws Error(kCheckpoint) where
+/// there is none.
 SavedRun find_saved(const std::filesystem::path& path);
 
 /// What run.json says; an empty object where it is missing, longer than such files are, or damaged.

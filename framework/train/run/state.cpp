@@ -313,6 +313,26 @@ void copy_model(const checkpoint::Snapshot& saved, RankModel& model, optim::Ema*
   if (ema != nullptr) copy_tensors(saved, "ema", ema->state(), model, path);
 }
 
+void restore_random(const checkpoint::Snapshot& saved, const std::filesystem::path& path,
+                    const RankModel& model) {
+  const auto random = saved.tensors.find("random");
+  if (random == saved.tensors.end()) {
+    throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
+  }
+  for (auto& [name, generator] : nn::generators(model.device)) {
+    const auto own = random->second.find(of_rank(name, model.group->rank()));
+    if (own == random->second.end()) continue;
+    try {
+      generator.set_state(own->second);
+    } catch (const c10::Error& problem) {
+      throw Error(Exit::kCheckpoint,
+                  "{}: {}: expected the state of one of LibTorch's random generators: {}",
+                  (path / "random.safetensors").string(), own->first,
+                  problem.what_without_backtrace());
+    }
+  }
+}
+
 /// What `read` returns; where the JSON that it reads is not as a run writes it, Error(kCheckpoint).
 template <class Read>
 auto reading_state_of(const std::filesystem::path& path, const Read& read) {
@@ -369,14 +389,7 @@ TrainState resume(const std::filesystem::path& path, const JobConfig& job,
     require_same_classes(state, *components.data.train, path);
     copy_model(saved, components.model, components.ema.get(), path);
     restore_optimizer(saved, path, components);
-    const auto random = saved.tensors.find("random");
-    if (random == saved.tensors.end()) {
-      throw Error(Exit::kCheckpoint, "{}: random.safetensors is missing", path.string());
-    }
-    for (auto& [name, generator] : nn::generators(components.model.device)) {
-      const auto own = random->second.find(of_rank(name, components.model.group->rank()));
-      if (own != random->second.end()) generator.set_state(own->second);
-    }
+    restore_random(saved, path, components.model);
     components.schedule->load(saved.state.at("schedule"));
     restore_forms(saved.state, components.model);
     return state;

@@ -41,7 +41,8 @@ TrainState resume(const std::filesystem::path& checkpoint, const JobConfig& job,
                   TrainingComponents& components);
 
 /// Loads a checkpoint's model, and its moving average into `ema` where that is not null, to use
-/// them; optimizer and data may be others. Throws Error(kCheckpoint) where it is damaged or of another model.
+/// them; optimizer and data may be others. Throws Error(kCheckpoint) where it is damaged or of
+/// another model.
 TrainState load_model(const std::filesystem::path& checkpoint, RankModel& model, optim::Ema* ema);
 
 /// Class names of the data, by label, printable; empty where they have none.
@@ -52,7 +53,8 @@ std::vector<std::string> class_names(const data::Dataset& data);
 void require_same_classes(const TrainState& state, const data::Dataset& train_data,
                           const std::filesystem::path& checkpoint);
 
-/// A checkpoint's state.json, its tensors left alone. Throws Error(kCheckpoint) where it is no JSON.
+/// A checkpoint's state.json, its tensors left alone. Throws Error(kCheckpoint) where it is no
+/// JSON.
 nlohmann::json read_state_json(const std::filesystem::path& checkpoint);
 
 /// The global batch of the checkpoint's job. Throws Error(kCheckpoint) where it doesn't say.

@@ -24,7 +24,7 @@ class GraphPlan {
   enum class Mode { kRun, kRecord, kReplay };
   struct Choice {
     Mode mode = Mode::kRun;
-    size_t graph = 0;  // of what to record or replay: its place, at most kMaxGraphs
+    size_t graph = 0;  // index of what to record or replay, below kMaxGraphs
   };
 
   /// For each pass. A step's first one makes its gradients; later ones add to them, and so belong
@@ -42,14 +42,14 @@ class GraphPlan {
  private:
   struct Kind {
     PassShape shape;
-    std::optional<size_t> adds_to;  // the recording whose gradients it adds to; null: a first one
+    std::optional<size_t> adds_to;  // the recording whose gradients it adds to; none: a first pass
     int passes = 0;
     bool is_recorded = false;
   };
   std::optional<size_t> find(const PassShape& shape, std::optional<size_t> adds_to);
 
   std::vector<Kind> kinds_;
-  std::optional<size_t> gradients_of_;  // the recording that made this step's; null: none
+  std::optional<size_t> gradients_of_;  // the recording that made this step's
 };
 
 }  // namespace brim::train

@@ -1,5 +1,5 @@
-// How many samples a pass takes while a run continues, in training or evaluation: halved where memory
-// runs out, and doubled again after a while, since what took the memory may have gone.
+// How many samples a pass takes while a run continues, in training or evaluation: halved where
+// memory runs out, and doubled again after a while, since what took the memory may have gone.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class MicroBatch {
 
   int64_t wanted() const { return wanted_; }
   int64_t size() const { return size_; }
-  /// Memory ran out in this step, or evaluation, whose passes had at most `used` samples. False where there is
-  /// nothing left to halve.
+  /// Memory ran out in this step, or evaluation, whose passes had at most `used` samples. False
+  /// where there is nothing left to halve.
   bool halve(int64_t step, int64_t used);
   /// Before each step: true where the size has grown.
   bool grow(int64_t step);

@@ -51,8 +51,8 @@ class PipelineStep {
   /// `shortage` says what LibTorch said here.
   bool prepare(int64_t micro_batch_size, const std::function<void()>& work, std::string& shortage);
 
-  /// The micro-batches are those that `inputs` gives next. Where memory runs out on this rank, or it
-  /// stops for want of data, it still takes part in what the others wait for; nullopt then, on
+  /// The micro-batches are those that `inputs` gives next. Where memory runs out on this rank, or
+  /// it stops for want of data, it still takes part in what the others wait for; nullopt then, on
   /// all ranks, and `shortage` says what LibTorch said here.
   std::optional<Losses> run(data::DevicePrefetcher& inputs,
                             const std::vector<data::BatchPlan>& micro_batches,
@@ -86,9 +86,9 @@ class PipelineStep {
   /// Begins to receive up to that micro-batch's activations, or gradients.
   void start_receiving(bool gradients, size_t micro_batch);
   /// The same of a message that comes after the next action's, on a CPU. On a GPU a message that is
-  /// waited for occupies the device, and what the host asks of it may wait until it is idle, such as
-  /// a kernel's first launch or a search for algorithms: the message must then depend on nothing that
-  /// this rank has yet to send.
+  /// waited for occupies the device, and what the host asks of it may wait until it is idle, such
+  /// as a kernel's first launch or a search for algorithms: the message must then depend on nothing
+  /// that this rank has yet to send.
   void receive_ahead(bool gradients, size_t micro_batch);
   at::Tensor receive(bool gradients, size_t micro_batch);
   /// `message` as MessageShape makes them.

@@ -104,7 +104,7 @@ void StepGraph::check(const at::Tensor& loss) const {
                             "in loss()");
 }
 
-/// Where all passes lead to, recorded or not. `share` may be on the CPU; undefined: 1.
+/// Every pass, run or recorded, is computed here. `share` may be on the CPU; undefined: 1.
 StepGraph::Pass StepGraph::compute(const data::DeviceBatch& batch, const at::Tensor& share,
                                    bool wants_unsmoothed) {
   Losses losses;
@@ -150,7 +150,7 @@ StepGraph::Pass StepGraph::run(const data::DeviceBatch& batch, double share,
   return pass;
 }
 
-/// Nothing is trained here: the device does nothing of what is recorded.
+/// Trains nothing: what is recorded is not run.
 bool StepGraph::record(const data::DeviceBatch& batch, Graph& graph) {
   const std::vector<at::Tensor> before = gradients_of(parameters_);
   at::Generator host = at::globalContext().defaultGenerator(at::kCPU);

@@ -1,5 +1,6 @@
 // What a forward pass changes besides gradients: buffers, such as running statistics, and the state
-// of the random generators. Remembered at the start of a step, so that the step can be taken again or skipped.
+// of the random generators. Remembered at the start of a step, so that the step can be taken again
+// or skipped.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -47,12 +47,26 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
       components.model.pipeline->own_buckets(buckets));
 }
 
+/// With synchronized batch norms each pass takes all ranks: null on all where any was asked to stop
+/// while it waited for its data.
+const data::DevicePrefetcher::Input* next_of_all(data::DevicePrefetcher& inputs,
+                                                 distributed::Group& group, Timeline& timeline) {
+  const data::DevicePrefetcher::Input* batch = nullptr;
+  try {
+    batch = inputs.next();
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
+  }
+  timeline.enter(Phase::kCommunication);
+  return group.any(batch == nullptr, "the next micro-batch") ? nullptr : batch;
+}
+
 void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? sum + pass : pass; }
 
 /// Null where passes are not to be recorded.
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
                                                       const TrainingComponents& components) {
-  if (!job.train.cuda_graph || !no_cuda_graph(job, components).empty()) return nullptr;
+  if (!job.train.cuda_graph || !no_cuda_graph(job.train, components.model).empty()) return nullptr;
   return device::cuda().backend->make_graph_recorder(
       std::max<int>(0, components.model.device.index()));
 }
@@ -154,7 +168,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
   };
   bool is_through = true;
   try {
-    // Other ranks wait within it: it can't be given up from here.
+    // Other ranks wait within passes: one that ran out of memory can't be given up from here.
     if (components_.model.has_sync_batch_norm || stages_) {
       work();
     } else {
@@ -178,8 +192,11 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
 std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   Gradients result;
   const data::DevicePrefetcher::Input* batch = nullptr;
-  do {                        // each micro-batch
-    batch = inputs_->next();  // phases data_wait, copy, transform
+  do {  // each micro-batch
+    batch = components_.model.has_sync_batch_norm
+                ? next_of_all(*inputs_, group_, timeline_)
+                : inputs_->next();  // phases data_wait, copy, transform
+    if (batch == nullptr) return std::nullopt;
     const bool sums = batch->ends_step;
     result.own_samples += batch->count;
 
@@ -260,7 +277,7 @@ double TrainingStep::update(const Gradients& step) {
   return learning_rate;
 }
 
-/// The norm of all gradients before.
+/// Clips the gradients. Returns their global norm before.
 at::Tensor TrainingStep::clip() {
   // Where each rank has a part of the gradients.
   std::function<void(at::Tensor&)> sum_of_ranks;
@@ -310,7 +327,7 @@ telemetry::MemoryAccount TrainingStep::account() const {
   return result;
 }
 
-/// A rank's part of the global batch, where it is the largest.
+/// Samples of the global batch on the rank that has most.
 int64_t TrainingStep::rank_share() const {
   const int64_t world = components_.model.data_world();
   return (*job_.batch.global + world - 1) / world;

@@ -98,13 +98,13 @@ class TrainingStep {
     int64_t samples = 0;
     int64_t own_samples = 0;
   };
-  /// Forward and backward over all micro-batches; nullopt where another rank ran out of memory.
+  /// Forward and backward over all micro-batches; nullopt where another rank gave the step up.
   std::optional<Gradients> accumulate();
   /// The same on a stage of a pipeline, after `prepare` where the step before left nothing ready.
   std::optional<Gradients> accumulate_in_stages(const std::function<void()>& prepare);
   /// accumulate(), but nullopt also where this rank runs out of memory or stops for want of data.
   std::optional<Gradients> try_accumulate();
-  /// Its learning rate.
+  /// Takes the optimizer's step. Returns its learning rate.
   double update(const Gradients& gradients);
   TakenStep finish(const Gradients& gradients, double learning_rate);
   void undo();

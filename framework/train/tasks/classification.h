@@ -18,9 +18,9 @@ class Classification final : public Task {
 
   at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const override;
   Losses losses(nn::Model& model, const data::DeviceBatch& batch) const override;
-  /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5, samples], then
-  /// a row of samples for each class: by predicted class, or, beyond kLargestConfusion classes, those
-  /// that are wrong and those that are correct.
+  /// [cross-entropy without smoothing, correct in the first 1, correct in the first 5, samples],
+  /// then a row of samples for each class: by predicted class, or, beyond kLargestConfusion
+  /// classes, those that are wrong and those that are correct.
   at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const override {
     return evaluate(model, batch).sums;
   }

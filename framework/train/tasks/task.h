@@ -69,8 +69,9 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  /// Mean loss over the batch, or over its tokens: a floating-point tensor [] with a gradient. Of an empty batch,
-  /// which a rank gets when a step is too short for all, it is zero, and so are its gradients.
+  /// Mean loss over the batch, or over its tokens: a floating-point tensor [] with a gradient. Of
+  /// an empty batch, which a rank gets when a step is too short for all, it is zero, and so are its
+  /// gradients.
   virtual at::Tensor loss(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
   /// loss(), and beside it the same without label smoothing, for people to read.
@@ -78,8 +79,8 @@ class Task {
     return {.loss = loss(model, batch)};
   }
 
-  /// Sums over one evaluation batch, float64 [K] on the device; K is the same for all batches, whose
-  /// sums add up.
+  /// Sums over one evaluation batch, float64 [K] on the device; K is the same for all batches,
+  /// whose sums add up.
   virtual at::Tensor evaluation_sums(nn::Model& model, const data::DeviceBatch& batch) const = 0;
 
   /// evaluation_sums(), and beside them how each sample came out, for people to see.

@@ -83,7 +83,7 @@ Tuning tune_batch(JobConfig& job, c10::Device device,
     // What the recipe gets wrong is found before the search, which may take minutes.
     if (job.batch.global) build_schedule(job, run_length(job, shape.samples));
     if (device.is_cpu()) require_room_beside_cache(shape.cache_bytes, memory);
-    const int64_t parts = data_parts(job, group->world());
+    const int64_t parts = data_parts(job.distributed, group->world());
     const int64_t share = share_of_part(job, shape.samples, parts);
     const int64_t unit = job.data.augment.mix.unit(), stages = group->world() / parts;
     // No size is over the share; stages need a micro-batch each.
@@ -174,7 +174,7 @@ std::string report(const Tuning& tuning, const JobConfig& job, int64_t world) {
     }
   }
   const auto chosen = tune::probe_of(tuning.search, tuning.micro);
-  const int64_t parts = data_parts(job, world);
+  const int64_t parts = data_parts(job.distributed, world);
   const int64_t share = (*job.batch.global + parts - 1) / parts;
   text += fmt::format(
       "micro-batch {}, of the {} samples that a {} has of the global batch; {:.0f} % of the cap "

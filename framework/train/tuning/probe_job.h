@@ -41,8 +41,8 @@ class ProbeJob {
   }
   /// The recipe's.
   const std::vector<std::string>& recompute() const { return recompute_; }
-  /// Steps of so many micro-batches of `size`, for each of `parts`: the ranks, or pipelines of them,
-  /// that see samples of their own.
+  /// Steps of so many micro-batches of `size`, for each of `parts`: the ranks, or pipelines of
+  /// them, that see samples of their own.
   void set_size(int64_t size, int64_t micro_batches, int64_t parts);
 
  private:

@@ -32,7 +32,7 @@ Prober::Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::
       group_(std::move(group)),
       memory_(memory),
       share_(share),
-      parts_(data_parts(job, group_->world())),
+      parts_(data_parts(job.distributed, group_->world())),
       max_repeats_(measures_speed ? kMaxRepeats : 0),
       shape_(shape),
       probe_job_(job, shape_) {}
@@ -137,8 +137,8 @@ bool Prober::train(tune::Probe& probe) {
     account_.peak_bytes = memory_.stats().peak_bytes;
     if (!taken) return false;
     memory_.synchronize();
-    // Forms of operations were measured, and cuDNN has tried its algorithms, with memory that no later
-    // step needs.
+    // Forms of operations were measured, and cuDNN has tried its algorithms, with memory that no
+    // later step needs.
     if (i == 0) memory_.reset_peak();
     const int64_t passes = *job_.batch.global / parts_ / probe.size;
     const double seconds = now_s() - start_s;

@@ -24,8 +24,9 @@ struct Recomputed {
 /// Every rank makes one and calls the same members in the same order.
 class Prober {
  public:
-  /// `share` is the part of the global batch that a rank, or a pipeline of ranks, has at most. With `measures_speed`, steps whose time
-  /// other processes disturbed are repeated. Throws what changing the job throws.
+  /// `share` is the part of the global batch that a rank, or a pipeline of ranks, has at most. With
+  /// `measures_speed`, steps whose time other processes disturbed are repeated. Throws what
+  /// changing the job throws.
   Prober(JobConfig& job, c10::Device device, std::shared_ptr<distributed::Group> group,
          device::Memory& memory, const DataShape& shape, int64_t share, bool measures_speed);
 

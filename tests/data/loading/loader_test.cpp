@@ -378,6 +378,21 @@ TEST(LoaderTest, LogsWhatItReplacesAndByWhich) {
   EXPECT_TRUE(log->take_before(9, 0).empty());
 }
 
+TEST(LoaderTest, LoadersOfARunCountBadSamplesTogether) {
+  CountingDataset dataset(20);
+  dataset.fail = {3, 11};
+  const LoaderOptions options = {.global_batch = 10,
+                                 .micro_batch = 10,
+                                 .on_error = OnError::kReplace,
+                                 .max_skipped = 1,
+                                 .replacements = std::make_shared<ReplacementLog>()};
+  EXPECT_NE(Loader(dataset, options).next(), nullptr);
+  EXPECT_NE(Loader(dataset, options).next(), nullptr);  // sample 3 again
+  Loader later(dataset, options, /*start_epoch=*/0, /*start_step=*/1);
+  EXPECT_THAT([&] { later.next(); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("with it 2 samples could not be read")));
+}
+
 TEST(LoaderTest, TooManyBadSamplesAreAnErrorAfterAll) {
   for (const int64_t workers : {0, 2}) {
     CountingDataset dataset(40);

@@ -57,9 +57,10 @@ at::Tensor images(at::IntArrayRef sizes) {
   return at::randn(sizes, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-/// f(x, weight, bias, steps, gradient) in float64: each width of a kernel; one channel, fewer than a
-/// vector has, some vectors and a part; images smaller than the kernel, rows of a tile and its
-/// neighbours; each stride, padding on neither side or one; more images than there are sets of sums.
+/// f(x, weight, bias, steps, gradient) in float64: each width of a kernel; one channel, fewer than
+/// a vector has, some vectors and a part; images smaller than the kernel, rows of a tile and its
+/// neighbours; each stride, padding on neither side or one; more images than there are sets of
+/// sums.
 void for_each_depthwise(
     const std::function<void(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                              const ConvolutionSteps&, const at::Tensor&)>& f) {

@@ -1,5 +1,5 @@
-// Fully connected layers of few rows in both formats, against float64: values, gradients, and the loops
-// that lay factors out, for every instruction set.
+// Fully connected layers of few rows in both formats, against float64: values, gradients, and the
+// loops that lay factors out, for every instruction set.
 #include "framework/nn/fused/few_row_linear.h"
 
 #include <ATen/ATen.h>
@@ -149,8 +149,8 @@ void expect_exact(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   EXPECT_LE(relative_error(found.bias_gradient, expected.bias_gradient), 1e-6);
 }
 
-// One row, an odd number, more than a vector has; a vector, rows of rows, rows that don't follow each
-// other; two outputs, more than a block has, and than one product adds up.
+// One row, an odd number, more than a vector has; a vector, rows of rows, rows that don't follow
+// each other; two outputs, more than a block has, and than one product adds up.
 TEST(FewRowLinear, IsExactToItsFormatsRounding) {
   const at::Tensor apart = at::randn({5, 3, 24}).transpose(0, 1);
   for (const at::ScalarType format : formats()) {

@@ -1,5 +1,5 @@
-// An output layer with the loss of its logits against float64: values and gradients, and its loops for
-// every instruction set.
+// An output layer with the loss of its logits against float64: values and gradients, and its loops
+// for every instruction set.
 #include "framework/nn/fused/linear_cross_entropy.h"
 
 #include <ATen/ATen.h>
@@ -171,7 +171,8 @@ INSTANTIATE_TEST_SUITE_P(EveryWay, LinearCrossEntropy, testing::ValuesIn(availab
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearCrossEntropy);
 
 // One token, a group of 64 and its neighbours, more than a panel; fewer classes than a block, odd
-// ones, more blocks than chunks; widths of one pair, no multiple of a vector, and more than a product.
+// ones, more blocks than chunks; widths of one pair, no multiple of a vector, and more than a
+// product.
 TEST_P(LinearCrossEntropy, IsExactToBfloat16sRounding) {
   for (const auto& [rows, width, classes] : {std::tuple(1, 2, 1),
                                              {3, 10, 7},

@@ -34,9 +34,9 @@ struct AttentionLoops {
   /// Σ a · b of each row of two matrices.
   void (*dots)(int64_t rows, int64_t columns, const BFloat16* a, int64_t a_stride,
                const BFloat16* b, int64_t b_stride, float* sums);
-  /// A row for each key, of which row r is seen by the queries from column r · `step` on: normalized
-  /// weights, and the scores' gradients from those of the weights. `log_sums` and `dots`, those of
-  /// out and its gradient, are a query's, with room for the stride.
+  /// A row for each key, of which row r is seen by the queries from column r · `step` on:
+  /// normalized weights, and the scores' gradients from those of the weights. `log_sums` and
+  /// `dots`, those of out and its gradient, are a query's, with room for the stride.
   void (*gradients)(Scores block, int64_t step, const float* scores, const float* of_weights,
                     const float* log_sums, const float* dots, BFloat16* weights,
                     BFloat16* of_scores);

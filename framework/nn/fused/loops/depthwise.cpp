@@ -62,8 +62,8 @@ class InputRows {
     count_ = shape.width.in < room ? shape.width.in : room;
   }
 
-  /// For outputs `out`, a pointer for each row of the kernel; null where it meets zeros alone. Calls
-  /// follow with rising `out`.
+  /// For outputs `out`, a pointer for each row of the kernel; null where it meets zeros alone.
+  /// Calls follow with rising `out`.
   void find(int64_t out, const W* (&rows)[kHighestKernel]) {
     const DepthwiseSide& height = shape_.height;
     for (int64_t k = 0; k < height.kernel; ++k) {

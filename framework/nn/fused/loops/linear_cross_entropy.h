@@ -19,13 +19,13 @@ inline constexpr int64_t kBlockTokens = 64;
 /// Exponentials are kept as T, in rows of a stride.
 template <class T>
 struct LinearCrossEntropyLoops {
-  /// logits [rows, kBlockTokens] to exp(logit - highest); and of each token the highest logit and the
-  /// sum of those exponentials before they are rounded.
+  /// logits [rows, kBlockTokens] to exp(logit - highest); and of each token the highest logit and
+  /// the sum of those exponentials before they are rounded.
   void (*exponentials)(int64_t rows, const float* logits, float* highest, float* sums, T* to,
                        int64_t stride);
-  /// From what that gave of kBlockTokens tokens in several blocks, whose numbers lie `stride` apart:
-  /// each token's log Σ exp(logit) over all of them, and `highest` to
-  /// share · exp(highest - log_sum), which makes a block's exponentials gradients.
+  /// From what that gave of kBlockTokens tokens in several blocks, whose numbers lie `stride`
+  /// apart: each token's log Σ exp(logit) over all of them, and `highest` to share · exp(highest -
+  /// log_sum), which makes a block's exponentials gradients.
   void (*merge)(int64_t blocks, int64_t stride, const float* sums, const float* shares,
                 float* highest, float* log_sums);
   /// A multiple of kBlockTokens values in each row, times factors[column]; they may stay in place.

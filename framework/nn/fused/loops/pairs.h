@@ -1,7 +1,7 @@
 // Loops that lay out the factors of a product of bfloat16 matrices for instructions that multiply
 // pairs of values (AVX512-BF16's VDPBF16PS, AMX's TDPBF16PS): of the right factor [K, N] they want
-// [K/2, N, 2], the values of two rows side by side. Free of LibTorch; pairs.cpp is compiled once for
-// each instruction set of isa.h.
+// [K/2, N, 2], the values of two rows side by side. Free of LibTorch; pairs.cpp is compiled once
+// for each instruction set of isa.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// In place of LibTorch's header: the CUDA half's operators are compiled for the simulated GPU, which
-// emulates a kernel on this thread's stream, whatever a launch names.
+// In place of LibTorch's header: the CUDA half's operators are compiled for the simulated GPU,
+// which emulates a kernel on this thread's stream, whatever a launch names.
 #pragma once
 
 #include <cuda_runtime_api.h>
