@@ -39,12 +39,12 @@ class Watchdog {
   /// Called by the thread that drives the step. `what` names a collective for people ("the sum of
   /// gradients") and outlives it.
   void step(int64_t finished_steps) { step_ = finished_steps; }
-  /// Collectives may lie inside each other: leave() takes what enter() gave. `started`: the wait for
-  /// one that was, by its number; 0: this one is new.
   struct Place {
     std::string_view what;
     int64_t number;  // of the collective, from 1 on; a message has that of the last one
   };
+  /// Collectives may lie inside each other: leave() takes what enter() gave. `started` is the
+  /// number of one that was started earlier and is waited for now; 0: this one is new.
   Place enter(std::string_view what, Inside how = Inside::kCollective, int64_t started = 0);
   void leave(const Place& outer);
   /// The number of the collective that this rank is in.

@@ -1,12 +1,14 @@
 // What data_core does with shards, for test_shards.py:
 //   shard_tool tar FILE                    "size digest name" of each regular file
 //   shard_tool write FILE                  a tar of what stdin lists: lines "name content"
-//   shard_tool list PATTERN CACHE BUDGET [FREE]   "label digest name" of each sample, in order; FREE
-//   bytes are free on a disk of twice as much, less what is in the folder CACHE
+//   shard_tool list PATTERN CACHE BUDGET [FREE]   "label digest name" of each sample, in order;
+//                                          FREE bytes are free on a disk of twice as much, less
+//                                          what is in the folder CACHE
 //   shard_tool reopen URL CACHE BUDGET TIMES   what opening the shard says each time
 //   shard_tool classes PATTERN CACHE       the names of the classes
 //   shard_tool train FOLDER                "label digest" of each pixel image, through the recipe's
-//   source shard_tool download URL FILE TRIES     one file
+//                                          source
+//   shard_tool download URL FILE TRIES     one file
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>

@@ -3,13 +3,12 @@
 //
 //   BRIM_TEST_FAULT="rank=1,where=backward,call=3,kind=kill[,restart=0][,ms=20]"
 //
-// where: start (before main), forward, backward, communication (a collective, or a message,
-// begins),
+// where: start (before main), forward, backward, communication (a collective or message begins),
 //        optimizer (SGD's), evaluation, checkpoint
 // kind:  kill, stop, segv, exit, throw; stop_launcher (SIGTERM to the parent), kill_launcher;
 //        oom: LibTorch's exception for exhausted memory; no_engine: cuDNN's; shortage: the kernel
-//        refuses memory until Brim's allocator has given up once; slow: so many ms more at this call
-//        and each later one; jitter: as slow, but for a time at random up to so many
+//        refuses memory until Brim's allocator has given up once; slow: so many ms more at this
+//        call and each later one; jitter: as slow, but for a time at random up to so many
 // rank: none: on all of them
 // restart: only while the launcher has started the ranks again that often
 //

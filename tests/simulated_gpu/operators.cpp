@@ -210,7 +210,7 @@ void enqueue(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
   stream(current_stream()).enqueue([=] { run_again(op, inputs, outputs); });
 }
 
-// --------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_device();

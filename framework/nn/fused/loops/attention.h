@@ -3,7 +3,8 @@
 // whole rows in a block. Free of LibTorch; attention.cpp is compiled once for each instruction set
 // of isa.h.
 //
-//   weights = softmax(scale · Q Kᵀ), out = weights · V;  log_sum of a row = log Σ exp(scale · score)
+//   weights = softmax(scale · Q Kᵀ), out = weights · V
+//   log_sum of a row = log Σ exp(scale · score)
 #pragma once
 
 #include <cstdint>
