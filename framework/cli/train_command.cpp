@@ -33,6 +33,7 @@
 #include "framework/telemetry/run_record.h"
 #include "framework/text/tokenizer_files.h"
 #include "framework/train/components.h"
+#include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/job.h"
 #include "framework/train/planning/plan_record.h"

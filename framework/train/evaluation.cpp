@@ -20,6 +20,10 @@
 #include "framework/device/memory/memory.h"
 #include "framework/nn/stage.h"
 #include "framework/nn/wrap.h"
+#include "framework/optim/ema.h"
+#include "framework/train/inputs.h"
+#include "framework/train/observe/sample_predictions.h"
+#include "framework/train/rank_model.h"
 
 namespace brim::train {
 namespace {

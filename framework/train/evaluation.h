@@ -6,14 +6,18 @@
 #include <cstdint>
 #include <optional>
 
-#include "framework/optim/ema.h"
-#include "framework/train/inputs.h"
-#include "framework/train/observe/sample_predictions.h"
-#include "framework/train/rank_model.h"
 #include "framework/train/step/micro_batch.h"
 #include "framework/train/tasks/task.h"
 
+namespace brim::optim {
+class Ema;
+}
+
 namespace brim::train {
+
+class Inputs;
+class SamplePredictions;
+struct RankModel;
 
 /// Gives the task's sums over this rank's part of the evaluation data. Where memory runs out, the
 /// data are gone over again in passes half as large, as later evaluations then are.

@@ -12,14 +12,21 @@
 #include <string>
 #include <vector>
 
-#include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
 #include "framework/distributed/pipeline.h"
 #include "framework/nn/model.h"
-#include "framework/train/components.h"
-#include "framework/train/job.h"
+
+namespace brim::device {
+class Memory;
+}
+namespace brim::distributed {
+struct DistributedConfig;
+}
 
 namespace brim::train {
+
+struct JobConfig;
+struct TrainingComponents;
 
 struct StagePlan {
   std::vector<size_t> cut;                            // the first part of each stage, 0 first

@@ -1,5 +1,9 @@
 #include "framework/train/observe/memory_account.h"
 
+#include "framework/device/memory/memory.h"
+#include "framework/train/components.h"
+#include "framework/train/job.h"
+
 namespace brim::train {
 namespace {
 

@@ -1,11 +1,16 @@
 // Measures where a job's memory goes.
 #pragma once
 
-#include "framework/device/memory/memory.h"
 #include "framework/telemetry/memory_account.h"
-#include "framework/train/components.h"
+
+namespace brim::device {
+class Memory;
+}
 
 namespace brim::train {
+
+struct CheckpointConfig;
+struct TrainingComponents;
 
 using telemetry::MemoryAccount;
 using telemetry::ModuleBytes;

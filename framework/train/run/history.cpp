@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "framework/base/printable.h"
+#include "framework/train/job.h"
 
 namespace brim::train {
 namespace {

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "framework/data/order/replacement_log.h"
-#include "framework/train/job.h"
 
 namespace brim::train {
+
+struct JobConfig;
 
 /// The steps of one process of the run, up to where the next part begins.
 struct HistoryPart {

@@ -24,6 +24,10 @@
 #include "framework/nn/model.h"
 #include "framework/nn/random_state.h"
 #include "framework/nn/stage.h"
+#include "framework/train/components.h"
+#include "framework/train/job.h"
+#include "framework/train/rank_model.h"
+#include "framework/train/run/run_folder.h"
 
 namespace brim::train {
 namespace {

@@ -11,13 +11,23 @@
 #include <vector>
 
 #include "framework/checkpoint/store.h"
-#include "framework/distributed/data_parallel.h"
-#include "framework/train/components.h"
-#include "framework/train/job.h"
+#include "framework/distributed/strategy.h"
 #include "framework/train/run/history.h"
-#include "framework/train/run/run_folder.h"
+#include "framework/train/tasks/task.h"
+
+namespace brim::data {
+class Dataset;
+}
+namespace brim::optim {
+class Ema;
+}
 
 namespace brim::train {
+
+struct JobConfig;
+struct RankModel;
+struct RunFolder;
+struct TrainingComponents;
 
 struct TrainState {
   int64_t step = 0;                        // finished steps, skipped ones included

@@ -11,6 +11,7 @@
 #include "framework/base/units.h"
 #include "framework/device/memory/memory.h"
 #include "framework/nn/stage.h"
+#include "framework/train/components.h"
 #include "framework/train/input_shape.h"
 #include "framework/train/inputs.h"
 #include "framework/train/stage_plan.h"
