@@ -30,9 +30,11 @@ void DataConfig::fields(recipe::Fields& f) {
   f.choice("on_error", skip_bad, kOnErrorWords,
            "a sample that cannot be read: fail ends the run; skip trains on another one in its "
            "place and leaves it out of evaluation");
-  f.value("max_skipped", max_skipped,
-          "samples that a rank may skip, since it started, before the run ends after all",
-          recipe::between(0, 1e9));
+  f.value(
+      "max_skipped", max_skipped,
+      "training samples, or evaluation samples, that a rank may skip, since it started, before the "
+      "run ends after all",
+      recipe::between(0, 1e9));
   f.value("mean", mean, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
           recipe::any_number());
   f.value("std", std, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",

@@ -96,6 +96,7 @@ data::LoaderOptions Inputs::evaluation_options(int64_t batch, int64_t pass) cons
   data::LoaderOptions options = share(job_.data.eval_options());
   options.micro_batch = pass;
   options.global_batch = batch * options.world;
+  options.replacements = left_out_;
   return options;
 }
 

@@ -63,6 +63,8 @@ class Inputs {
   const RankModel& model_;
   data::InputOptions options_;
   std::shared_ptr<data::ReplacementLog> replacements_ = std::make_shared<data::ReplacementLog>();
+  // Of all evaluations: a sample that can't be read is named once.
+  std::shared_ptr<data::ReplacementLog> left_out_ = std::make_shared<data::ReplacementLog>();
 };
 
 }  // namespace brim::train

@@ -310,8 +310,9 @@ void Trainer::report_end(bool complete) {
                  count == 1 ? " was" : "s were", count == 1 ? "its" : "their");
   }
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
-    log::warning("{} could not be read and {} replaced by {}",
-                 format_plural(skipped, "training sample"), skipped == 1 ? "was" : "were",
+    log::warning("{} could not be read{} and {} replaced by {}",
+                 format_plural(skipped, "training sample"),
+                 group_.is_single_rank() ? "" : " by this rank", skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
   telemetry::MemoryAccount memory = step_.account();

@@ -45,7 +45,7 @@ def test_more_images_hinder_resuming_only(run):
     assert trainer("eval", run).returncode == 0
     assert best_guess(run, run.parent / "val/poppy/0.png") == "poppy"
     done = resumed(run)
-    assert done.returncode == 4 and "training samples was 24 and is 25" in done.stderr, done.stderr
+    assert done.returncode == 4 and "training samples was 24 and is 25. Resume with the data that it was trained on" in done.stderr, done.stderr
 
 
 def test_a_renamed_class_keeps_the_name_that_was_learned(run):

@@ -46,6 +46,8 @@ class CpuAllocator final : public c10::Allocator {
  private:
   [[noreturn]] static void throw_out_of_memory(size_t bytes) {
     const MemoryStats now = cpu_memory();
+    const int64_t in_pieces = now.reserved_bytes - now.allocated_bytes;
+    const bool would_fit = now.allocated_bytes + static_cast<int64_t>(bytes) <= now.cap_bytes;
     c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
                                      static_cast<size_t>(now.allocated_bytes),
                                      static_cast<size_t>(now.reserved_bytes), c10::kCPU);
@@ -54,6 +56,9 @@ class CpuAllocator final : public c10::Allocator {
                      format_bytes(now.allocated_bytes), " already",
                      now.cap_bytes < std::numeric_limits<int64_t>::max() / 4
                          ? ", and may hold " + format_bytes(now.cap_bytes)
+                         : std::string(),
+                     would_fit && in_pieces > 0
+                         ? "; " + format_bytes(in_pieces) + " of it are free, in pieces too small"
                          : std::string());
     std::abort();  // not reached; the macro's author doesn't say so to the compiler
   }

@@ -36,6 +36,7 @@ using checkpoint::TensorMap;
 
 constexpr int kFormat = 1;
 constexpr const char* kStateFile = "state.json";
+constexpr const char* kSamples = "training samples";
 constexpr int64_t kMaxStep = int64_t{1} << 48;  // a thousand steps a second make it in 8,900 years
 constexpr int64_t kLargestState = 64 << 20;
 constexpr int64_t kLargestSide = 1 << 24;  // of a model's input, in any direction
@@ -96,22 +97,25 @@ nlohmann::json order(const JobConfig& job, const TrainingComponents& components)
           {"batch.global", *job.batch.global},
           {"data.drop_last", job.data.drop_last},
           {"data.sampler", components.data.order->text()},
-          {"training samples", components.data.train->size()}};
+          {kSamples, components.data.train->size()}};
 }
 
 void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
                         const std::filesystem::path& checkpoint) {
   std::string differences;
+  bool is_other_recipe = false;
   for (const auto& [key, value] : ours.items()) {
     if (saved.at(key) != value) {
+      is_other_recipe |= key != kSamples;
       differences += fmt::format("{}{} was {} and is {}", differences.empty() ? "" : "; ", key,
                                  saved.at(key).dump(), value.dump());
     }
   }
   if (differences.empty()) return;
-  throw Error(Exit::kCheckpoint,
-              "{}: the checkpoint is of another job: {}. Resume with the run's own recipe.toml",
-              checkpoint.string(), differences);
+  throw Error(Exit::kCheckpoint, "{}: the checkpoint is of another job: {}. {}",
+              checkpoint.string(), differences,
+              is_other_recipe ? "Resume with the run's own recipe.toml"
+                              : "Resume with the data that it was trained on, or begin a new run");
 }
 
 nlohmann::json input_json(const nn::ModelShape& input) {
