@@ -1,5 +1,6 @@
 """trainer doctor RUN --prove: what data costs a run, without a trace in its folder."""
 import json
+import re
 import shutil
 import subprocess
 
@@ -24,6 +25,10 @@ def everything_in(folder):
             for path in folder.rglob("*")}
 
 
+# On a busy machine the run's own record may know of less.
+COST = "data(, or what else ran beside the steps,)? costs you"
+
+
 def test_data_that_costs_is_told_with_its_share(slow_run):
     before = everything_in(slow_run)
     done = trainer("doctor", slow_run, "--prove", "--json")
@@ -34,7 +39,7 @@ def test_data_that_costs_is_told_with_its_share(slow_run):
     # A model of a few thousand weights against images of 4 megapixels.
     assert proof["ceiling_per_s"] > 2 * proof["run_per_s"] > 0
     assert proof["gap"] == pytest.approx(1 - proof["run_per_s"] / proof["ceiling_per_s"])
-    assert proof["message"].startswith(f"data costs you {100 * proof['gap']:.0f} %: ")
+    assert re.match(f"{COST} {100 * proof['gap']:.0f} %: ", proof["message"])
     assert proof["ranks"] == 1 and 5 <= proof["steps"]
     assert report["too_short"]  # the rules say nothing of seconds; the proof measures
 
@@ -43,7 +48,7 @@ def test_people_read_it_below_the_verdict(slow_run):
     done = trainer("doctor", slow_run, "--prove")
     assert done.returncode == 0, done.stderr
     proof = done.stdout.splitlines()[-1]
-    assert proof.startswith("proof    data costs you ")
+    assert re.match("proof    " + COST, proof)
     assert "too short to judge by" in done.stdout and "the run is too short to compare by" in proof
     assert "proof" not in trainer("doctor", slow_run).stdout
 
