@@ -40,16 +40,6 @@ Next agree(const RankModel& model, bool has_batch, bool has_fitted) {
   return flags[0].item<int>() != 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
 }
 
-/// Null at the end, and where a stop is asked for.
-const data::DevicePrefetcher::Input* next_unless_stopped(data::DevicePrefetcher& inputs) {
-  try {
-    return stop_requested() ? nullptr : inputs.next();
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;
-    return nullptr;
-  }
-}
-
 /// A batch of the data's shape, without samples.
 at::Tensor no_samples(const RankModel& model) {
   const nn::ModelShape& shape = model.input;
@@ -113,7 +103,7 @@ std::optional<at::Tensor> sums_in_sharded_passes(const RankModel& model, const T
   distributed::FullySharded& sharded = *model.sharded;
   at::Tensor sums;
   const data::DevicePrefetcher::Input* batch = nullptr;
-  const auto load = [&] { batch = next_unless_stopped(inputs); };
+  const auto load = [&] { batch = stop_requested() ? nullptr : next_unless_stopped(inputs); };
   bool fits = device::fits(load, &shortage);
   for (;;) {
     const Next next = agree(model, batch != nullptr, fits);
@@ -201,7 +191,9 @@ std::optional<at::Tensor> sums_in_stages(const RankModel& model, const Task& tas
   at::Tensor sums;
   for (const data::BatchPlan& pass : passes) {
     const data::DevicePrefetcher::Input* batch = nullptr;
-    fits = fits && device::fits([&] { batch = next_unless_stopped(inputs); }, &shortage);
+    fits = fits &&
+           device::fits([&] { batch = stop_requested() ? nullptr : next_unless_stopped(inputs); },
+                        &shortage);
     if (!messages.another(fits && batch != nullptr)) break;
     at::Tensor x = batch != nullptr ? batch->tensors.inputs : at::Tensor();
     if (!pipeline.is_first()) {

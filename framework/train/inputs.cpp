@@ -42,6 +42,15 @@ void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory
               format_bytes(cache_bytes), format_bytes(memory.limit_bytes()), device::more_memory());
 }
 
+const data::DevicePrefetcher::Input* next_unless_stopped(data::DevicePrefetcher& inputs) {
+  try {
+    return inputs.next();
+  } catch (const Error& error) {
+    if (error.status() != Exit::kStopped) throw;
+    return nullptr;
+  }
+}
+
 Inputs::Inputs(const JobConfig& job, const Datasets& data, const RankModel& model)
     : job_(job),
       data_(data),

@@ -28,6 +28,9 @@ int64_t prefetch_buffer_bytes(const data::DataConfig& config, int64_t sample_byt
 /// Throws Error(kResource) where data.cache, which may take that much, leaves the job nothing.
 void require_room_beside_cache(int64_t cache_bytes, const device::Memory& memory);
 
+/// The next batch; null at the end, and where a stop is asked for before it is ready.
+const data::DevicePrefetcher::Input* next_unless_stopped(data::DevicePrefetcher& inputs);
+
 /// Belongs to one trainer; all that it is made of outlives it.
 class Inputs {
  public:

@@ -51,12 +51,7 @@ std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
 /// while it waited for its data.
 const data::DevicePrefetcher::Input* next_of_all(data::DevicePrefetcher& inputs,
                                                  distributed::Group& group, Timeline& timeline) {
-  const data::DevicePrefetcher::Input* batch = nullptr;
-  try {
-    batch = inputs.next();
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;
-  }
+  const data::DevicePrefetcher::Input* batch = next_unless_stopped(inputs);
   timeline.enter(Phase::kCommunication);
   return group.any(batch == nullptr, "the next micro-batch") ? nullptr : batch;
 }
