@@ -73,7 +73,7 @@ TEST_P(AttentionLoops, Softmax) {
                       .eq(0)
                       .all()
                       .item<bool>());
-      EXPECT_LE(relative_error(sums[1], visible.logsumexp(1)), 1e-6);
+      EXPECT_LE(relative_error(sums[1], visible.logsumexp(1)), 1e-4);
       EXPECT_TRUE(
           weights.narrow(1, columns, stride_of(columns) - columns).eq(0).all().item<bool>());
     }
