@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/units.h"
 
 namespace brim::data {
@@ -38,6 +39,17 @@ class LabelsAlone final : public ImageSamples {
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // of a side, or classes
 constexpr int64_t kMaxBytes = int64_t{1} << 40;
+
+constexpr int64_t kDigestNames = 4096;
+constexpr int64_t kDigestRows = 64;
+constexpr size_t kDigestBytes = size_t{1} << 20;  // of text at once
+
+/// f(index) for at most `most` of that many, evenly apart.
+template <class F>
+void for_some(int64_t count, int64_t most, const F& f) {
+  const int64_t shown = std::min(count, most);
+  for (int64_t i = 0; i < shown; ++i) f(count / shown * i + count % shown * i / shown);
+}
 
 /// "8×8×1 (height, width, channels) in 4 classes", "rows of 128 tokens out of 257".
 std::string text_of_samples(const Dataset& dataset) {
@@ -90,6 +102,28 @@ void check_evaluation(const Dataset& train, const Dataset* eval) {
               "the evaluation data: expected samples like those of training, {}, found {}. Open "
               "both with the same shape and classes",
               expected, found);
+}
+
+std::string digest_of(const Dataset& dataset) {
+  std::string text;
+  const auto add = [&](std::string_view more) {
+    text += more;
+    if (text.size() > kDigestBytes) text = digest(std::as_bytes(std::span(text)));
+  };
+  for (int64_t i = 0; i < dataset.size(); ++i) add(fmt::format("{} ", dataset.label(i)));
+  for_some(dataset.size(), kDigestNames, [&](int64_t i) {
+    const std::string name = dataset.name(i);
+    add(std::string_view(name).substr(name.rfind('/') + 1));
+    add("\n");
+  });
+  if (dataset.tokens() != nullptr) {
+    std::vector<uint8_t> row(static_cast<size_t>(dataset.sample_bytes()));
+    for_some(dataset.size(), kDigestRows, [&](int64_t i) {
+      dataset.read(i, nullptr, row);
+      add(digest(std::as_bytes(std::span(row))));
+    });
+  }
+  return digest(std::as_bytes(std::span(text)));
 }
 
 std::unique_ptr<Dataset> labels_alone(std::unique_ptr<Dataset> dataset) {

@@ -53,6 +53,8 @@ class Inputs {
   /// prefetchers has read ahead.
   data::ReplacementLog& replacements() { return *replacements_; }
   int64_t evaluation_samples() const;
+  /// Those of this rank that no evaluation so far could read.
+  int64_t left_out() const { return left_out_->unreadable(); }
   /// Samples of such a batch: the recipe's, or `micro` where it gives none.
   int64_t evaluation_batch(int64_t micro) const { return job_.eval.batch.value_or(micro); }
 

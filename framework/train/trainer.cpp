@@ -31,11 +31,7 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
       step_(job, components_, state.step, state.buckets, memory),
       profiler_(step_.timeline(), components_.model.device),
       save_times_(job.checkpoint) {
-  progress_.history.begin(
-      {.after_step = state.step,
-       .ranks = components_.model.data_world(),
-       .shares = shares_of(job),
-       .stages = components_.model.pipeline ? components_.model.pipeline->stages() : 1});
+  begin_history();
   // Ranks that share the weights write the text together.
   if (components_.data.eval != nullptr &&
       (group_.is_main() || components_.model.shares_weights())) {
@@ -52,6 +48,24 @@ Trainer::Trainer(const JobConfig& job, TrainingComponents components, const Trai
   step_.observe(*recorder_);
   if (components_.model.input.kind() == nn::InputKind::kTokens)
     recorder_->count_tokens(components_.model.input.length);
+}
+
+/// Warns where the checkpoint's steps have seen other data.
+void Trainer::begin_history() {
+  const HistoryPart part = {
+      .after_step = progress_.step,
+      .ranks = components_.model.data_world(),
+      .shares = shares_of(job_),
+      .stages = components_.model.pipeline ? components_.model.pipeline->stages() : 1,
+      .data = data::digest_of(*components_.data.train)};
+  const std::vector<HistoryPart>& parts = progress_.history.parts;
+  if (group_.is_main() && !parts.empty() && are_other_data(parts.back(), part)) {
+    log::warning(
+        "the training data are others than before step {}, though as many: other labels, names, "
+        "tokens or another order. Samples of an epoch under way may be seen twice or not at all",
+        progress_.step + 1);
+  }
+  progress_.history.begin(part);
 }
 
 void Trainer::profile(ProfileSteps steps) {
@@ -315,6 +329,11 @@ void Trainer::report_end(bool complete) {
                  group_.is_single_rank() ? "" : " by this rank", skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
+  if (const int64_t left_out = step_.left_out_samples(); left_out > 0) {
+    log::warning("{} could not be read{} and {} left out of the metrics",
+                 format_plural(left_out, "evaluation sample"),
+                 group_.is_single_rank() ? "" : " by this rank", left_out == 1 ? "was" : "were");
+  }
   telemetry::MemoryAccount memory = step_.account();
   memory.stage_peak_bytes = stage_peaks(memory.peak_bytes);
   if (recorder_) recorder_->memory(memory);
@@ -343,7 +362,7 @@ void Trainer::report_end(bool complete) {
         progress_.step, shell_word(folder_.recipe().string()), shell_word(folder_.path.string()),
         job_.telemetry.exec.empty() ? "" : " --trust-library");
   }
-  if (recorder_) recorder_->end_program();
+  if (recorder_) recorder_->end_watchers();
 }
 
 }  // namespace brim::train

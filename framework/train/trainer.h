@@ -52,6 +52,7 @@ class Trainer {
   std::optional<Metrics> evaluate_all();
   bool falls_due_to_save() const;
   void save(bool is_best);
+  void begin_history();
   void collect_replacements();
   void tell_of_checkpoint(bool wait);
   int64_t rank_of_samples() const;

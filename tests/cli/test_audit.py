@@ -12,6 +12,7 @@ import time
 import pytest
 
 from test_bad_input import reseal
+from test_data import folder_recipe
 from trainer import (DIGITS, LIMIT_S, TRAINER, ForkServer, environment, latest_checkpoint, metrics, sets, start,
                      trainer)
 
@@ -467,3 +468,20 @@ def test_a_run_without_checkpoints(tmp_path):
     assert metrics(tmp_path / "run")
     done = trainer("audit", tmp_path / "run")
     assert done.returncode == 4 and "this run has no complete checkpoint yet" in done.stderr
+
+
+def test_data_that_changed_between_two_processes_are_told(tmp_path):
+    recipe, run = folder_recipe(tmp_path), tmp_path / "run"
+    train = ["--recipe", recipe, "--output", run, "--resume", "auto", "--set"]
+    assert trainer(*train, "train.epochs=2").returncode == 0
+    shutil.move(tmp_path / "images", tmp_path / "elsewhere")  # the same data at another path
+    moved = [f"data.{which}.path={tmp_path}/elsewhere" for which in ("train", "eval")]
+    same = trainer(*train, "train.epochs=3", "--set", moved[0], "--set", moved[1])
+    assert same.returncode == 0 and "the training data are others" not in same.stderr, same.stderr
+    assert "each sample exactly once an epoch" in text_of(0, run)
+    (tmp_path / "elsewhere/class 1/0.jpg").rename(tmp_path / "elsewhere/class 1/z.jpg")
+    other = trainer(*train, "train.epochs=4", "--set", moved[0], "--set", moved[1])
+    assert other.returncode == 0 and "the training data are others than before step 10, though as many" in other.stderr
+    told = text_of(3, run)
+    assert "steps 10–12: 1 rank, resumed after step 9 on other data" in told
+    assert "not each sample exactly once an epoch: see above for the exceptions" in told

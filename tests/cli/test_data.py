@@ -409,6 +409,7 @@ def test_bad_samples_end_the_run_or_are_replaced_and_named(tmp_path):
         assert done.stderr.count("skipped: ") == 2  # once in training, and in the three evaluations
         assert "class 1/0.jpg" in done.stderr
         assert "1 training sample could not be read and was replaced by another" in done.stderr
+        assert "1 evaluation sample could not be read and was left out of the metrics" in done.stderr
         assert len(evaluations(run)) == 3
     assert_same_tensors(latest_checkpoint(tmp_path / "run0"), latest_checkpoint(tmp_path / "run2"))
     capped = trainer("--recipe", recipe, "--output", tmp_path / "capped", *skip, "--set", "data.max_skipped=0")

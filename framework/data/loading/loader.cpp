@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -103,9 +104,9 @@ const Batch* Loader::next() {
   account_cpu();
   waiting_ = false;
   adapt(accounted_s_ - start_s);
-  for (const std::string& text : log_->take_unreported()) log::warning("{}", text);
   if (opened_ == returned_) return nullptr;
-  const Slot& front = slot(returned_);
+  Slot& front = slot(returned_);
+  count_skipped(front);
   if (front.failure) throw Error(front.failure->status, front.failure->message);
   in_use_ = true;
   return &front.batch;
@@ -190,6 +191,7 @@ std::optional<Loader::SlotRange> Loader::take_range() {
                   {next.labels.get(), static_cast<size_t>(plan->count)}};
     next.unread = plan->count;
     next.failure.reset();
+    next.skipped.clear();
     ++opened_;
     claimed_ = 0;
     if (plan->count == 0) ready_.notify_all();
@@ -203,10 +205,11 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
   Slot& slot = *range.slot;
   const double start_s = now_s();
   std::optional<Failure> first;
+  std::vector<Skipped> skipped;
   for (int64_t index = range.first; index < range.first + range.count; ++index) {
     std::optional<Failure> failure;
     try {
-      failure = decode(slot, index);
+      failure = decode(slot, index, skipped);
     } catch (const std::bad_alloc&) {
       failure = {index, Exit::kResource, "not enough memory to choose a sample"};
     } catch (...) {
@@ -219,11 +222,13 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   pace_.busy_s += end_s - start_s;
   if (first && (!slot.failure || first->index < slot.failure->index)) slot.failure = first;
+  std::ranges::move(skipped, std::back_inserter(slot.skipped));
   slot.unread -= range.count;
   if (slot.unread == 0) ready_.notify_all();
 }
 
-std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
+std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index,
+                                              std::vector<Skipped>& skipped) {
   const int64_t epoch = slot.batch.epoch;
   const int64_t position = slot.batch.first_position + index;
   SampleRef ref = options_.order->at(epoch, position);
@@ -242,7 +247,7 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index) {
       }
       return failure;
     }
-    if (auto too_many = skip(ref.sample, *failure)) return too_many;
+    skipped.push_back({ref.sample, *failure});
     if (options_.on_error == OnError::kDrop) {
       slot.labels[static_cast<size_t>(index)] = kNoLabel;
       std::fill_n(slot.pixels.get() + index * sample_bytes_, sample_bytes_, uint8_t{0});
@@ -291,14 +296,22 @@ std::string Loader::name(int64_t sample) const {
   }
 }
 
-/// Notes that a sample is left out. Returns a failure where they have become too many.
-std::optional<Loader::Failure> Loader::skip(int64_t sample, const Failure& failure) const {
-  const int64_t count = log_->add_unreadable(sample, "skipped: " + failure.message);
-  if (count <= options_.max_skipped) return std::nullopt;
-  return Failure{
-      failure.index, failure.status,
-      fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
-                  failure.message, format_plural(count, "sample"), options_.max_skipped)};
+/// Logs what a batch left out now that its turn has come, whatever has been read ahead: up to where
+/// they have become too many, which is then the batch's failure. mutex_ is held.
+void Loader::count_skipped(Slot& slot) const {
+  std::ranges::stable_sort(slot.skipped, {},
+                           [](const Skipped& each) { return each.failure.index; });
+  for (const auto& [sample, failure] : std::exchange(slot.skipped, {})) {
+    if (slot.failure && slot.failure->index < failure.index) return;
+    if (log_->add_unreadable(sample)) log::warning("skipped: {}", failure.message);
+    const int64_t count = log_->unreadable();
+    if (count <= options_.max_skipped) continue;
+    slot.failure = {
+        failure.index, failure.status,
+        fmt::format("{}; with it {} could not be read, and data.max_skipped allows {}",
+                    failure.message, format_plural(count, "sample"), options_.max_skipped)};
+    return;
+  }
 }
 
 void Loader::work(int64_t number, const std::stop_token& stop) {

@@ -52,8 +52,8 @@ class Loader {
   /// What the threads spent on samples while no one was in next(), since the last call.
   OverlappedWork take_overlapped();
 
-  /// Different samples that could not be read and were replaced or dropped, by this loader or those
-  /// before it with the same options.replacements; each was logged once.
+  /// Different samples of the batches so far that could not be read and were replaced or dropped, by
+  /// this loader or those before it with the same options.replacements; each was logged once.
   int64_t skipped() const { return log_->unreadable(); }
 
  private:
@@ -62,12 +62,18 @@ class Loader {
     Exit status;
     std::string message;
   };
+  /// A sample that could not be read and was replaced or dropped.
+  struct Skipped {
+    int64_t sample;
+    Failure failure;
+  };
   struct Slot {
     Batch batch;
     std::shared_ptr<uint8_t[]> pixels;
     std::unique_ptr<int64_t[]> labels;
     int64_t unread = 0;              // samples not yet finished
     std::optional<Failure> failure;  // the first in the batch's order
+    std::vector<Skipped> skipped;    // those at one place in their order
   };
   /// Consecutive samples of a batch that one thread reads.
   struct SlotRange {
@@ -83,9 +89,9 @@ class Loader {
   bool has_work() const;
   std::optional<SlotRange> take_range();
   void read(const SlotRange& range, std::unique_lock<std::mutex>& lock);
-  std::optional<Failure> decode(Slot& slot, int64_t index);
+  std::optional<Failure> decode(Slot& slot, int64_t index, std::vector<Skipped>& skipped);
   std::optional<Failure> read_sample(const SampleRef& ref, Slot& slot, int64_t index) const;
-  std::optional<Failure> skip(int64_t sample, const Failure& failure) const;
+  void count_skipped(Slot& slot) const;
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
   double threads_cpu_s() const;

@@ -34,7 +34,7 @@ struct LoaderOptions {
   int64_t rank = 0;
   int64_t world = 1;
   std::shared_ptr<const RankPartition> shares = nullptr;  // of the ranks in a step; null: even ones
-  int64_t epochs = 0;                                     // then next() gives null; 0: endless
+  int64_t epochs = 0;  // from the first one on, after which next() gives null; 0: endless
   bool pairs = false;  // positions 2j and 2j + 1 of an epoch stay in one Batch
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;                               // samples; one more is an error

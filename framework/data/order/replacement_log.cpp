@@ -8,20 +8,14 @@ void ReplacementLog::add(Replacement replacement) {
   replacements_.insert_or_assign(place, std::move(replacement));
 }
 
-int64_t ReplacementLog::add_unreadable(int64_t sample, const std::string& why) {
+bool ReplacementLog::add_unreadable(int64_t sample) {
   const std::lock_guard lock(mutex_);
-  if (unreadable_.insert(sample).second) unreported_.push_back(why);
-  return static_cast<int64_t>(unreadable_.size());
+  return unreadable_.insert(sample).second;
 }
 
 int64_t ReplacementLog::unreadable() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(unreadable_.size());
-}
-
-std::vector<std::string> ReplacementLog::take_unreported() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(unreported_, {});
 }
 
 std::vector<Replacement> ReplacementLog::take_before(int64_t epoch, int64_t position) {

@@ -26,11 +26,10 @@ class ReplacementLog {
  public:
   void add(Replacement replacement);
 
-  /// Notes that a sample could not be read, and why. Returns how many different ones there are.
-  int64_t add_unreadable(int64_t sample, const std::string& why);
+  /// Notes that a sample could not be read. False where that was known.
+  bool add_unreadable(int64_t sample);
+  /// How many different ones there are.
   int64_t unreadable() const;
-  /// Removes and returns why, of those that are new since the last call.
-  std::vector<std::string> take_unreported();
 
   /// Removes and returns those that lie before a position of an epoch, in order.
   std::vector<Replacement> take_before(int64_t epoch, int64_t position);
@@ -39,7 +38,6 @@ class ReplacementLog {
   mutable std::mutex mutex_;
   std::map<std::pair<int64_t, int64_t>, Replacement> replacements_;  // by epoch and position
   std::set<int64_t> unreadable_;
-  std::vector<std::string> unreported_;  // of unreadable_
 };
 
 }  // namespace brim::data

@@ -67,6 +67,7 @@ std::string part_text(const SampleAudit& audit, size_t index) {
     }
   }
   if (part.after_step > 0) text += fmt::format(", resumed after step {}", part.after_step);
+  if (index > 0 && are_other_data(parts[index - 1], part)) text += " on other data";
   return text;
 }
 
@@ -237,7 +238,9 @@ int64_t SampleAudit::unrecorded_steps() const {
 
 bool SampleAudit::is_proven() const {
   const auto is_exact = [&](const EpochRange& epoch) { return epoch.is_exact(record.samples); };
-  return unrecorded_steps() == 0 && record.history.replaced_left_out == 0 &&
+  const bool are_same_data = std::ranges::adjacent_find(record.history.parts, are_other_data) ==
+                             record.history.parts.end();
+  return unrecorded_steps() == 0 && record.history.replaced_left_out == 0 && are_same_data &&
          std::ranges::all_of(ledger.epochs, is_exact);
 }
 

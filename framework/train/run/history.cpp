@@ -20,6 +20,10 @@ int64_t integer_of(const nlohmann::json& json) { return json.get_ref<const int64
 
 }  // namespace
 
+bool are_other_data(const HistoryPart& before, const HistoryPart& part) {
+  return !before.data.empty() && !part.data.empty() && before.data != part.data;
+}
+
 void History::begin(HistoryPart part) {
   std::erase_if(parts, [&](const HistoryPart& one) { return one.after_step >= part.after_step; });
   parts.push_back(std::move(part));
@@ -74,7 +78,8 @@ nlohmann::json to_json(const History& history) {
     json["parts"].push_back({{"after_step", part.after_step},
                              {"ranks", part.ranks},
                              {"shares", part.shares},
-                             {"stages", part.stages}});
+                             {"stages", part.stages},
+                             {"data", part.data}});
   }
   return json;
 }
@@ -86,7 +91,8 @@ History read_history(const nlohmann::json& json) {
   for (const nlohmann::json& part : json.at("parts")) {
     history.parts.push_back({integer_of(part.at("after_step")), integer_of(part.at("ranks")),
                              part.at("shares").get<std::string>(),
-                             part.contains("stages") ? integer_of(part.at("stages")) : 1});
+                             part.contains("stages") ? integer_of(part.at("stages")) : 1,
+                             part.contains("data") ? part.at("data").get<std::string>() : ""});
   }
   return history;
 }

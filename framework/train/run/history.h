@@ -21,8 +21,12 @@ struct HistoryPart {
   /// How a batch is split over them: "even"; "pairs", evenly in pairs; or "throughput" and "cost",
   /// which follow measured times and the samples' lengths.
   std::string shares = "even";
-  int64_t stages = 1;  // of each of `ranks`, which are pipelines where there are several
+  int64_t stages = 1;     // of each of `ranks`, which are pipelines where there are several
+  std::string data = {};  // data::digest_of() the training data; empty: a Brim that kept none
 };
+
+/// Whether a part's data are known to be others than those of the part before it.
+bool are_other_data(const HistoryPart& before, const HistoryPart& part);
 
 struct History {
   std::vector<HistoryPart> parts;           // in order; empty: a Brim that kept none

@@ -428,6 +428,8 @@ int64_t TrainingStep::skipped_samples() const {
   return inputs_ == nullptr ? 0 : inputs_->loader().skipped();
 }
 
+int64_t TrainingStep::left_out_samples() const { return all_inputs_->left_out(); }
+
 std::vector<data::Replacement> TrainingStep::take_replacements() {
   const int64_t steps = components_.data.steps_per_epoch;
   return all_inputs_->replacements().take_before(finished_steps_ / steps,

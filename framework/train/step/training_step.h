@@ -88,6 +88,8 @@ class TrainingStep {
   distributed::BucketLayout buckets();
   /// Samples that could not be read and were replaced by others.
   int64_t skipped_samples() const;
+  /// Evaluation samples of this rank that could not be read.
+  int64_t left_out_samples() const;
   /// Of the finished steps, those that this rank has replaced since the last call.
   std::vector<data::Replacement> take_replacements();
 

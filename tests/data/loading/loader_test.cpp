@@ -393,6 +393,30 @@ TEST(LoaderTest, LoadersOfARunCountBadSamplesTogether) {
               ::testing::ThrowsMessage<Error>(HasSubstr("with it 2 samples could not be read")));
 }
 
+// Else it would be a matter of the threads' pace whether a run ends.
+TEST(LoaderTest, BadSamplesCountWhenTheirBatchsTurnHasCome) {
+  CountingDataset dataset(40);
+  dataset.fail = {3, 12, 13, 14};
+  Loader loader(dataset, {.global_batch = 10,
+                          .micro_batch = 10,
+                          .workers = 2,
+                          .prefetch = 3,
+                          .on_error = OnError::kReplace,
+                          .max_skipped = 2});
+  while (dataset.reads < 44) std::this_thread::yield();  // all are read ahead, and others for four
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_EQ(loader.skipped(), repeat);
+    if (repeat == 0) {
+      EXPECT_NE(loader.next(), nullptr);
+    }
+  }
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_THAT([&] { loader.next(); },
+                ::testing::ThrowsMessage<Error>(HasSubstr(
+                    "with it 3 samples could not be read, and data.max_skipped allows 2")));
+  }
+}
+
 TEST(LoaderTest, TooManyBadSamplesAreAnErrorAfterAll) {
   for (const int64_t workers : {0, 2}) {
     CountingDataset dataset(40);
