@@ -42,7 +42,7 @@ void on_signal(int signal) {
 
 void on_alarm(int) {
   if (unsaved == 0) return;
-  write_note("brim: stopped before training began: there was nothing to save\n");
+  write_note("brim: stopped; there was nothing to save\n");
   ::_exit(static_cast<int>(Exit::kStopped));
 }
 

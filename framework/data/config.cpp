@@ -35,10 +35,12 @@ void DataConfig::fields(recipe::Fields& f) {
       "training samples, or evaluation samples, that a rank may skip, since it started, before the "
       "run ends after all",
       recipe::between(0, 1e9));
-  f.value("mean", mean, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
-          recipe::any_number());
-  f.value("std", std, "per channel, in 0 to 1; default: ImageNet's for 3 channels, else 0.5",
-          recipe::above(0));
+  f.value("mean", mean,
+          "per channel, of values in 0 to 1 (of 255: divided by it); default: ImageNet's for 3 "
+          "channels, else 0.5",
+          recipe::between(0, 1));
+  f.value("std", std, "per channel, as mean; default: ImageNet's for 3 channels, else 0.5",
+          {.low = 0, .high = 1, .low_open = true});
   f.section("sampler", sampler, "the order of training samples");
   f.section("augment", augment, "random changes to training images");
 }
@@ -59,8 +61,8 @@ void DataConfig::check() const {
   augment.policy.warn();
   if (mean.size() != std.size()) {
     throw Error(Exit::kRecipe,
-                "[data]: expected 'mean' and 'std' to be as long as each other, found {} and {} "
-                "values",
+                "[data]: expected 'mean' and 'std' together, of one value a channel each; found {} "
+                "and {} values",
                 mean.size(), std.size());
   }
 }

@@ -103,6 +103,7 @@ class Attempt {
   void end_others();
   void kill_all();
   void signal_groups(int signal) const;
+  int passed_signal() const { return stop_signal_ == SIGHUP ? SIGTERM : stop_signal_; }
   bool is_failure(int wait_status) const;
   bool all_dead() const;
   bool all_saved() const;
@@ -121,7 +122,7 @@ class Attempt {
   std::vector<size_t> failed_;  // workers, in the order noticed
   State phase_ = State::kRunning;
   double deadline_ = kNever;
-  int stop_signal_ = 0;  // passed on to the workers
+  int stop_signal_ = 0;  // the first one
   std::chrono::steady_clock::time_point stopped_at_;
   int kill_signal_ = 0;  // the second one
   std::string overdue_;  // ranks that took too long to stop
@@ -239,11 +240,11 @@ void Attempt::on_signal(int signal) {
     kill_all();
     return;
   }
-  stop_signal_ = signal == SIGHUP ? SIGTERM : signal;
+  stop_signal_ = signal;
   stopped_at_ = std::chrono::steady_clock::now();
   request_stop();  // of this process too, whatever it does after the launch
   log::write_plain(kStopping);
-  signal_groups(stop_signal_);
+  signal_groups(passed_signal());
   if (phase_ == State::kRunning) {
     phase_ = State::kStopping;
     deadline_ = now_s() + shared_.options.stop_timeout_s;
@@ -316,11 +317,12 @@ void Attempt::signal_groups(int signal) const {
   }
 }
 
-/// Anything but success, a stop with its state saved, and the signal that was passed on.
+/// Anything but success, a stop with its state saved, and the signal of a stop: as it came, which
+/// a terminal sends to all of its processes, or as it was passed on.
 bool Attempt::is_failure(int wait_status) const {
   const int status = exit_status(wait_status);
   return status != 0 && status != static_cast<int>(Exit::kStopped) &&
-         (stop_signal_ == 0 || status != 128 + stop_signal_);
+         (stop_signal_ == 0 || (status != 128 + stop_signal_ && status != 128 + passed_signal()));
 }
 
 bool Attempt::all_dead() const {
@@ -427,7 +429,8 @@ AttemptResult Attempt::outcome() const {
   for (const Worker& worker : workers_) {  // done, stopped, or ended by the signal passed on
     const int status = worker.wait_status ? exit_status(*worker.wait_status) : 0;
     const bool is_saved = outcome.status == static_cast<int>(Exit::kStopped);
-    if (status != 0 && !is_saved) outcome.status = status;
+    if (status == 0 || is_saved) continue;
+    outcome.status = status == 128 + passed_signal() ? 128 + stop_signal_ : status;
   }
   return outcome;
 }

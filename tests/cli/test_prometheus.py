@@ -42,6 +42,19 @@ def test_a_run_shows_its_metrics_while_it_trains(tmp_path):
     assert run.returncode == 75
 
 
+def test_a_file_is_gone_after_a_stop_too(tmp_path):
+    shown = tmp_path / "brim.prom"
+    run = start("--recipe", DIGITS, "--output", tmp_path / "run",
+                *sets(train__steps=10**6, eval__every_epochs=0, telemetry__prometheus=f"file:{shown}"))
+    end = time.monotonic() + LIMIT_S
+    while not shown.exists() and run.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    run.terminate()
+    _, words = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 75 and not shown.exists(), words
+
+
 def test_a_port_in_use_is_a_warning_and_the_run_trains(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -58,7 +58,8 @@ def nice_of_threads(process):
 def test_the_loaders_threads_leave_the_cores_to_the_step(tmp_path):
     with live(tmp_path / "run", *sets(data__workers=2, eval__enabled=False)) as process:
         nice = nice_of_threads(process.pid)
-    assert nice.count(10) == 2 and nice.count(0) == len(nice) - 2
+    own = os.nice(0)  # the tests' own, which 19 limits
+    assert nice.count(min(19, own + 10)) == 2 and nice.count(own) == len(nice) - 2
 
 
 def test_doctor_says_how_threads_wait():

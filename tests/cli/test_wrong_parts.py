@@ -112,6 +112,11 @@ def test_results_are_looked_at_when_they_first_come(recipe, tmp_path, values, ex
     assert done.returncode == 2 and expected in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_a_classification_says_what_logits_it_takes(recipe, tmp_path):
+    done = train(recipe, tmp_path / "run", model__wrong="pixels", train__task="classification")
+    refused(done, 2, "the model gives [8, 1, 8, 8] for 8 images: expected [8, 4], a value for each of the data's classes")
+
+
 @pytest.mark.parametrize("wrong, expected", [("taken name", 'found "mlp", which is taken'), ("empty name", 'found ""')])
 def test_a_library_takes_no_name_that_is_there(recipe, tmp_path, wrong, expected):
     done = train(recipe, tmp_path / "run", BRIM_WRONG_PARTS=wrong)

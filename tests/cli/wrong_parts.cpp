@@ -43,11 +43,21 @@ struct Net : torch::nn::Module {
   torch::nn::BatchNorm1d norm;  // LibTorch's, which refuses batches of one sample
 };
 
+/// Not wrapped, so that only a task can say what is wrong: a value for each pixel.
+struct PixelNet : nn::Model {
+  PixelNet() { register_module("scale", scale); }
+  at::Tensor forward(const at::Tensor& images) override {
+    return scale(images.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
+  }
+  torch::nn::Linear scale{1, 1};
+};
+
 struct NetConfig : nn::ModelConfig {
   std::string wrong;
   void fields(recipe::Fields& f) override { f.value("wrong", wrong, "what is wrong"); }
   std::shared_ptr<nn::Model> build(const nn::ModelShape& shape) const override {
     if (wrong == "null") return nullptr;
+    if (wrong == "pixels") return std::make_shared<PixelNet>();
     const int64_t inputs = shape.channels * shape.height * shape.width;
     return nn::wrap(std::make_shared<Net>(wrong, inputs, shape.classes), shape);
   }

@@ -89,7 +89,14 @@ TEST(DataConfigTest, SaysWhatIsWrong) {
               HasSubstr("scale_min"));
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nmean = [0.5]\nstd = [0.5]"),
               HasSubstr("the images have 3 channels"));
-  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nmean = [0.5]"), HasSubstr("as long as"));
+  EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nmean = [0.5]"),
+              HasSubstr("together, of one value a channel each; found 1 and 0 values"));
+  EXPECT_THAT(
+      error_of("[data]\nkind = \"synthetic\"\nmean = [123.7, 116.3, 103.5]\nstd = [0.5, 0.5, 0.5]"),
+      HasSubstr("from 0 to 1"));
+  EXPECT_THAT(
+      error_of("[data]\nkind = \"synthetic\"\nmean = [0.5, 0.5, 0.5]\nstd = [58.0, 57.0, 57.0]"),
+      HasSubstr("at most 1"));
   EXPECT_THAT(error_of("[data]\nkind = \"synthetic\"\nstd = [0.5, 0.0, 0.5]"), HasSubstr("std"));
   EXPECT_EQ(error_of("[data]\nkind = \"synthetic\""), "no error");
 }

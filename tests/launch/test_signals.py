@@ -32,6 +32,17 @@ def test_programs_that_know_nothing_of_stopping_end_by_the_signal(tmp_path):
     assert launch.finish() == (128 + signal.SIGTERM, "", STOPPING)
 
 
+# The second as if the terminal's signal had reached the ranks themselves, just after they began.
+@pytest.mark.parametrize("rank", ["touch {0}/up$RANK; exec sleep 1000",
+                                  "trap 'kill -HUP $$' TERM; touch {0}/up$RANK; while :; do sleep 0.05; done"])
+def test_a_terminal_that_closes_before_ranks_handle_signals_is_no_failure(tmp_path, rank):
+    launch = Launch("--nproc-per-node=2", *sh(rank.format(tmp_path)))
+    wait_for_files(tmp_path, "up0", "up1")
+    launch.signal(signal.SIGHUP)
+    status, _, err = launch.finish()
+    assert status == 128 + signal.SIGHUP and err.startswith(STOPPING) and "error[" not in err, err
+
+
 def test_a_shell_that_dies_leaves_its_child_the_time_to_save(tmp_path):
     inner = SAVER.format(tmp_path).replace("\n", ";").replace("'", "'\\''")
     launch = Launch(*sh(f"sh -c '{inner}'; true"))

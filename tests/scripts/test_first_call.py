@@ -191,6 +191,20 @@ def test_a_machine_without_a_network_is_told_so(machine):
     assert "scripts/setup --libtorch FOLDER" in done.err
 
 
+def test_a_libtorch_that_is_there_is_all_that_is_taken(machine):
+    libtorch = machine.root / "libtorch"
+    (libtorch / "lib").mkdir(parents=True)
+    (libtorch / "lib/libtorch_cpu.so").touch()
+    header = libtorch / "include/torch/headeronly/version.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n#define TORCH_VERSION_PATCH 0\n")
+    process = machine.start("--libtorch", libtorch, script="scripts/setup")
+    _, words = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0 and "setup: ready" in words, words
+    machine.must_train()
+    assert not [line for line in machine.calls("python") if "pip install" in line]
+
+
 def test_a_disk_that_is_too_small_is_named_before_anything_is_installed(machine):
     machine.tool("df", "echo; echo / 0 0 12 0% /")
     done = machine.call("train", "digits")

@@ -274,7 +274,10 @@ void Recorder::finish() {
   }
 }
 
-void Recorder::end_program() { program_.reset(); }
+void Recorder::end_watchers() {
+  program_.reset();
+  prometheus_.reset();
+}
 
 void Recorder::flush() {
   metrics_.flush();

@@ -68,8 +68,9 @@ class Recorder final : public StepObserver {
   void flush();
   /// flush(), and the sums over the run to run.json. No line of metrics follows.
   void finish();
-  /// Waits for the program of telemetry.exec, as its destructor says.
-  void end_program();
+  /// Waits for the program of telemetry.exec, as its destructor says, and takes back what
+  /// Prometheus was shown.
+  void end_watchers();
 
   /// Steps that were left out because their gradients were not finite.
   int64_t skipped_steps() const { return skipped_steps_; }

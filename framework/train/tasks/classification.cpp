@@ -1,12 +1,27 @@
 #include "framework/train/tasks/classification.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "framework/base/error.h"
 #include "framework/nn/fused/cross_entropy.h"
 
 namespace brim::train {
+namespace {
+
+/// A model of one's own may give something else.
+void require_logits(const at::Tensor& logits, const data::DeviceBatch& batch, int64_t classes) {
+  const int64_t samples = batch.inputs.size(0);
+  if (logits.dim() == 2 && logits.size(0) == samples && logits.size(1) == classes) return;
+  throw Error(Exit::kRecipe,
+              "the model gives [{}] for {} images: expected [{}, {}], a value for each of the "
+              "data's classes",
+              fmt::join(logits.sizes(), ", "), samples, samples, classes);
+}
+
+}  // namespace
 
 at::Tensor loss_of(const at::Tensor& logits, const data::DeviceBatch& batch, double label_smoothing,
                    bool fused) {
@@ -35,6 +50,7 @@ Losses Classification::losses_of(nn::Model& model, const data::DeviceBatch& batc
   };
   Losses sum;
   for (const auto& [logits, weight] : model.training_logits(batch.inputs)) {
+    require_logits(logits, batch, classes_);
     const at::Tensor part = mean_of(logits, label_smoothing_, model.is_fused());
     sum.loss = sum.loss.defined() ? sum.loss + weight * part : part;
     if (!has_unsmoothed) continue;
@@ -56,6 +72,7 @@ Losses Classification::losses(nn::Model& model, const data::DeviceBatch& batch) 
 
 Evaluated Classification::evaluate(nn::Model& model, const data::DeviceBatch& batch) const {
   const at::Tensor logits = model.forward(batch.inputs).to(at::kFloat);  // [N, classes]
+  require_logits(logits, batch, classes_);
   const at::Tensor logs = logits.log_softmax(1);
   const at::Tensor loss = at::nll_loss(logs, batch.labels, {}, at::Reduction::Sum, data::kNoLabel);
   const int64_t k = std::min<int64_t>(5, logits.size(1));
