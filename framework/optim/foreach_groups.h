@@ -1,5 +1,5 @@
 // What a step works on: the parameters that have a gradient, in lists that one kernel can take.
-// For the optimizers of this folder only.
+// For optimizers, also of a library.
 #pragma once
 
 #include <ATen/core/Tensor.h>

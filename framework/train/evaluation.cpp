@@ -34,23 +34,10 @@ enum class Next { kPass, kEnd, kSmallerPasses };
 
 /// Ranks that need each other's weights take part in every pass, or all of them in none.
 Next agree(const RankModel& model, bool has_batch, bool has_fitted) {
-  const at::Tensor flags = at::tensor({int{has_batch}, int{stop_requested()}, int{!has_fitted}});
+  const at::Tensor flags = at::tensor({int{!has_batch}, int{stop_requested()}, int{!has_fitted}});
   model.group->all_reduce(flags, distributed::Reduce::kMax, "the next pass of the evaluation");
   if (flags[2].item<int>() != 0) return Next::kSmallerPasses;
-  return flags[0].item<int>() != 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
-}
-
-/// A batch of the data's shape, without samples.
-at::Tensor no_samples(const RankModel& model) {
-  const nn::ModelShape& shape = model.input;
-  const auto on_device = at::device(model.device);
-  if (shape.kind() == nn::InputKind::kImages) {
-    return at::empty({0, shape.channels, shape.height, shape.width},
-                     on_device.dtype(model.precision.parameters()));
-  }
-  std::vector<int64_t> sizes = {0, shape.length};
-  if (shape.has_documents) sizes.insert(sizes.begin() + 1, 3);
-  return at::empty(sizes, on_device.dtype(at::kLong));
+  return flags[0].item<int>() == 0 && flags[1].item<int>() == 0 ? Next::kPass : Next::kEnd;
 }
 
 /// As they are, where they are what a task must give.
@@ -110,16 +97,7 @@ std::optional<at::Tensor> sums_in_sharded_passes(const RankModel& model, const T
     if (next == Next::kSmallerPasses) return std::nullopt;
     if (next == Next::kEnd) return sums;
     sharded.before_forward(false);
-    fits = device::fits(
-        [&] {
-          if (batch == nullptr) {  // others have some left
-            const amp::Autocast autocast(model.device.type(), model.precision);
-            model.module->forward(no_samples(model));
-          } else {
-            add(sums, sums_of(model, task, *batch, samples));
-          }
-        },
-        &shortage);
+    fits = device::fits([&] { add(sums, sums_of(model, task, *batch, samples)); }, &shortage);
     if (!fits) sharded.give_up_forward();
     fits = fits && device::fits(load, &shortage);
   }

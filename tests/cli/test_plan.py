@@ -222,6 +222,8 @@ def test_what_can_not_be_taken_is_left_out(tmp_path):
                       '[eval]\nenabled = false\n')
     found = plan("--recipe", recipe, *TWO)
     assert {row["micro"] for row in found["candidates"]} == {2, 3}
+    synchronized = plan("--recipe", recipe, *TWO, *sets(distributed__sync_batch_norm=True))  # of two ranks' values
+    assert {row["micro"] for row in synchronized["candidates"]} == {1, 2, 3}
     many = plan(*SMALL, "--assume", "64xA100-40GB,nvlink,hdr")["candidates"][0]
     assert many["samples_per_s"] == pytest.approx(16 / many["step_s"])
 

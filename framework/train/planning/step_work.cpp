@@ -93,19 +93,21 @@ MeasuredWork measure_work(JobConfig& job, c10::Device device,
     pass_s = slowest(*group, std::max(1e-6, probe->step_s - probe->update_s / passes));
     return true;
   };
+  // A probe's synchronized norms see this rank's values alone, and can't normalise a single one.
+  const int64_t least = job.distributed.sync_batch_norm ? 2 : 1;
+  const int64_t first = std::clamp(least, limits.unit, std::max(limits.unit, limits.largest));
   double small_s = 0;
-  if (!takes(limits.unit, small_s)) return {.too_large = limits.unit};
-  const auto unit = static_cast<double>(limits.unit);
-  int64_t size = limits.unit;
+  if (!takes(first, small_s)) return {.too_large = first};
+  const auto unit = static_cast<double>(first);
+  int64_t size = first;
   while (2 * size <= limits.largest &&
          small_s * static_cast<double>(2 * size) / unit <= kLongestPass_s) {
     size *= 2;
   }
   double large_s = small_s;
-  if (size > limits.unit && !takes(size, large_s)) return {.too_large = size};
+  if (size > first && !takes(size, large_s)) return {.too_large = size};
   const auto many = static_cast<double>(size);
-  work.sample_s =
-      size == limits.unit ? small_s / unit : std::max(0.0, large_s - small_s) / (many - unit);
+  work.sample_s = size == first ? small_s / unit : std::max(0.0, large_s - small_s) / (many - unit);
   work.sample_s = std::clamp(work.sample_s, 0.1 * large_s / many, large_s / many);
   work.pass_s = std::max(0.0, large_s - many * work.sample_s);
   if (limits.strategy.sharing == plan::Sharing::kFsdp) {
