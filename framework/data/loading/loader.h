@@ -52,8 +52,8 @@ class Loader {
   /// What the threads spent on samples while no one was in next(), since the last call.
   OverlappedWork take_overlapped();
 
-  /// Different samples of the batches so far that could not be read and were replaced or dropped, by
-  /// this loader or those before it with the same options.replacements; each was logged once.
+  /// Different samples of the batches so far that could not be read and were replaced or dropped,
+  /// by this loader or those before it with the same options.replacements; each was logged once.
   int64_t skipped() const { return log_->unreadable(); }
 
  private:
