@@ -120,7 +120,9 @@ int report_current() {
   } catch (const std::system_error& error) {
     return error.code() == std::errc::broken_pipe ? kReaderLeft : report(current_error());
   } catch (...) {
-    return report(Error(Exit::kBug, "{} ({})", current_error().what(),
+    const Error error = current_error();
+    if (error.status() != Exit::kBug) return report(error);
+    return report(Error(Exit::kBug, "{} ({})", error.what(),
                         has_own_components ? "this is a bug in Brim, or in a component of your "
                                              "own; please report it with the recipe"
                                            : "this is a bug in Brim; please report it"));
@@ -147,10 +149,22 @@ Error current_error() {
     return of_system(error);
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
+    if (is_limit_on_files(what)) return too_many_files();
     return {Exit::kBug, std::string(what.substr(0, what.find(kBacktrace)))};
   } catch (...) {
     return {Exit::kBug, "an exception that is no std::exception, of type {}", type_of_current()};
   }
+}
+
+bool is_limit_on_files(std::string_view said) {
+  return said.find("Too many open files") != std::string_view::npos;
+}
+
+Error too_many_files() {
+  return {
+      Exit::kResource,
+      "this process may open no more files: connections to ranks, workers and files of data count. "
+      "Raise the limit (ulimit -n)"};
 }
 
 void expect_own_components() { has_own_components = true; }

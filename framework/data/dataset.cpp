@@ -42,7 +42,7 @@ constexpr int64_t kMaxBytes = int64_t{1} << 40;
 
 constexpr int64_t kDigestNames = 4096;
 constexpr int64_t kDigestRows = 64;
-constexpr size_t kDigestBytes = size_t{1} << 20;  // of text at once
+constexpr size_t kDigestBytes = size_t{1} << 14;  // of text at once
 
 /// f(index) for at most `most` of that many, evenly apart.
 template <class F>

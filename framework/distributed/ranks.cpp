@@ -83,11 +83,17 @@ Ranks read(const Reader& reader, const Variables& names) {
   }
   // A launcher that says nothing of machines has one rank on each.
   ranks.local_rank = reader.number(names.local_rank, 0, kMaxRanks).value_or(0);
-  ranks.local_world = reader.number(names.local_world, 1, kMaxRanks).value_or(1);
-  if (ranks.local_rank >= ranks.local_world) ranks.local_world = ranks.local_rank + 1;
+  const auto local_world = reader.number(names.local_world, 1, kMaxRanks);
+  if (local_world && ranks.local_rank >= *local_world) {
+    throw Error(Exit::kDistributed,
+                "{}={} and {}={}: a rank of this machine is less than their number",
+                names.local_rank, ranks.local_rank, names.local_world, *local_world);
+  }
+  ranks.local_world = local_world.value_or(ranks.local_rank + 1);
   if (ranks.local_world > ranks.world) {
     throw Error(Exit::kDistributed, "{}={} and {}={}: more ranks on this machine than in all",
-                names.local_world, ranks.local_world, names.world, ranks.world);
+                local_world ? names.local_world : names.local_rank,
+                local_world ? *local_world : ranks.local_rank, names.world, ranks.world);
   }
   return ranks;
 }

@@ -124,6 +124,11 @@ TEST(ReadRanks, SaysWhatIsMissingOrMakesNoSense) {
           {{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_ADDR", "x"}, {"MASTER_PORT", "70000"}}),
       HasSubstr("65535"));
   EXPECT_THAT(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), HasSubstr("BRIM_RENDEZVOUS_FILE"));
+  const Variables one = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}};
+  EXPECT_THAT(error_of(one), HasSubstr("LOCAL_RANK=3 and WORLD_SIZE=1: more ranks on this"));
+  Variables few = one;
+  few.emplace("LOCAL_WORLD_SIZE", "2");
+  EXPECT_THAT(error_of(few), HasSubstr("LOCAL_RANK=3 and LOCAL_WORLD_SIZE=2: a rank of this"));
 }
 
 TEST(FirstHost, OfSlurmsLists) {

@@ -51,6 +51,13 @@ def test_a_rank_that_is_claimed_twice_is_named(run, tmp_path):
     assert f"rank 2 did not reach the rendezvous within {SHORT_TIMEOUT_S} s" in results[0].error
 
 
+def test_a_limit_on_open_files_is_named(run, tmp_path):
+    few = ["sh", "-c", 'ulimit -n 21; exec "$@"', "sh", TRAINER, *hasty_job(tmp_path / "run")]
+    result = run.finish(run.trainrun(2, few))
+    assert result.status == 5, result.stderr
+    assert "may open no more files: connections to ranks, workers and files of data count. Raise the limit (ulimit -n)" in result.stderr
+
+
 def test_a_master_that_is_not_there_is_given_up_on(run, tmp_path, port):
     rank = run.start_rank(1, 2, [TRAINER, *hasty_job(tmp_path / "run")], by_port(port))
     result = run.finish(rank)
