@@ -261,6 +261,24 @@ TEST_F(TokensTest, IdsOutsideTheVocabularyAreNamedWithTheirPlace) {
   EXPECT_THAT(sample(*all_ids.open_train({}), 0), ElementsAre(0, 65'535, 65'534));
 }
 
+TEST_F(TokensTest, DigestsTellTheirRowsApart) {
+  std::vector<uint32_t> ids(4096);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (uint32_t& id : ids) id %= kEnd;
+  const auto of = [&] {
+    TokensConfig tokens = config(ids);
+    tokens.length = 16;
+    return digest_of(*tokens.open_train(AugmentConfig()));
+  };
+  const std::string first = of();
+  EXPECT_EQ(of(), first);
+  std::ranges::reverse(ids);
+  const std::string reversed = of();
+  EXPECT_NE(reversed, first);
+  ids[0] = kEnd + 1;  // no token: a row that can't be read is the loader's to tell
+  EXPECT_NE(of(), reversed);
+}
+
 TEST_F(TokensTest, SaysWhatIsWrongWithAFile) {
   TokensConfig c = config(counting(4));
   c.length = 4;
