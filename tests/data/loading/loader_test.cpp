@@ -403,7 +403,9 @@ TEST(LoaderTest, BadSamplesCountWhenTheirBatchsTurnHasCome) {
                           .prefetch = 3,
                           .on_error = OnError::kReplace,
                           .max_skipped = 2});
-  while (dataset.reads < 44) std::this_thread::yield();  // all are read ahead, and others for four
+  // All are read ahead, and others for four of them.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (dataset.reads < 44 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   for (int repeat = 0; repeat < 2; ++repeat) {
     EXPECT_EQ(loader.skipped(), repeat);
     if (repeat == 0) {
