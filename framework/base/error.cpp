@@ -149,22 +149,15 @@ Error current_error() {
     return of_system(error);
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
-    if (is_limit_on_files(what)) return too_many_files();
+    if (what.find("Too many open files") != std::string_view::npos) {  // a library's own words
+      return {Exit::kResource,
+              "this process may open no more files: connections to ranks, workers and files of "
+              "data count. Raise the limit (ulimit -n)"};
+    }
     return {Exit::kBug, std::string(what.substr(0, what.find(kBacktrace)))};
   } catch (...) {
     return {Exit::kBug, "an exception that is no std::exception, of type {}", type_of_current()};
   }
-}
-
-bool is_limit_on_files(std::string_view said) {
-  return said.find("Too many open files") != std::string_view::npos;
-}
-
-Error too_many_files() {
-  return {
-      Exit::kResource,
-      "this process may open no more files: connections to ranks, workers and files of data count. "
-      "Raise the limit (ulimit -n)"};
 }
 
 void expect_own_components() { has_own_components = true; }

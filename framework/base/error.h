@@ -64,14 +64,9 @@ class UsageError : public Error {
 std::string errno_text(int code);
 
 /// The exception that is being handled, whatever it is, as the Error that users read: exhausted
-/// memory and what the system refuses are kResource, what else is no Error is kBug, without
-/// LibTorch's backtrace.
+/// memory and what the system refuses, to libraries too, are kResource, what else is no Error is
+/// kBug, without LibTorch's backtrace.
 Error current_error();
-
-/// Whether that is what a library says where a process may open no more files.
-bool is_limit_on_files(std::string_view said);
-/// Error(kResource) with what to do about it.
-Error too_many_files();
 
 /// From here on what run_program() says of a bug allows for one in a component of the user's own:
 /// to be called before code that is not Brim's is registered.

@@ -48,7 +48,7 @@ constexpr size_t kDigestBytes = size_t{1} << 14;  // of text at once
 template <class F>
 void for_some(int64_t count, int64_t most, const F& f) {
   const int64_t shown = std::min(count, most);
-  for (int64_t i = 0; i < shown; ++i) f(count / shown * i + count % shown * i / shown);
+  for (int64_t i = 0; i < shown; ++i) f(i * count / shown);
 }
 
 /// "8×8×1 (height, width, channels) in 4 classes", "rows of 128 tokens out of 257".

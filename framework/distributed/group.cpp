@@ -110,8 +110,8 @@ template <class Body>
 void guarded(Watchdog& watchdog, std::string_view what, const Body& body,
              Inside how = Inside::kCollective, int64_t started = 0) {
   const Marked marked(watchdog, what, how, started);
-  const auto fail = [&](const std::string& error) {
-    if (is_limit_on_files(error)) throw too_many_files();
+  const auto fail = [&](const char* error) {
+    if (const Error known = current_error(); known.status() == Exit::kResource) throw Error(known);
     throw Error(Exit::kDistributed, watchdog.explain(error));
   };
   try {

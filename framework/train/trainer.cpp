@@ -57,9 +57,9 @@ void Trainer::begin_history() {
       .ranks = components_.model.data_world(),
       .shares = shares_of(job_),
       .stages = components_.model.pipeline ? components_.model.pipeline->stages() : 1,
-      .data = data::digest_of(*components_.data.train)};
+      .data = group_.is_main() ? data::digest_of(*components_.data.train) : std::string()};
   const std::vector<HistoryPart>& parts = progress_.history.parts;
-  if (group_.is_main() && !parts.empty() && are_other_data(parts.back(), part)) {
+  if (!parts.empty() && are_other_data(parts.back(), part)) {
     log::warning(
         "the training data are others than before step {}, though as many: other labels, names, "
         "tokens or another order. Samples of an epoch under way may be seen twice or not at all",
@@ -323,16 +323,15 @@ void Trainer::report_end(bool complete) {
     log::warning("{} step{} skipped because {} gradients were not finite", format_count(count),
                  count == 1 ? " was" : "s were", count == 1 ? "its" : "their");
   }
+  const std::string_view by = group_.is_single_rank() ? "" : " by this rank";
   if (const int64_t skipped = step_.skipped_samples(); skipped > 0) {
     log::warning("{} could not be read{} and {} replaced by {}",
-                 format_plural(skipped, "training sample"),
-                 group_.is_single_rank() ? "" : " by this rank", skipped == 1 ? "was" : "were",
+                 format_plural(skipped, "training sample"), by, skipped == 1 ? "was" : "were",
                  skipped == 1 ? "another" : "others");
   }
   if (const int64_t left_out = step_.left_out_samples(); left_out > 0) {
     log::warning("{} could not be read{} and {} left out of the metrics",
-                 format_plural(left_out, "evaluation sample"),
-                 group_.is_single_rank() ? "" : " by this rank", left_out == 1 ? "was" : "were");
+                 format_plural(left_out, "evaluation sample"), by, left_out == 1 ? "was" : "were");
   }
   telemetry::MemoryAccount memory = step_.account();
   memory.stage_peak_bytes = stage_peaks(memory.peak_bytes);

@@ -191,7 +191,6 @@ std::optional<Loader::SlotRange> Loader::take_range() {
                   {next.labels.get(), static_cast<size_t>(plan->count)}};
     next.unread = plan->count;
     next.failure.reset();
-    next.skipped.clear();
     ++opened_;
     claimed_ = 0;
     if (plan->count == 0) ready_.notify_all();

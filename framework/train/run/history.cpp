@@ -92,7 +92,7 @@ History read_history(const nlohmann::json& json) {
     history.parts.push_back({integer_of(part.at("after_step")), integer_of(part.at("ranks")),
                              part.at("shares").get<std::string>(),
                              part.contains("stages") ? integer_of(part.at("stages")) : 1,
-                             part.contains("data") ? part.at("data").get<std::string>() : ""});
+                             part.value("data", std::string())});
   }
   return history;
 }

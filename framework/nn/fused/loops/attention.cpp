@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kCount = kLanes<float>;
 constexpr float kLowest = -3.4e38F;
-constexpr float kLog2E = 1.44269504F;
 
 int64_t stride_of(const Scores& block) {
   return (block.columns + kScoreColumns - 1) / kScoreColumns * kScoreColumns;
@@ -37,8 +36,8 @@ void softmax(Scores block, int64_t seen, int64_t step, const float* scores, BFlo
     const float top = largest_lane(high);
     Floats sum = {};
     const auto weigh = [&](int64_t i, auto part) {
-      const Floats weight =
-          coarse_exp2((load(scores + i, part, -__builtin_inff()) - top) * (block.scale * kLog2E));
+      const Floats weight = coarse_exp2((load(scores + i, part, -__builtin_inff()) - top) *
+                                        (block.scale * static_cast<float>(kLog2E)));
       sum += weight;
       store(weight, weights + i, Whole());
     };
@@ -77,8 +76,9 @@ void gradients(Scores block, int64_t step, const float* scores, const float* of_
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t hidden = r * step < block.columns ? r * step : block.columns;
     for (int64_t i = hidden / kCount * kCount; i < stride; i += kCount) {
-      const Floats weight = coarse_exp2(
-          (load(scores + i, Whole()) * block.scale - load(log_sums + i, Whole())) * kLog2E);
+      const Floats weight =
+          coarse_exp2((load(scores + i, Whole()) * block.scale - load(log_sums + i, Whole())) *
+                      static_cast<float>(kLog2E));
       const Floats change = load(of_weights + i, Whole()) - load(dots + i, Whole());
       store(weight, weights + i, Whole());
       store(weight * change * block.scale, of_scores + i, Whole());

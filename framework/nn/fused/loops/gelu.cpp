@@ -18,7 +18,6 @@ constexpr double kInverseSqrt2Pi = 0.39894228040143268;
 constexpr double kSqrtHalf = 0.70710678118654752;
 constexpr double kTwoSqrt2OverPi = 1.5957691216057308;
 constexpr double kCubic = 0.044715;
-constexpr double kLog2E = 1.4426950408889634;
 
 /// A gate of v and its slope: y = v · gate, y' = gate + v · slope.
 template <class V>

@@ -110,14 +110,16 @@ BRIM_INLINE W sum_of_lanes(V v) {
   return sum;
 }
 
+constexpr double kLog2E = 1.4426950408889634;
+constexpr float kShift = 12582912.F;  // 1.5 · 2^23: added and taken off, it rounds to integers
+
 /// Of any number but +infinity up to 88; not-a-number stays it. Below -87.3 it is 0.
 ///
 /// e^x = 2^k · e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r²·q(r): q of degree 4 fitted for the
 /// least relative error, which is 3e-9, less than rounding makes.
 BRIM_INLINE Floats exp_of(Floats x) {
-  constexpr float kLog2E = 1.44269504F, kShift = 12582912.F;  // 1.5 · 2^23: rounds to integers
   constexpr float kLn2High = 0.693145752F, kLn2Low = 1.42860677e-6F;  // high · k is exact
-  const Floats shifted = x * kLog2E + kShift;
+  const Floats shifted = x * static_cast<float>(kLog2E) + kShift;
   const Floats k = shifted - kShift;
   const Floats r = (x - k * kLn2High) - k * kLn2Low;
   Floats q = r * 0x1.6a2352p-10F + 0x1.123a6cp-7F;
@@ -136,7 +138,6 @@ BRIM_INLINE Floats exp_of(Floats x) {
 /// A polynomial of degree 3 fitted for the least relative error. Not-a-number stays it, as its low
 /// bits, zeros where bfloat16 or a calculation made it, are all that is added.
 BRIM_INLINE Floats coarse_exp2(Floats x) {
-  constexpr float kShift = 12582912.F;  // as in exp_of()
   const Floats shifted = x + kShift;
   const Floats f = x - (shifted - kShift);
   Floats p = f * 0.0551716684F + 0.2426111221F;
