@@ -40,6 +40,7 @@ class LabelsAlone final : public ImageSamples {
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // of a side, or classes
 constexpr int64_t kMaxBytes = int64_t{1} << 40;
 
+constexpr int64_t kDigestLabels = int64_t{1} << 21;
 constexpr int64_t kDigestNames = 4096;
 constexpr int64_t kDigestRows = 64;
 constexpr size_t kDigestBytes = size_t{1} << 14;  // of text at once
@@ -111,7 +112,10 @@ std::string digest_of(const Dataset& dataset) {
     if (text.size() > kDigestBytes) text = digest(std::as_bytes(std::span(text)));
   };
   const int64_t labels = dataset.classes() == 0 ? 0 : dataset.size();
-  for (int64_t i = 0; i < labels; ++i) add(fmt::format("{} ", dataset.label(i)));
+  for_some(labels, kDigestLabels, [&](int64_t i) {
+    const int64_t label = dataset.label(i);
+    add({reinterpret_cast<const char*>(&label), sizeof(label)});
+  });
   for_some(dataset.size(), kDigestNames, [&](int64_t i) {
     const std::string name = dataset.name(i);
     add(std::string_view(name).substr(name.rfind('/') + 1));

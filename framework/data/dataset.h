@@ -113,8 +113,9 @@ void check_samples(const Dataset& dataset, std::string_view which);
 /// model than those of training.
 void check_evaluation(const Dataset& train, const Dataset* eval);
 
-/// Tells data from others of as many samples: 32 hex digits of all labels, of some names without
-/// their folders, and of some rows of tokens. The same data at another path have the same.
+/// Tells data from others of as many samples: 32 hex digits of the labels, of two million where
+/// there are more, of some names without their folders, and of some rows of tokens. The same data
+/// at another path have the same.
 std::string digest_of(const Dataset& dataset);
 
 /// The same images with every pixel 0, read from nowhere: for a rank that needs labels alone. Other

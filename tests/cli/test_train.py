@@ -278,6 +278,30 @@ def test_the_last_step_has_its_line(tmp_path):
     assert [line["step"] for line in metrics(tmp_path / "run")] == [10, 13]
 
 
+def test_a_run_begins_at_once_however_many_samples_there_are(tmp_path):
+    recipe = tmp_path / "many.toml"
+    recipe.write_text("""
+train.steps = 1
+batch.global = 8
+[model]
+name = "mlp"
+hidden = 8
+[data]
+kind = "synthetic"
+height = 8
+width = 8
+classes = 4
+samples = 1000000000000
+eval_samples = 0
+[optimizer]
+name = "sgd"
+learning_rate = 0.1
+""")
+    result = trainer("--recipe", recipe, "--output", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert "done: 1 step" in result.stderr
+
+
 def test_the_first_steps_of_a_longer_schedule(tmp_path):
     def rates(name, **more):
         result = trainer("--recipe", DIGITS, "--output", tmp_path / name, *sets(
