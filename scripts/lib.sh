@@ -81,8 +81,10 @@ build() {
   cache=$(ccache --get-config cache_dir 2>/dev/null || true)
   [[ -z $cache ]] || { mkdir -p "$cache" && [[ -w $cache ]]; } 2>/dev/null ||
     export CCACHE_DIR=$root/build/ccache
-  trap 'is_stopped=yes' INT  # ninja catches it, and ends as if the build had failed
-  if ! NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" "$@" 2>&1 | tee "$log" |
+  # ninja catches it, and ends as if the build had failed; what reads its lines reads them to the end.
+  trap 'is_stopped=yes' INT
+  if ! NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" "$@" 2>&1 | tee -i "$log" | {
+    trap '' INT
     while IFS= read -r line; do
       if [[ $line =~ $pattern ]]; then
         done_steps=${BASH_REMATCH[1]} all_steps=${BASH_REMATCH[2]}
@@ -99,7 +101,8 @@ build() {
       elif [[ $line != ninja:* ]]; then
         echo "$line" >&2
       fi
-    done; then
+    done
+  }; then
     trap - INT
     if [[ $is_stopped == yes ]]; then
       say "stopped; the same call continues the build"

@@ -9,12 +9,12 @@
 
 namespace brim::train {
 
-/// How much a measurement takes: a second and large tensors, or a tenth of one and, on the CPU, 64
+/// How much a measurement takes: 0.3 s and large tensors, or 0.1 s and, on the CPU, 64
 /// MiB at most.
 enum class Effort { kFull, kQuick };
 
 /// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or
-/// "fp64", two for each multiply-add: the fastest of those that fit into a second.
+/// "fp64", two for each multiply-add: the fastest of those that fit into the time.
 double measured_product_flops(c10::Device device, const std::string& format,
                               Effort effort = Effort::kFull);
 /// How long the sides of those matrices are.
