@@ -145,6 +145,12 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
       has_unscaled |= !is_scaled;
     }
   }
+  if (scaled.empty() && !has_unscaled) {
+    stepped_.erase(&optimizer);
+    throw Error(
+        Exit::kBug,
+        "step(): none of this optimizer's parameters has a gradient; call backward() first");
+  }
   at::Tensor found = at::zeros_like(found_inf_);
   {
     const at::NoGradGuard no_grad;

@@ -71,7 +71,8 @@ class GradScaler {
   /// Unscales those of the optimizer's gradients that unscale() was not given, and calls its step()
   /// where all of them are finite, which waits for the device. Returns whether it was called. Once
   /// a step for each optimizer. An optimizer that unscale() was given gradients of is left out,
-  /// too, where any gradient before it was not finite.
+  /// too, where any gradient before it was not finite. Throws Error(kBug) where none of its
+  /// parameters has a gradient, as torch asserts.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the step: the scale backs off after a skipped one (never under the minimum) and grows

@@ -194,6 +194,15 @@ TEST(GradScaler, StepsOptimizersEachByItsOwnGradients) {
   EXPECT_TRUE(scaler.step(*optimizers[2])) << "after update()";
 }
 
+TEST(GradScaler, RefusesAStepWithoutAnyGradient) {
+  GradScaler scaler(at::kCPU, {}, true);
+  const at::Tensor weight = at::zeros({1}).requires_grad_();
+  torch::optim::SGD optimizer(std::vector{weight}, 1.0);
+  EXPECT_THROW(scaler.step(optimizer), Error);
+  scaler.scale(weight.sum()).backward();
+  EXPECT_TRUE(scaler.step(optimizer)) << "after backward()";
+}
+
 TEST(GradScaler, RefusesToUpdateWithoutInspection) {
   GradScaler scaler(at::kCPU, {}, true);
   EXPECT_THROW(scaler.update(), Error);
