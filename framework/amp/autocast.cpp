@@ -102,17 +102,21 @@ void apply_tf32(const Precision& precision) {
   at::globalContext().setAllowTF32CuDNN(precision.tf32);
 }
 
+WeightCasts::WeightCasts() { at::autocast::increment_nesting(); }
+
+WeightCasts::~WeightCasts() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+}
+
 Autocast::Autocast(c10::DeviceType device, const Precision& precision)
     : device_(device),
       was_enabled_(at::autocast::is_autocast_enabled(device)),
       old_dtype_(at::autocast::get_autocast_dtype(device)) {
-  at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(device, precision.autocast);
   if (precision.autocast) at::autocast::set_autocast_dtype(device, precision.compute);
 }
 
 Autocast::~Autocast() {
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, old_dtype_);
 }

@@ -48,9 +48,20 @@ Precision resolve(PrecisionMode mode, c10::DeviceType device, const Abilities& a
 /// Allows or forbids TF32 in cuBLAS and cuDNN, for the whole process.
 void apply_tf32(const Precision& precision);
 
+/// Keeps the casts of weights that autocast makes while it lives, on the thread that made it, for
+/// all scopes of Autocast within: passes over several micro-batches cast a weight once. It must end
+/// before the optimizer changes weights.
+class WeightCasts {
+ public:
+  WeightCasts();
+  ~WeightCasts();
+  WeightCasts(const WeightCasts&) = delete;
+  WeightCasts& operator=(const WeightCasts&) = delete;
+};
+
 /// Autocast on one device type while it lives, on the thread that made it. Scopes nest; each
-/// restores what it found. Leaving the outermost one drops the cached casts of the weights, so it
-/// must be left before the optimizer changes them.
+/// restores what it found. Leaving the outermost one drops the cached casts of the weights, unless
+/// WeightCasts keeps them, so it must be left before the optimizer changes them.
 class Autocast {
  public:
   /// Where precision.autocast is false, autocast is off inside the scope.
@@ -60,6 +71,7 @@ class Autocast {
   Autocast& operator=(const Autocast&) = delete;
 
  private:
+  WeightCasts casts_;
   c10::DeviceType device_;
   bool was_enabled_;
   c10::ScalarType old_dtype_;

@@ -72,6 +72,8 @@ void add(at::Tensor& sums, const at::Tensor& part) {
 
 at::Tensor sums_in_passes(const RankModel& model, const Task& task, data::DevicePrefetcher& inputs,
                           SamplePredictions* samples) {
+  std::optional<amp::WeightCasts> casts;
+  if (model.shares_casts(/*recomputes=*/false)) casts.emplace();
   at::Tensor sums;
   while (const auto* batch = stop_requested() ? nullptr : inputs.next()) {
     const at::Tensor part = sums_of(model, task, *batch, samples);
@@ -165,6 +167,8 @@ std::optional<at::Tensor> sums_in_stages(const RankModel& model, const Task& tas
   bool fits =
       device::fits([&] { room = pipeline.room_for_messages(most, model.device); }, &shortage);
   if (model.group->any(!fits, kOutcome)) return std::nullopt;
+  std::optional<amp::WeightCasts> casts;
+  if (model.shares_casts(/*recomputes=*/false)) casts.emplace();
   StageMessages messages(pipeline);
   at::Tensor sums;
   for (const data::BatchPlan& pass : passes) {

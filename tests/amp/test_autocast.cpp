@@ -109,6 +109,31 @@ TEST(Autocast, TheNextScopeSeesChangedWeights) {
   EXPECT_EQ(product(), 24.0);
 }
 
+TEST(WeightCasts, AreSharedByPassesThatLearnEachOnItsOwn) {
+  auto weight = at::ones({2, 2}).requires_grad_();
+  at::Tensor cast;
+  const auto pass = [&](double by) {
+    at::Tensor product;
+    {
+      const Autocast scope(kCpu, on_cpu(PrecisionMode::kBf16));
+      cast = at::autocast::cached_cast(ScalarType::BFloat16, weight, kCpu);
+      product = at::matmul(at::full({2, 2}, by), weight);
+    }
+    product.sum().backward();
+    return product.sum().item<double>();
+  };
+  {
+    const WeightCasts casts;
+    EXPECT_EQ(pass(1.0), 8.0);
+    const at::Tensor first = cast;
+    EXPECT_EQ(pass(2.0), 16.0);
+    EXPECT_TRUE(cast.is_same(first));
+  }
+  EXPECT_EQ(weight.grad().sum().item<double>(), 4 * 2.0 + 4 * 4.0);
+  weight.data().fill_(3.0);
+  EXPECT_EQ(pass(1.0), 24.0) << "weights that a step has changed";
+}
+
 TEST(Autocast, GradientsOfAnFp16ConvolutionOnTheCpuAreFloat32) {
   auto weight = at::ones({2, 3, 3, 3}).requires_grad_();
   at::Tensor result;

@@ -59,6 +59,18 @@ def profile(*args, steps=3):
     return json.loads(done.stdout)
 
 
+def test_micro_batches_of_a_step_share_the_casts_of_weights(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(TOKENS)
+    found = profile("--recipe", recipe, *sets(batch__micro=1, precision__mode="bf16", precision__fused=False), steps=1)
+    copies = [(operator["calls"], *map(tuple, (operator["inputs"][0], operator["inputs"][1])))
+              for operator in found["operators"] if operator["operator"] == "aten::copy_"]
+    weight = [4 * WIDTH, WIDTH]  # of a block's first layer in its MLP, of which there is one in each
+    to_bf16 = sum(calls for calls, to, of in copies if (to, of) == (("bf16", weight), ("fp32", weight)))
+    to_fp32 = sum(calls for calls, to, of in copies if (to, of) == (("fp32", weight), ("bf16", weight)))
+    assert (to_bf16, to_fp32) == (LAYERS, 4 * LAYERS)  # a gradient is cast in each
+
+
 def flops(found, phase):
     return sum(row["flops"] for row in found["by_operator"] if row["phase"] == phase)
 

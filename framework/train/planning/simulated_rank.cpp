@@ -158,7 +158,8 @@ int64_t SimulatedRank::bucket_bytes() const {
   return account_.gradients_bytes;
 }
 
-void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums) {
+void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums,
+                               std::optional<amp::WeightCasts>& casts) {
   if (components_.model.sharded) components_.model.sharded->before_forward(sums);
   components_.optimizer->begin_forward();
   at::Tensor scaled;
@@ -166,6 +167,7 @@ void SimulatedRank::accumulate(const data::DeviceBatch& batch, bool sums) {
     const amp::Autocast autocast(c10::kCPU, components_.model.precision);
     scaled = components_.scaler->scale(components_.task->loss(*components_.model.module, batch));
   }
+  if (sums) casts.reset();
   if (components_.model.sharded) {
     components_.model.sharded->backward(scaled, sums, [&] { scaled.backward(); });
   } else {
@@ -215,6 +217,8 @@ void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tenso
   if (shape.micro_batches > 1 && !pipeline.is_last()) {
     next_gradient = pipeline.outputs().empty(shape.micro, c10::kCPU);
   }
+  std::optional<amp::WeightCasts> casts;
+  if (components_.model.shares_casts(!shape.recompute.empty())) casts.emplace();
   std::deque<Flight> flights;
   for (int64_t i = 0; i < live; ++i) flights.push_back(forward_of_stage(shape.micro));
   if (shape.micro_batches > live) {
@@ -222,6 +226,7 @@ void SimulatedRank::accumulate_in_stages(const StepShape& shape, const at::Tenso
     flights.pop_front();
     flights.push_back(forward_of_stage(shape.micro));
   }
+  casts.reset();
   for (; flights.size() > 1; flights.pop_front()) backward_of_stage(flights.front());
   std::optional<Buckets> buckets;
   if (bucket_memory.numel() > 0) buckets.emplace(parameters_, bucket_memory);
@@ -293,10 +298,14 @@ int64_t SimulatedRank::peak_bytes(const StepShape& shape) {
       accumulate_in_stages(shape, bucket_memory);
     } else {
       const data::DeviceBatch batch = batch_of(shape.micro);
-      if (shape.micro_batches > 1) accumulate(batch, /*sums=*/false);
+      std::optional<amp::WeightCasts> casts;
+      if (shape.micro_batches > 1) {
+        if (components_.model.shares_casts(!shape.recompute.empty())) casts.emplace();
+        accumulate(batch, /*sums=*/false, casts);
+      }
       std::optional<Buckets> buckets;
       if (bucket_memory.numel() > 0) buckets.emplace(parameters_, bucket_memory);
-      accumulate(batch, /*sums=*/true);
+      accumulate(batch, /*sums=*/true, casts);
     }
     update();
     if (shape.eval_batch > 0) evaluate(shape.eval_batch);

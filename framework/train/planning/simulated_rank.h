@@ -60,7 +60,8 @@ class SimulatedRank {
   struct Flight {
     at::Tensor model_inputs, inputs, outputs;
   };
-  void accumulate(const data::DeviceBatch& batch, bool sums);
+  void accumulate(const data::DeviceBatch& batch, bool sums,
+                  std::optional<amp::WeightCasts>& casts);
   void accumulate_in_stages(const StepShape& shape, const at::Tensor& bucket_memory);
   Flight forward_of_stage(int64_t micro);
   void backward_of_stage(const Flight& flight);

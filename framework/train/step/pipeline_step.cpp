@@ -81,6 +81,7 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
   has_summed_ = is_short_ = false;
   losses_ = {};
   flights_.clear();
+  casts_.reset();
   activations_in_ = gradients_in_ = {};
   activations_out_ = gradients_out_ = {};
   const auto actions = distributed::stage_actions(schedule_, pipeline_.stages(), pipeline_.stage(),
@@ -95,7 +96,10 @@ std::optional<PipelineStep::Losses> PipelineStep::run(
         if (error.status() != Exit::kStopped) throw;
         is_short_ = true;
       }
-      if (is_short_) flights_.clear();
+      if (is_short_) {
+        flights_.clear();
+        casts_.reset();
+      }
     }
     if (is_short_) take_part(action);
   }
@@ -134,6 +138,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
     receive_ahead(/*gradients=*/false, micro_batch + 1);
   }
   timeline_.enter(Phase::kForward);
+  if (micro_batch == 0 && model_.shares_casts(recomputes_) && !passes_.is_recorded())
+    casts_.emplace();
   sequence_.begin(flight.model_inputs);
   if (pipeline_.is_last()) {
     data::DeviceBatch own = batch->tensors;
@@ -154,6 +160,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
     receive_ahead(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
   }
   flights_[micro_batch] = std::move(flight);
+  if (micro_batch + 1 == micro_batches_->size())
+    casts_.reset();  // backward frees them as it proceeds
 }
 
 void PipelineStep::backward(size_t micro_batch) {

@@ -101,6 +101,7 @@ class PipelineStep {
 
   distributed::ScheduleKind schedule_;
   bool recomputes_;
+  std::optional<amp::WeightCasts> casts_;  // from a step's first forward pass to its last one
   const RankModel& model_;
   distributed::Pipeline& pipeline_;
   int64_t first_learning_;

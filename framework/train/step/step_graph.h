@@ -56,6 +56,8 @@ class StepGraph {
   /// Adds the gradients of the last forward(), whose result `pass` is, to the parameters'.
   void backward(const Pass& pass);
 
+  bool is_recorded() const { return recorder_ != nullptr; }
+
   /// Gives back what recordings hold; they are made again. Between two steps.
   void release();
   /// The same, for good: from now on batches have other sizes.

@@ -86,6 +86,7 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       step_start_(*components.model.module, components.model.device),
       passes_(components.model, *components.task, *components.scaler,
               graph_recorder(job, components)),
+      shares_casts_(components.model.shares_casts(!job.train.recompute.empty())),
       shortage_(device::kShortElsewhere) {
   for (const auto& [name, parameter] : components.model.own_parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
@@ -186,6 +187,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
 // Reads top to bottom, in the order in which things happen.
 std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   Gradients result;
+  std::optional<amp::WeightCasts> casts;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {  // each micro-batch
     batch = components_.model.has_sync_batch_norm
@@ -199,6 +201,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     strategy_->before_forward(sums);
 
     timeline_.enter(Phase::kForward);
+    if (!sums && !casts && shares_casts_ && !passes_.is_recorded()) casts.emplace();
     components_.optimizer->begin_forward();
     const double share =
         batch->weight < batch->step_weight
@@ -207,6 +210,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     const StepGraph::Pass pass = passes_.forward(
         batch->tensors, share, /*is_first=*/!result.loss.defined(), wants_unsmoothed());
     components_.optimizer->finish_step();
+    if (sums) casts.reset();  // backward frees them as it proceeds
     timeline_.move(Phase::kForward, Phase::kCommunication,
                    components_.optimizer->waited_s() + strategy_->waited_s());
 
