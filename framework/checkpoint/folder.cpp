@@ -84,6 +84,15 @@ void retire(const fs::path& checkpoint) {
   remove_folder(temporary);
 }
 
+/// The same of one that is not needed any more: where it can't be taken away, it stays.
+void remove_whole(const fs::path& checkpoint) {
+  try {
+    retire(checkpoint);
+  } catch (const Error& error) {
+    log::warning("{}; an old checkpoint stays in the way until it is removed", error.what());
+  }
+}
+
 /// The checkpoint that `latest` or `best` names; none if there is no such file.
 std::optional<fs::path> read_pointer(const fs::path& folder, std::string_view pointer) {
   const fs::path path = folder / pointer;
@@ -95,6 +104,26 @@ std::optional<fs::path> read_pointer(const fs::path& folder, std::string_view po
                 in_quotes(name));
   }
   return folder / name;
+}
+
+/// The checkpoint that `best` names, or did before it was lost.
+std::optional<fs::path> find_best(const fs::path& folder) {
+  std::optional<Error> damage;
+  try {
+    if (auto named = read_pointer(folder, kBest)) return named;
+  } catch (const Error& error) {
+    damage = error;
+  }
+  const auto listed = list_checkpoints(folder);
+  const auto found = std::ranges::find(listed, true, &Listed::is_best);
+  if (found != listed.end()) {
+    log::warning("{}; taking {}, which was the best when it was saved",
+                 damage ? damage->what() : (folder / kBest).string() + ": there is no such file",
+                 found->path.filename().string());
+    return found->path;
+  }
+  if (damage) throw Error(*damage);
+  return std::nullopt;
 }
 
 /// Whatever happens, nothing stays under this path; a published folder has left it by then.
@@ -136,7 +165,7 @@ std::vector<Listed> list_checkpoints(const fs::path& folder) {
   for (const fs::path& path : paths) {
     try {
       const Manifest manifest = read_manifest(path);
-      found.push_back({path, manifest.step, manifest.sequence});
+      found.push_back({path, manifest.step, manifest.sequence, manifest.is_best});
     } catch (const Error&) {
       continue;
     }
@@ -178,7 +207,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
 }
 
 std::optional<fs::path> best_checkpoint(const fs::path& folder) {
-  const auto best = read_pointer(folder, kBest);
+  const auto best = find_best(folder);
   if (best) read_manifest(*best);
   return best;
 }
@@ -195,7 +224,16 @@ FolderWriter::FolderWriter(fs::path folder, int64_t keep)
   }
   clean_up();
   const auto listed = list_checkpoints(folder_);
-  if (!listed.empty()) next_sequence_ = listed.front().sequence + 1;
+  if (!listed.empty()) next_sequence_ += listed.front().sequence;
+  // Those that can't be read may have been written after all others.
+  next_sequence_ += std::ssize(find_folders(folder_, "")) - std::ssize(listed);
+  try {
+    if (const auto best = find_best(folder_)) {
+      write_file(folder_ / kBest, best->filename().string() + "\n");
+    }
+  } catch (const Error& error) {
+    if (error.status() != Exit::kCheckpoint) throw;  // remove_older() says so
+  }
 }
 
 void FolderWriter::clean_up() const {
@@ -229,7 +267,7 @@ void FolderWriter::write(
     remove_folder(temporary);
     make_folder(temporary);
     const auto names = write_files(temporary);
-    const Manifest manifest = {step, next_sequence_, record_files(temporary, names)};
+    const Manifest manifest = {step, next_sequence_, record_files(temporary, names), is_best};
     write_file(temporary / kManifestName, print_manifest(manifest));
     publish(temporary, folder_ / name);
   } catch (const Error& error) {
@@ -256,7 +294,7 @@ void FolderWriter::publish(const fs::path& written, const fs::path& final) const
     throw;
   }
   sync_folder(folder_);
-  if (replaces) retire(replaced);
+  if (replaces) remove_whole(replaced);
 }
 
 void FolderWriter::remove_older() const {
@@ -265,11 +303,13 @@ void FolderWriter::remove_older() const {
   try {
     best = read_pointer(folder_, kBest);
   } catch (const Error& error) {
-    log::warning("{}; no checkpoint is kept as the best one", error.what());
+    log::warning("{}; until there is a new best checkpoint, older ones are not removed",
+                 error.what());
+    return;
   }
   int64_t kept = 0;
   for (const Listed& checkpoint : list_checkpoints(folder_)) {
-    if (++kept > keep_ && checkpoint.path != best) retire(checkpoint.path);
+    if (++kept > keep_ && checkpoint.path != best) remove_whole(checkpoint.path);
   }
 }
 

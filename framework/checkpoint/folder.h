@@ -24,6 +24,7 @@ struct Listed {
   std::filesystem::path path;
   int64_t step;
   int64_t sequence;
+  bool is_best;  // it was, when it was written
 };
 
 /// What is in a folder, the last written first, without those whose manifest is damaged.
@@ -34,8 +35,9 @@ std::vector<Listed> list_checkpoints(const std::filesystem::path& folder);
 /// saved is whole, so that no run starts over by mistake.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& folder);
 
-/// The checkpoint that `best` names, unverified. None if there is no best yet; Error(kCheckpoint)
-/// if `best` is damaged or names one that is gone.
+/// The checkpoint that `best` names, unverified. If that file is damaged or lost, the newest that
+/// was the best when it was written, with a warning. None if there is no best yet;
+/// Error(kCheckpoint) if `best` is damaged and no other is known, or names one that is gone.
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& folder);
 
 /// Where a file of the next checkpoint is written before its folder is there.
@@ -46,7 +48,8 @@ std::filesystem::path spool_path(const std::filesystem::path& folder, const std:
 class FolderWriter {
  public:
   /// Makes the folder, takes its lock and cleans up after a writer that was killed. The last
-  /// `keep` checkpoints stay, and the best one; 0 keeps all.
+  /// `keep` checkpoints stay, and the best one; 0 keeps all, and so does a `best` that can't be
+  /// read.
   /// Throws Error(kResource) if another process is writing here, Error(kBug) for less than 0.
   FolderWriter(std::filesystem::path folder, int64_t keep);
 

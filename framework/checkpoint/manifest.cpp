@@ -59,6 +59,16 @@ class ObjectReader {
     return value.get<std::string>();
   }
 
+  /// False where it lacks the key.
+  bool take_flag(const std::string& key) {
+    if (!left_.contains(key)) return false;
+    const json value = take(key);
+    if (!value.is_boolean()) {
+      refuse_manifest(where_, fmt::format("'{}' in {} must be true or false", key, what_));
+    }
+    return value.get<bool>();
+  }
+
   void finish() const {
     if (left_.empty()) return;
     refuse_manifest(
@@ -110,11 +120,12 @@ std::string print_manifest(const Manifest& manifest) {
   for (const FileRecord& file : manifest.files) {
     files.push_back({{"name", file.name}, {"size", file.size}, {"xxh3_128", file.digest}});
   }
-  return print_json({{"format", kFormat},
-                     {"step", manifest.step},
-                     {"sequence", manifest.sequence},
-                     {"files", std::move(files)}},
-                    std::string(kManifestName), kLimits);
+  json top = {{"format", kFormat},
+              {"step", manifest.step},
+              {"sequence", manifest.sequence},
+              {"files", std::move(files)}};
+  if (manifest.is_best) top["best"] = true;
+  return print_json(top, std::string(kManifestName), kLimits);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
@@ -128,6 +139,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   Manifest manifest;
   manifest.step = top.take_count("step");
   manifest.sequence = top.take_count("sequence");
+  manifest.is_best = top.take_flag("best");
   const json files = top.take("files");
   if (!files.is_array()) refuse_manifest(where, "'files' must be a list");
   top.finish();

@@ -22,6 +22,7 @@ struct Manifest {
   int64_t step = 0;
   int64_t sequence = 0;  // counts the checkpoints written into a folder: the newest has the highest
   std::vector<FileRecord> files;
+  bool is_best = false;  // of those so far, when it was written
 };
 
 /// True for a name that is safe to join to a folder.

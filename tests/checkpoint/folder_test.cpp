@@ -139,6 +139,60 @@ TEST_F(Folder, DoesNotStartOverIfAllIsDamaged) {
   EXPECT_THAT(message, HasSubstr("found only damaged ones"));
 }
 
+TEST_F(Folder, FindsTheBestWhoseNameIsLost) {
+  for (const char* text : {"", "rubbish", "step-", static_cast<const char*>(nullptr)}) {
+    fs::remove_all(folder_);
+    {
+      FolderWriter writer(folder_, 1);
+      save(writer, 1, "x", true);
+      save(writer, 2, "x", true);
+      save(writer, 3);
+    }
+    fs::remove(folder_ / "best");
+    if (text != nullptr) write_text(folder_ / "best", text);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(best_checkpoint(folder_), folder_ / "step-00000002");
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("taking step-00000002, which was the best when it was saved"));
+    FolderWriter writer(folder_, 1);
+    save(writer, 4);
+    EXPECT_THAT(names_in(folder_),
+                ElementsAre("best", "latest", "lock", "step-00000002", "step-00000004"));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(best_checkpoint(folder_), folder_ / "step-00000002");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "its name is written again";
+  }
+}
+
+TEST_F(Folder, RemovesNothingWhileItDoesNotKnowTheBest) {
+  FolderWriter writer(folder_, 1);
+  save(writer, 1);
+  write_text(folder_ / "best", "rubbish");
+  testing::internal::CaptureStderr();
+  save(writer, 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("older ones are not removed"));
+  EXPECT_THAT(names_in(folder_),
+              ElementsAre("best", "latest", "lock", "step-00000001", "step-00000002"));
+  save(writer, 3, "x", true);
+  EXPECT_THAT(names_in(folder_), ElementsAre("best", "latest", "lock", "step-00000003"));
+}
+
+TEST_F(Folder, CountsOnPastCheckpointsThatCannotBeRead) {
+  {
+    FolderWriter writer(folder_, 0);
+    for (int64_t step = 1; step <= 3; ++step) save(writer, step);
+  }
+  const fs::path manifest = folder_ / "step-00000003" / "manifest.json";
+  fs::rename(manifest, root_ / "aside");
+  {
+    FolderWriter writer(folder_, 0);
+    save(writer, 4);
+  }
+  fs::rename(root_ / "aside", manifest);
+  fs::remove(folder_ / "latest");
+  EXPECT_EQ(latest_name(folder_), "step-00000004");
+}
+
 TEST_F(Folder, SaysIfTheBestIsGone) {
   FolderWriter writer(folder_, 1);
   EXPECT_EQ(best_checkpoint(folder_), std::nullopt);
