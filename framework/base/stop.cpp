@@ -73,7 +73,7 @@ void install_stop_handlers() {
 bool stop_requested() { return is_requested; }
 
 void request_stop() {
-  is_requested = true;
+  if (is_requested.exchange(true)) return;  // the time that is left counts from the first
   if (unsaved > 0) ::alarm(kUnsavedLimit_s);
 }
 
@@ -96,8 +96,7 @@ BlockedSignals::BlockedSignals() {
 BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
 
 NothingToSave::NothingToSave() {
-  ++unsaved;
-  if (stop_requested()) ::alarm(kUnsavedLimit_s);
+  if (unsaved++ == 0 && stop_requested()) ::alarm(kUnsavedLimit_s);
 }
 
 NothingToSave::~NothingToSave() {

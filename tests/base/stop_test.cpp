@@ -71,6 +71,21 @@ TEST(Stop, AProcessWithNothingToSaveEndsWhereverItWaits) {
   EXPECT_EXIT(wait(true), ::testing::ExitedWithCode(0), "");
 }
 
+// As a rank asks again and again, once it has learnt that another one stops.
+TEST(Stop, AskingAgainGivesNoMoreTime) {
+  const auto ask = [] {
+    install_stop_handlers();
+    const NothingToSave before;
+    for (int i = 0; i < 100; ++i) {
+      request_stop();
+      const NothingToSave nested;
+      ::usleep(200'000);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(ask(), ::testing::ExitedWithCode(75), "nothing to save");
+}
+
 TEST(Stop, ALimitOnFileSizeDoesNotKill) {
   EXPECT_EXIT(signal_twice(SIGINT, SIGXFSZ), ::testing::ExitedWithCode(0), "");
 }
