@@ -379,6 +379,9 @@ def test_what_stays_wrong_is_said(server, tmp_path):
     done = start("download", url.replace("//", "//me:secret@") + "?token=secret", tmp_path / "a", 3)
     assert done.stderr == f"error[data]: {url}: the server answers with status 401\n"
     assert start("download", server.url + "/none", tmp_path / "a", 3).stdout == "missing\n"
+    for answer in ("400", "405", "409"):  # of gateways, for names that they do not know
+        server.plans["/a.bin"] = [answer]
+        assert start("download", url, tmp_path / "a", 3).stdout == "missing\n"
     assert server.asked("none") == [None]
 
 

@@ -303,8 +303,11 @@ class Transfer {
     }
     problem_ = fmt::format("the server answers with status {}", status_);
     switch (status_) {
+      case 400:
       case 403:
       case 404:
+      case 405:
+      case 409:
       case 410:
         return ResponseState::kMissing;
       case 416:  // there is nothing where the object broke off: it is another

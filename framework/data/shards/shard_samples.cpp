@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/base/words.h"
 #include "framework/data/shards/shard_index.h"
 #include "framework/data/shards/tar.h"
@@ -36,7 +37,8 @@ std::optional<SampleName> split(const std::string& name) {
 /// Takes members in order and adds a sample to the index whenever one is whole.
 class Collector {
  public:
-  Collector(const ByteSource& shard, ShardIndex& index) : reader_(shard), index_(index) {}
+  Collector(const ByteSource& shard, ShardIndex& index)
+      : name_(shard.name()), reader_(shard), index_(index) {}
 
   void run() {
     while (auto member = reader_.next()) {
@@ -53,6 +55,11 @@ class Collector {
     }
     end_sample();
     index_.passed_over += reader_.passed_over();
+    if (!reader_.has_more()) return;
+    log::warning(
+        "{}: what follows after the archive's end is not read; archives are joined by tar "
+        "--concatenate",
+        name_);
   }
 
  private:
@@ -118,6 +125,7 @@ class Collector {
     members_ = 0;
   }
 
+  std::string name_;
   TarReader reader_;
   ShardIndex& index_;
   // The sample that is open.

@@ -290,4 +290,11 @@ std::optional<TarMember> TarReader::next() {
   return {};
 }
 
+bool TarReader::has_more() {
+  constexpr int64_t kLongestEnd = int64_t{64} << 10;  // writers fill a record up, mostly of 10 KiB
+  const int64_t start = position_ + kTarBlock;
+  const auto rest = bytes(start, std::min(kLongestEnd, source_.size() - start));
+  return std::ranges::any_of(rest, [](uint8_t byte) { return byte != 0; });
+}
+
 }  // namespace brim::data

@@ -41,6 +41,10 @@ class TarReader {
   /// headers and labels are, cost one read together.
   std::span<const uint8_t> bytes(int64_t offset, int64_t count);
 
+  /// Whether another archive, or anything else but zeros, follows within 64 KiB of the end that
+  /// next() has reached.
+  bool has_more();
+
   /// Links, devices and pipes so far.
   int64_t passed_over() const { return passed_over_; }
 

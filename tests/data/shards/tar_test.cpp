@@ -55,6 +55,23 @@ TEST(TarTest, OneBlockOfZerosEndsAnArchiveAndNothingAfterItIsRead) {
   EXPECT_THAT(list(member("a", "1") + end_of_archive() + member("b", "2")), ElementsAre("a=1"));
 }
 
+TEST(TarTest, TellsWhetherAnythingFollowsTheEnd) {
+  const auto has_more = [](const std::string& bytes) {
+    const Archive archive(bytes);
+    TarReader reader(archive.source);
+    while (reader.next()) {
+    }
+    return reader.has_more();
+  };
+  const std::string one = member("a", "1") + end_of_archive();
+  EXPECT_FALSE(has_more(member("a", "1") + std::string(512, '\0')));
+  EXPECT_FALSE(has_more(one));
+  EXPECT_FALSE(has_more(one + std::string(9216, '\0')));
+  EXPECT_TRUE(has_more(one + one));
+  EXPECT_TRUE(has_more(one + std::string(9216, '\0') + one));
+  EXPECT_TRUE(has_more(member("a", "1") + std::string(512, '\0') + "x"));
+}
+
 TEST(TarTest, LongNamesOfEveryKind) {
   const std::string name =
       std::string(90, 'd') + "/" + std::string(90, 'e') + "/" + std::string(200, 'f') + ".jpg";
