@@ -59,6 +59,27 @@ std::string printable(std::string_view text) { return escape(text, ""); }
 
 std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
 
+std::string shown_address(const std::string& address) {
+  if (!address.starts_with("http://") && !address.starts_with("https://")) return address;
+  std::string shown = address.substr(0, address.find_first_of("?#"));
+  const size_t host = shown.find("//") + 2;
+  const size_t at = shown.substr(0, shown.find('/', host)).rfind('@');
+  if (at != std::string::npos && at >= host) shown.erase(host, at + 1 - host);
+  return shown;
+}
+
+std::string without_secrets(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t start = std::min(text.find("http"), text.size());
+    const size_t end = std::min(text.find_first_of(" \t\r\n\"'`", start), text.size());
+    result += text.substr(0, start);
+    result += shown_address(std::string(text.substr(start, end - start)));
+    text.remove_prefix(end);
+  }
+  return result;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const size_t size = utf8_size(text);

@@ -34,6 +34,16 @@ TEST(Printable, ShowsBytesThatAreNotUtf8) {
   EXPECT_EQ(printable("\xe7\x1b[m"), "\\xe7\\x1b[m");
 }
 
+TEST(Addresses, AreShownWithoutSecrets) {
+  EXPECT_EQ(shown_address("https://me:pw@host/a@b/s.tar?token=1#x"), "https://host/a@b/s.tar");
+  EXPECT_EQ(shown_address("https://host/s.tar"), "https://host/s.tar");
+  EXPECT_EQ(shown_address("/folder/a?b@c.tar"), "/folder/a?b@c.tar");
+  EXPECT_EQ(without_secrets("--set 'path=http://me:pw@h/{0..1}.tar?token=1' --to http://h/x\n"),
+            "--set 'path=http://h/{0..1}.tar' --to http://h/x\n");
+  EXPECT_EQ(without_secrets("http"), "http");
+  EXPECT_EQ(without_secrets("is httpd? http://"), "is httpd? http://");
+}
+
 TEST(ShellWord, IsReadByAShellAsItIs) {
   EXPECT_EQ(shell_word("runs/digits"), "runs/digits");
   EXPECT_EQ(shell_word("runs/ü"), "runs/ü");

@@ -230,6 +230,17 @@ def test_nothing_that_a_run_says_becomes_part_of_the_page(tmp_path):
     assert evil in run_in(page, "return document.querySelector('pre').textContent")
 
 
+def test_addresses_are_shown_without_what_may_be_secret(tmp_path):
+    address = "https://me:secret@host/s-{000..127}.tar?sig=secret"
+    run = write_run(tmp_path / "run", recipe=f'[data.train]\npath = "{address}"\n',
+                    record={"command": f"trainer --set 'data.train.path={address}' --output x"})
+    page = tmp_path / "page.html"
+    report(page, run)
+    text = page.read_text()
+    assert "secret" not in text
+    assert text.count("https://host/s-{000..127}.tar") == 2 and "--output x" in text
+
+
 def test_a_confusion_matrix_has_a_cell_for_each_label_and_guess(tmp_path):
     classes = [{"name": "cat", "samples": 10, "correct": 7, "taken_for": {"cat": 7, "dog": 3}},
                {"name": "dog", "samples": 5, "correct": 5, "taken_for": {"dog": 5}}]

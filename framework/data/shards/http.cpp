@@ -17,6 +17,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/base/words.h"

@@ -17,6 +17,7 @@
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/temporaries.h"
 #include "framework/data/shards/pack.h"

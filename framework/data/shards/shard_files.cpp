@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/base/parallel.h"
+#include "framework/base/printable.h"
 #include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/data/shards/pack.h"

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/words.h"
 
 namespace brim::data {
@@ -89,15 +90,6 @@ bool is_shard(const fs::path& file) {
 
 bool is_url(std::string_view address) {
   return address.starts_with("http://") || address.starts_with("https://");
-}
-
-std::string shown_address(const std::string& address) {
-  if (!is_url(address)) return address;
-  std::string shown = address.substr(0, address.find_first_of("?#"));
-  const size_t host = shown.find("//") + 2;
-  const size_t at = shown.substr(0, shown.find('/', host)).rfind('@');
-  if (at != std::string::npos && at >= host) shown.erase(host, at + 1 - host);
-  return shown;
 }
 
 std::vector<std::string> expand_braces(const std::string& pattern) {

@@ -15,9 +15,6 @@ bool is_shard(const std::filesystem::path& file);
 /// An address that begins with http:// or https://.
 bool is_url(std::string_view address);
 
-/// An address as errors show it: without user, password and query, which may be secret.
-std::string shown_address(const std::string& address);
-
 /// Expands {000..127} (leading zeros are kept) and {a,b}, several of them too, the last one
 /// fastest; braces inside braces are not known. Throws Error(kRecipe) for unpaired braces and more
 /// than a million results.

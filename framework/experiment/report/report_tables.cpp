@@ -9,6 +9,7 @@
 #include <set>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/experiment/report/html.h"
 #include "framework/experiment/report/report_parts.h"
@@ -24,6 +25,7 @@ using Keys = std::map<std::string, std::string>;  // "batch.global": "64"
 constexpr size_t kLongestValue = 400;
 
 std::string cut(std::string text) {
+  text = without_secrets(text);
   if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + " …";
   return text;
 }
@@ -305,7 +307,7 @@ std::string recipe_section(const Shown& shown) {
     if (text.empty()) continue;
     html += fmt::format(
         R"(<details><summary>recipe.toml of {}</summary><div class="card"><pre>{}</pre></div></details>)",
-        escape_html(shown.labels[run]), escape_html(text));
+        escape_html(shown.labels[run]), escape_html(without_secrets(text)));
   }
   return html;
 }

@@ -35,12 +35,6 @@ TEST(ShardListTest, BracesAreExpanded) {
   }
 }
 
-TEST(ShardListTest, AddressesAreShownWithoutSecrets) {
-  EXPECT_EQ(shown_address("https://me:pw@host/a@b/s.tar?token=1#x"), "https://host/a@b/s.tar");
-  EXPECT_EQ(shown_address("https://host/s.tar"), "https://host/s.tar");
-  EXPECT_EQ(shown_address("/folder/a?b@c.tar"), "/folder/a?b@c.tar");
-}
-
 class WebDataset : public ::testing::Test {
  protected:
   WebDataset() {
