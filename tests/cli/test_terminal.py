@@ -1,5 +1,6 @@
 """Names in data, in runs and on the network reach the terminal without control characters."""
 import json
+import shutil
 
 import numpy
 import pytest
@@ -69,6 +70,21 @@ select = "cpu"
     assert_safe(done.stderr)
     assert SHOWN in done.stderr  # the broken image's warning
     return root / "run"
+
+
+def test_a_run_knows_the_classes_of_its_own_shards(run, images, tmp_path):
+    whole = shutil.copytree(images, tmp_path / "whole", ignore=shutil.ignore_patterns("broken*"))
+    packed = trainer("data", "pack", whole, tmp_path / "shards")
+    assert packed.returncode == 0, packed.stderr
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text((run.parent / "recipe.toml").read_text().replace("image_folder", "webdataset")
+                      .replace(str(images), str(tmp_path / "shards")))
+    done = trainer("--recipe", recipe, "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    for trained in (run, tmp_path / "run"):  # from folders, and from shards
+        said = trainer("eval", trained, "--recipe", recipe)
+        assert said.returncode == 0, said.stderr
+        assert_safe(said.stdout, said.stderr)
 
 
 def test_predict(run, images):

@@ -32,7 +32,8 @@ using Place = std::function<CropPlan(int64_t height, int64_t width)>;
 struct DrawOptions {
   Filter filter = Filter::kBilinear;
   /// JPEG only: decodes at 1/2, 1/4 or 1/8 of the size where that is still large enough, and
-  /// interpolates colour more coarsely. Differs from exact decoding by a few grey levels.
+  /// interpolates colour more coarsely. Differs from exact decoding by a few grey levels,
+  /// at edges between colours by tens.
   bool fast_decode = false;
 };
 

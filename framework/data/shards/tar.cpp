@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "framework/base/error.h"
+#include "framework/base/printable.h"
 
 namespace brim::data {
 namespace {
@@ -106,13 +107,6 @@ std::optional<int64_t> decimal(std::string_view digits) {
 }
 
 }  // namespace
-
-std::string printable(std::string_view text) {
-  std::string result(text);
-  std::ranges::replace_if(
-      result, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  return result;
-}
 
 std::string_view unsafe_name(std::string_view name) {
   if (name.empty()) return "is empty";

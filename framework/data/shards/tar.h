@@ -82,7 +82,4 @@ class TarReader {
 /// "" for a name that may be joined to a folder, else what is wrong with it.
 std::string_view unsafe_name(std::string_view name);
 
-/// A name from an archive for a message: control characters become '?'.
-std::string printable(std::string_view text);
-
 }  // namespace brim::data

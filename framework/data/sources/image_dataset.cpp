@@ -97,7 +97,7 @@ void ImageOptions::fields(recipe::Fields& f) {
            "how pixels are resized, with antialiasing");
   f.value("fast_decode", fast_decode,
           "decode JPEG images at a fraction of their size where that is large enough, and their "
-          "colour more coarsely: a few grey levels off, and faster");
+          "colour more coarsely: a few grey levels off, at edges between colours more, and faster");
   f.choice("cache", cache, kCacheWords,
            "keep training images in memory, as their files hold them or decoded");
   f.value("cache_gib", cache_gib, "memory for that, in GiB; images beyond it are read each time",

@@ -25,7 +25,7 @@ std::vector<int64_t> labels_among(const std::vector<std::string>& classes,
   std::vector<int64_t> labels;
   std::vector<std::string> unknown;
   for (const std::string& folder : folders) {
-    const auto found = std::ranges::find(classes, brim::printable(folder));
+    const auto found = std::ranges::find(classes, printable(folder));
     labels.push_back(found - classes.begin());
     if (found == classes.end()) unknown.push_back(folder);
   }
