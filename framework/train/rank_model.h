@@ -38,9 +38,9 @@ struct RankModel {
   distributed::SplitState* split() const;
   /// Whether a pass needs other ranks, which have part of the model's weights.
   bool shares_weights() const { return sharded || pipeline; }
-  /// Whether the micro-batches of a step share autocast's casts of weights, for which they keep them
-  /// during backward. A sharded model's weights come and leave with each pass, and who recomputes
-  /// blocks has no memory for it.
+  /// Whether the micro-batches of a step share autocast's casts of weights, and so keep them during
+  /// backward. A sharded model's weights come and leave with each pass, and who recomputes blocks
+  /// has no memory for it.
   bool shares_casts(bool recomputes) const { return precision.autocast && !sharded && !recomputes; }
   /// Stages of one pipeline see the same samples: which part of a step's are this rank's, of how
   /// many.
