@@ -33,9 +33,10 @@ enum class Download { kDone, kMissing };
 /// that it has none for us (403, 404, 410; gateways also say 400, 405 and 409).
 /// A dropped connection is resumed where it broke if the server says that the object is still the
 /// same (ETag or Last-Modified), else from the start. Throws Error(kData) for other answers and
-/// where all tries fail, Error(kResource) where the file can't be written, TooLargeError of either kind, at the first try, for what BodyLimit refuses;
-/// all name the address without its secrets. `path` is the file's, for errors.
-/// Throws Error(kStopped) within about a second where a stop is asked for.
+/// where all tries fail, Error(kResource) where the file can't be written, TooLargeError of either
+/// kind, at the first try, for what BodyLimit refuses; all name the address without its secrets.
+/// `path` is the file's, for errors. Throws Error(kStopped) within about a second where a stop is
+/// asked for.
 Download download(const std::string& url, int fd, const std::filesystem::path& path,
                   const HttpLimits& limits = {});
 
