@@ -131,7 +131,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (stage_ == Stage::kChecked) {
     throw Error(Exit::kBug, "the gradients of this step were checked, and are still scaled");
   }
-  if (!stepped_.insert(&optimizer).second) {
+  if (stepped_.contains(&optimizer)) {
     throw Error(Exit::kBug, "step() was already called for this optimizer since the last update()");
   }
   std::vector<at::Tensor> scaled;
@@ -146,11 +146,11 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     }
   }
   if (scaled.empty() && !has_unscaled) {
-    stepped_.erase(&optimizer);
     throw Error(
         Exit::kBug,
         "step(): none of this optimizer's parameters has a gradient; call backward() first");
   }
+  stepped_.insert(&optimizer);
   at::Tensor found = at::zeros_like(found_inf_);
   {
     const at::NoGradGuard no_grad;

@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/printable.h"
 #include "framework/base/units.h"
 #include "framework/experiment/report/chart.h"
 #include "framework/experiment/report/html.h"
@@ -103,7 +104,8 @@ std::string best_recipe(const Store& store, const Trial& best) {
   return fmt::format(
       R"(<section><h2>The best recipe</h2><div class="card"><p>Trial {}:</p><pre>{}</pre>)"
       "<details><summary>{}</summary><pre>{}</pre></details></div></section>",
-      best.id, escape_html(settings), escape_html(path.string()), escape_html(text));
+      best.id, escape_html(without_secrets(settings)), escape_html(path.string()),
+      escape_html(without_secrets(text)));
 }
 
 }  // namespace

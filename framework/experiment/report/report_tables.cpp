@@ -24,8 +24,9 @@ using Keys = std::map<std::string, std::string>;  // "batch.global": "64"
 
 constexpr size_t kLongestValue = 400;
 
-std::string cut(std::string text) {
-  text = without_secrets(text);
+/// A value for a table.
+std::string shown_value(const std::string& value) {
+  std::string text = without_secrets(value);
   if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + " …";
   return text;
 }
@@ -190,7 +191,7 @@ void collect(const recipe::Value& value, const std::string& prefix, Keys& keys) 
       collect(entry, prefix.empty() ? name : prefix + "." + name, keys);
     }
   } else {
-    keys[prefix] = cut(toml_text(value));
+    keys[prefix] = shown_value(toml_text(value));
   }
 }
 
@@ -228,7 +229,7 @@ void collect(const json& value, const std::string& prefix, Keys& keys) {
   } else {
     text = value.is_null() ? "none" : plain(value);
   }
-  keys[prefix] = cut(text);
+  keys[prefix] = shown_value(text);
 }
 
 /// A row a key, a column a run; rows that differ are marked.

@@ -9,8 +9,7 @@
 
 namespace brim::train {
 
-/// How much a measurement takes: 0.3 s and large tensors, or 0.1 s and, on the CPU, 64
-/// MiB at most.
+/// How much a measurement takes: 0.3 s and large tensors, or 0.1 s and, on the CPU, 64 MiB at most.
 enum class Effort { kFull, kQuick };
 
 /// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or

@@ -138,8 +138,7 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
     receive_ahead(/*gradients=*/false, micro_batch + 1);
   }
   timeline_.enter(Phase::kForward);
-  if (micro_batch == 0 && model_.shares_casts(recomputes_) && !passes_.is_recorded())
-    casts_.emplace();
+  if (micro_batch == 0 && model_.shares_casts(recomputes_)) casts_.emplace();
   sequence_.begin(flight.model_inputs);
   if (pipeline_.is_last()) {
     data::DeviceBatch own = batch->tensors;
@@ -160,8 +159,8 @@ void PipelineStep::forward(size_t micro_batch, data::DevicePrefetcher& inputs) {
     receive_ahead(/*gradients=*/true, gradients_in_.begun - gradients_in_.under_way.size());
   }
   flights_[micro_batch] = std::move(flight);
-  if (micro_batch + 1 == micro_batches_->size())
-    casts_.reset();  // backward frees them as it proceeds
+  // Backward frees them as it proceeds.
+  if (micro_batch + 1 == micro_batches_->size()) casts_.reset();
 }
 
 void PipelineStep::backward(size_t micro_batch) {

@@ -86,7 +86,6 @@ TrainingStep::TrainingStep(const JobConfig& job, TrainingComponents& components,
       step_start_(*components.model.module, components.model.device),
       passes_(components.model, *components.task, *components.scaler,
               graph_recorder(job, components)),
-      shares_casts_(components.model.shares_casts(!job.train.recompute.empty())),
       shortage_(device::kShortElsewhere) {
   for (const auto& [name, parameter] : components.model.own_parameters()) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
@@ -187,6 +186,8 @@ std::optional<TrainingStep::Gradients> TrainingStep::try_accumulate() {
 // Reads top to bottom, in the order in which things happen.
 std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
   Gradients result;
+  const bool shares_casts =
+      components_.model.shares_casts(!job_.train.recompute.empty()) && !passes_.is_recorded();
   std::optional<amp::WeightCasts> casts;
   const data::DevicePrefetcher::Input* batch = nullptr;
   do {  // each micro-batch
@@ -201,7 +202,7 @@ std::optional<TrainingStep::Gradients> TrainingStep::accumulate() {
     strategy_->before_forward(sums);
 
     timeline_.enter(Phase::kForward);
-    if (!sums && !casts && shares_casts_ && !passes_.is_recorded()) casts.emplace();
+    if (shares_casts && !sums && !casts) casts.emplace();
     components_.optimizer->begin_forward();
     const double share =
         batch->weight < batch->step_weight

@@ -141,7 +141,6 @@ class TrainingStep {
   MicroBatch micro_batch_;
   StepStart step_start_;
   StepGraph passes_;
-  bool shares_casts_;                            // of weights, between the micro-batches of a step
   std::unique_ptr<PipelineStep> stages_;         // null: no pipeline
   std::string shortage_;                         // what a step that ran out of memory said
   std::vector<telemetry::ModuleBytes> modules_;  // that held most in the first step
