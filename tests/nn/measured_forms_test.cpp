@@ -91,6 +91,24 @@ TEST(MeasuredForms, OneDisturbedReadingDecidesNothingOfWeight) {
       fused, plain));
 }
 
+TEST(MeasuredForms, ADisturbedPassDecidesNothingByItself) {
+  // Each form is measured for the first time in its second pass.
+  int calls = 0;
+  const at::Tensor x = at::ones({4, 4});
+  const auto takes = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
+  EXPECT_TRUE(takes_fused(
+      Fused::kMeasured,
+      {.name = "disturbed once", .batch = {x}, .parameters = {}, .is_training = true},
+      [&](const Tensors& batch, const Tensors&) {
+        takes(++calls <= 2 ? 20 : 2);
+        return Tensors{batch[0] * 2};
+      },
+      [&](const Tensors& batch, const Tensors&) {
+        takes(6);
+        return Tensors{batch[0] * 2};
+      }));
+}
+
 TEST(MeasuredForms, OneMeasurementAShapeAndFormat) {
   Doubling work("measured once", 300, 1);
   EXPECT_FALSE(work.takes_fused(at::rand({8, 64})));
@@ -139,7 +157,7 @@ TEST(MeasuredForms, OfABatchThatTakesLongAPartIsMeasuredInFewPasses) {
       {.name = "long", .batch = {at::rand({rows, 8})}, .parameters = {}, .is_training = true},
       sleeping(std::chrono::milliseconds(10)), sleeping(std::chrono::milliseconds(12))));
   EXPECT_THAT(measured, ::testing::Each(rows / 4));
-  EXPECT_EQ(measured.size(), 5);  // one to learn how long it takes, and two of each
+  EXPECT_EQ(measured.size(), 6);  // one to learn how long it takes, two of each, a last try
 }
 
 TEST(MeasuredForms, OnlyMeasuredMeasures) {
