@@ -270,8 +270,8 @@ constexpr int64_t kWeights = 1 << 25;  // 128 MiB
 
 /// As in a training step, a weight is met again only after others that the caches can't hold
 /// beside.
-void few_rows(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
-  const std::string operation = "linear of few rows";
+void linear(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
+  const std::string operation = "linear by blocks";
   if (!is_wanted(operation) || place.is_cuda()) return;
   const int64_t layers = kWeights / (outputs * inputs) + 1;
   const at::ScalarType format = bf16 ? at::kBFloat16 : at::kFloat;
@@ -443,8 +443,13 @@ void measure_all() {
       linear_cross_entropy(2048, 768, 50257);
       linear_cross_entropy(2048, 256, 256);
     }
-    for (const int64_t rows : {8, 64, 256}) few_rows(rows, 1024, 1024, type == at::kBFloat16);
-    few_rows(64, 768, 3072, type == at::kBFloat16);
+    for (const int64_t rows : {8, 64, 256}) linear(rows, 1024, 1024, type == at::kBFloat16);
+    linear(64, 768, 3072, type == at::kBFloat16);
+    if (type == at::kBFloat16) {
+      linear(3152, 384, 1536, true);  // of ViT-S at batch 16
+      linear(3152, 1536, 384, true);
+      linear(3152, 384, 1152, true);
+    }
     depthwise({16, 96, 56, 56}, 7, 1, type);  // of ConvNeXt-T
     depthwise({16, 192, 28, 28}, 7, 1, type);
     depthwise({16, 384, 14, 14}, 7, 1, type);

@@ -140,7 +140,7 @@ const std::map<std::string_view, Count>& counts() {
       {"aten::bmm", count_bmm<0>},
       {"aten::baddbmm", count_bmm<1>},
       {"aten::convolution", count_convolution},
-      {"brim::few_row_linear", count_linear},
+      {"brim::block_linear", count_linear},
       {"brim::depthwise_convolution", count_depthwise},
       {"brim::linear_cross_entropy", count_linear_cross_entropy},
       {"brim::self_attention", count_self_attention},
@@ -155,7 +155,7 @@ const std::map<std::string_view, Count>& counts() {
 const std::map<std::string_view, Count>& backward_counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::convolution_backward", count_convolution_backward},
-      {"brim::few_row_linear_backward", count_linear_backward},
+      {"brim::block_linear_backward", count_linear_backward},
       {"brim::depthwise_convolution_backward", count_depthwise_backward},
       {"brim::self_attention_backward", count_self_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},

@@ -7,8 +7,19 @@
 
 namespace brim::nn {
 
-/// x [..., I], weight [O, I], bias [O] or undefined, to [..., O]; `when`: in a form of
-/// fused/linear.h, fused/few_row_linear.h or fused/aligned_linear.h, where there is one for these.
+/// LibTorch's; products of float32 (fused/linear.h); or by blocks (fused/block_linear.h).
+enum class LinearForm { kPlain, kUpcast, kBlocks };
+
+/// The form that is taken for x [..., I], weight [O, I], the transpose of one [I, O] too, and bias
+/// [O] or undefined.
+LinearForm linear_form(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       Fused when, bool is_training);
+
+/// x to [..., O] in that form.
+at::Tensor linear_in(LinearForm form, const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias);
+
+/// The same in the form that is taken; on a GPU also fused/aligned_linear.h's.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Fused when,
                   bool is_training);
 

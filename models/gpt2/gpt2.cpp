@@ -15,7 +15,6 @@
 #include "framework/nn/fused/attention.h"
 #include "framework/nn/fused/gelu.h"
 #include "framework/nn/fused/layer_norm.h"
-#include "framework/nn/fused/linear.h"
 #include "framework/nn/fused/linear_cross_entropy.h"
 #include "framework/nn/key_value_cache.h"
 #include "framework/nn/linear.h"
@@ -59,8 +58,9 @@ class Conv1D : public torch::nn::Module, public nn::Fusable {
 
  private:
   at::Tensor product(const at::Tensor& x, const at::Tensor& bias) {
-    if (is_fused() && nn::has_fused_linear(x, weight_))
-      return nn::fused_linear(x, weight_.t(), bias);
+    const at::Tensor turned = weight_.t();
+    const nn::LinearForm form = nn::linear_form(x, turned, bias, fused(), is_training());
+    if (form != nn::LinearForm::kPlain) return nn::linear_in(form, x, turned, bias);
     const at::Tensor rows = x.flatten(0, 1);
     return (bias.defined() ? at::addmm(bias, rows, weight_) : at::mm(rows, weight_))
         .view({x.size(0), x.size(1), weight_.size(1)});

@@ -219,7 +219,7 @@ def test_the_page_shows_modules_and_the_roofline_without_scripts(profiled_run):
     # The whole step, but for what is too small to be seen.
     assert sum(float(width) * float(height) for _, _, width, height, _ in cells) == pytest.approx(1e4, rel=0.01)
     dots = re.findall(r'<path class="dot [^>]*><title>([^<]*)</title>', page)
-    assert len(dots) >= 5 and any(re.match("(aten::addmm|brim::few_row_linear) in layers.1, forward", dot) for dot in dots)
+    assert len(dots) >= 5 and any(re.match("(aten::addmm|brim::block_linear) in layers.1, forward", dot) for dot in dots)
 
 
 def test_doctor_and_report_show_the_profile_that_a_run_has(profiled_run):

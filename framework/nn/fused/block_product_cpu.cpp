@@ -112,10 +112,9 @@ void transpose(int64_t rows, int64_t columns, Block<const float> from, float* to
   lay_out_transposed(rows, columns, from, to);
 }
 
-void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to) {
-  for (int64_t row = 0; row < rows; ++row) {
-    pair_loops().round(columns, from + row * columns, to.values + row * to.stride);
-  }
+void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to,
+                const float* bias) {
+  pair_loops().round_rows(rows, columns, from, bias, to.values, to.stride);
 }
 
 }  // namespace brim::nn::cpu

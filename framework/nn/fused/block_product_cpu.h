@@ -59,8 +59,10 @@ void lay_out_transposed(int64_t rows, int64_t columns, Block<const float> from, 
 void transpose(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to,
                int64_t stride);
 void transpose(int64_t rows, int64_t columns, Block<const float> from, float* to, int64_t stride);
-/// A matrix [rows, columns] without gaps, rounded.
-void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to);
+/// A matrix [rows, columns] without gaps, `bias` [columns] added to each row where there is one,
+/// rounded.
+void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to,
+                const float* bias = nullptr);
 
 /// work(first, end, task) over parts of 0 … count, one for each thread.
 template <class Work>

@@ -107,29 +107,33 @@ at::Tensor bias_gelu(const at::Tensor& product, const at::Tensor& bias, Gelu for
 }
 
 at::Tensor linear_gelu(const Linear& layer, const at::Tensor& x, Fused when) {
-  const auto fused = [](const at::Tensor& in, const at::Tensor& weight, const at::Tensor& bias) {
-    return fused_bias_gelu(at::linear(in, weight), bias, Gelu::kErf);
-  };
+  const at::Tensor &weight = layer->weight, &bias = layer->bias;
+  const bool is_training = layer->is_training();
   // Upcast products add the bias before they round.
-  const at::ScalarType type = type_of_product(x);
   const bool has_fused_form = when != Fused::kNever && x.numel() > 0 && has_fused_kernels(x) &&
-                              !(x.is_cpu() && type == at::kHalf) &&
-                              !has_fused_linear(x, layer->weight) && layer->bias.defined() &&
-                              layer->bias.scalar_type() == opmath_type(x);
-  const bool is_fused = has_fused_form && takes_fused(
-                                              when,
-                                              {.name = "linear, GELU (erf)",
-                                               .batch = {x},
-                                               .parameters = {layer->weight, layer->bias},
-                                               .is_training = layer->is_training()},
-                                              [&](const auto& in, const auto& of) -> variable_list {
-                                                return {fused(in[0], of[0], of[1])};
-                                              },
-                                              [&](const auto& in, const auto& of) -> variable_list {
-                                                return {at::gelu(at::linear(in[0], of[0], of[1]))};
-                                              });
-  if (is_fused) return fused(x, layer->weight, layer->bias);
-  return at::gelu(linear(x, layer->weight, layer->bias, when, layer->is_training()));
+                              !(x.is_cpu() && type_of_product(x) == at::kHalf) &&
+                              !has_fused_linear(x, weight) && bias.defined() &&
+                              bias.scalar_type() == opmath_type(x);
+  if (has_fused_form) {
+    const LinearForm form = linear_form(x, weight, {}, when, is_training);
+    const auto fused = [form](const at::Tensor& in, const at::Tensor& by, const at::Tensor& added) {
+      return fused_bias_gelu(linear_in(form, in, by, {}), added, Gelu::kErf);
+    };
+    const bool is_fused = takes_fused(
+        when,
+        {.name = "linear, GELU (erf)",
+         .batch = {x},
+         .parameters = {weight, bias},
+         .is_training = is_training},
+        [&](const auto& in, const auto& of) -> variable_list {
+          return {fused(in[0], of[0], of[1])};
+        },
+        [&](const auto& in, const auto& of) -> variable_list {
+          return {at::gelu(at::linear(in[0], of[0], of[1]))};
+        });
+    if (is_fused) return fused(x, weight, bias);
+  }
+  return at::gelu(linear(x, weight, bias, when, is_training));
 }
 
 }  // namespace brim::nn

@@ -11,7 +11,7 @@ Table<GeluLoops> gelu_table();
 
 namespace {
 
-constexpr int64_t kTile = 512;       // channels summed at once, on the stack
+constexpr int64_t kTile = 4096;      // channels summed at once, on the stack
 constexpr int64_t kRowsAtOnce = 64;  // rows summed in T's wide type before float64 takes over
 
 constexpr double kInverseSqrt2Pi = 0.39894228040143268;

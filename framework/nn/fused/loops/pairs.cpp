@@ -92,7 +92,7 @@ BRIM_INLINE Words upper_half(Floats v) {
   return __builtin_convertvector(halves, Words);
 }
 
-BRIM_INLINE Words halves_of(const BFloat16* from) {
+BRIM_INLINE Words words_of(const BFloat16* from) {
   Halves halves;
   __builtin_memcpy(&halves, from, sizeof(halves));
   return __builtin_convertvector(halves, Words);
@@ -106,6 +106,17 @@ BRIM_INLINE void store_pairs(Words even, Words odd, BFloat16* to) {
 void round(int64_t n, const float* from, BFloat16* to) {
   for_each_vector<float>(n,
                          [&](int64_t i, auto part) { store(load(from + i, part), to + i, part); });
+}
+
+void round_rows(int64_t rows, int64_t columns, const float* from, const float* bias, BFloat16* to,
+                int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row, from += columns, to += to_stride) {
+    for_each_vector<float>(columns, [&](int64_t i, auto part) {
+      Floats v = load(from + i, part);
+      if (bias != nullptr) v += load(bias + i, part);
+      store(v, to + i, part);
+    });
+  }
 }
 
 void pair_rounded(int64_t n, const float* even, const float* odd, BFloat16* to) {
@@ -123,7 +134,7 @@ void pair_rounded(int64_t n, const float* even, const float* odd, BFloat16* to) 
 void pair(int64_t n, const BFloat16* even, const BFloat16* odd, BFloat16* to) {
   int64_t i = 0;
   for (; i + kSide <= n; i += kSide) {
-    store_pairs(halves_of(even + i), odd == nullptr ? Words{} : halves_of(odd + i), to + 2 * i);
+    store_pairs(words_of(even + i), odd == nullptr ? Words{} : words_of(odd + i), to + 2 * i);
   }
   for (; i < n; ++i) {
     to[2 * i] = even[i];
@@ -140,15 +151,61 @@ void pair_transposed(int64_t rows, int64_t columns, const BFloat16* from, int64_
                   });
 }
 
+/// The even halves of the words of a, then of b; or the odd ones.
+template <int kFirst, int... kIndex>
+BRIM_INLINE AllHalves halves_of(Words a, Words b, Indices<kIndex...>) {
+  return __builtin_shufflevector(reinterpret_cast<AllHalves>(a), reinterpret_cast<AllHalves>(b),
+                                 (2 * kIndex + kFirst)..., (2 * (kSide + kIndex) + kFirst)...);
+}
+
+/// A matrix [rows, 2 · columns] of which a word holds two columns; strides are in words and values.
+void transpose_words(int64_t rows, int64_t columns, const uint32_t* from, int64_t stride,
+                     BFloat16* to, int64_t to_stride) {
+  for_each_column(
+      rows, columns, from, stride, [&](int64_t pair, int64_t row, Words values, int64_t count) {
+        BFloat16* const begin = to + 2 * pair * to_stride + row;
+        store_first(__builtin_convertvector(values & 0xffffU, Halves), count, begin);
+        store_first(__builtin_convertvector(values >> 16, Halves), count, begin + to_stride);
+      });
+}
+
+/// Two squares at once fill vectors of the result, as each line that is stored by halves would come
+/// into the nearest cache twice.
 void transpose(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride, BFloat16* to,
                int64_t to_stride) {
-  for_each_column(rows, columns / 2, from, stride / 2,
-                  [&](int64_t pair, int64_t row, Words values, int64_t count) {
-                    BFloat16* const begin = to + 2 * pair * to_stride + row;
-                    store_first(__builtin_convertvector(values & 0xffffU, Halves), count, begin);
-                    store_first(__builtin_convertvector(values >> 16, Halves), count,
-                                begin + to_stride);
-                  });
+  const auto* words = static_cast<const uint32_t*>(static_cast<const void*>(from));
+  const int64_t words_of_row = columns / 2, word_stride = stride / 2;
+  const int64_t in_squares = words_of_row / kSide * kSide;
+  int64_t row = 0;
+  for (; row + 2 * kSide <= rows; row += 2 * kSide, words += 2 * kSide * word_stride) {
+    for (int64_t word = 0; word < in_squares; word += kSide) {
+      Words upper[kSide], lower[kSide];
+      for (int64_t i = 0; i < kSide; ++i) {
+        upper[i] = load_words(words + i * word_stride + word, kSide);
+        lower[i] = load_words(words + (kSide + i) * word_stride + word, kSide);
+      }
+      transpose_square(upper);
+      transpose_square(lower);
+      for (int64_t i = 0; i < kSide; ++i) {
+        BFloat16* const out = to + 2 * (word + i) * to_stride + row;
+        const AllHalves even = halves_of<0>(upper[i], lower[i], Lanes());
+        const AllHalves odd = halves_of<1>(upper[i], lower[i], Lanes());
+        __builtin_memcpy(out, &even, sizeof(even));
+        __builtin_memcpy(out + to_stride, &odd, sizeof(odd));
+      }
+    }
+    transpose_words(2 * kSide, words_of_row - in_squares, words + in_squares, word_stride,
+                    to + 2 * in_squares * to_stride + row, to_stride);
+  }
+  transpose_words(rows - row, words_of_row, words, word_stride, to + row, to_stride);
+}
+
+void sum_rows(int64_t rows, int64_t columns, const BFloat16* from, float* sums) {
+  for_each_vector<float>(columns, [&](int64_t i, auto part) {
+    Floats sum = {};
+    for (int64_t row = 0; row < rows; ++row) sum += load(from + row * columns + i, part);
+    store(sum, sums + i, part);
+  });
 }
 
 void round_transposed(int64_t rows, int64_t columns, const float* from, const float* bias,
@@ -171,7 +228,8 @@ void round_transposed(int64_t rows, int64_t columns, const float* from, const fl
 }  // namespace
 
 PairLoops pair_table() {
-  return {round, pair_rounded, pair, pair_transposed, transpose, round_transposed};
+  return {round,           round_rows, pair_rounded, pair,
+          pair_transposed, transpose,  sum_rows,     round_transposed};
 }
 
 }  // namespace brim::nn::loops::BRIM_ISA

@@ -16,6 +16,10 @@ namespace brim::nn::loops {
 struct PairLoops {
   /// n values, rounded.
   void (*round)(int64_t n, const float* from, BFloat16* to);
+  /// A matrix [rows, columns] without gaps, `bias` [columns] added to each row, rounded. `bias` may
+  /// be null.
+  void (*round_rows)(int64_t rows, int64_t columns, const float* from, const float* bias,
+                     BFloat16* to, int64_t to_stride);
   /// Two rows of n values, rounded, to [n, 2].
   void (*pair_rounded)(int64_t n, const float* even, const float* odd, BFloat16* to);
   /// The same of rows that are bfloat16; zeros where `odd` is null.
@@ -26,6 +30,8 @@ struct PairLoops {
   /// A matrix [rows, columns] to its transpose.
   void (*transpose)(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride,
                     BFloat16* to, int64_t to_stride);
+  /// The sums of the columns of a matrix [rows, columns] without gaps.
+  void (*sum_rows)(int64_t rows, int64_t columns, const BFloat16* from, float* sums);
   /// The transpose of a matrix [rows, columns] without gaps, `bias` [rows] added to its rows,
   /// rounded. `bias` may be null.
   void (*round_transposed)(int64_t rows, int64_t columns, const float* from, const float* bias,

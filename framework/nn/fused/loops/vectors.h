@@ -25,6 +25,7 @@ typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef double Doubles __attribute__((vector_size(kVectorBytes)));
 typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+typedef uint16_t AllHalves __attribute__((vector_size(kVectorBytes)));
 
 /// How many values a vector of W has.
 template <class W>

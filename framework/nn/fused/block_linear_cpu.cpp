@@ -1,12 +1,13 @@
-// Each weight is read where it lies, once for each product. One that is rounded to bfloat16 is
-// rounded and laid out block by block, just before a block is multiplied while it is in the cache;
-// LibTorch's whole products take a rounded copy, which is written to memory, read, and laid out
-// again.
-#include "framework/nn/fused/few_row_linear_cpu.h"
+// Of few rows (of many: many_row_linear_cpu.cpp). Each weight is read where it lies, once for each
+// product. One that is rounded to bfloat16 is rounded and laid out block by block, just before a
+// block is multiplied while it is in the cache; LibTorch's whole products take a rounded copy, which
+// is written to memory, read, and laid out again.
+#include "framework/nn/fused/block_linear_cpu.h"
 
 #include <ATen/ops/sum.h>
 
 #include "framework/nn/fused/block_product_cpu.h"
+#include "framework/nn/fused/many_row_linear_cpu.h"
 
 namespace brim::nn::cpu {
 namespace {
@@ -22,17 +23,23 @@ constexpr int64_t kPanel = 64;              // columns that a thread lays out at
 template <class T>
 constexpr bool kRounds = !std::is_same_v<T, float>;
 
+/// Whether many_row_linear_cpu.h takes rows x.
+bool takes_many(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && x.size(0) > kFewRows;
+}
+
 void check_factors(const at::Tensor& x, const at::Tensor& weight) {
   const bool is_float = x.scalar_type() == at::kFloat;
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.numel() > 0 && x.size(1) == weight.size(1) &&
                   weight.size(0) > 0 &&
                   (is_float || (x.size(1) % 2 == 0 && weight.size(0) % 2 == 0)),
-              "few_row_linear: expected x [N, I] and a weight [O, I], with even I and O where x is "
+              "block_linear: expected x [N, I] and a weight [O, I], with even I and O where x is "
               "bfloat16, found ",
               x.sizes(), " and ", weight.sizes());
   TORCH_CHECK((is_float || x.scalar_type() == at::kBFloat16) &&
-                  weight.scalar_type() == at::kFloat && x.is_contiguous() && weight.is_contiguous(),
-              "few_row_linear: expected bfloat16 or float32 x and a float32 weight without gaps, "
+                  weight.scalar_type() == at::kFloat && x.is_contiguous() &&
+                  (weight.is_contiguous() || (takes_many(x) && weight.t().is_contiguous())),
+              "block_linear: expected bfloat16 or float32 x and a float32 weight without gaps, "
               "found ",
               x.scalar_type(), " with strides ", x.strides(), " and ", weight.scalar_type(),
               " with strides ", weight.strides());
@@ -185,33 +192,46 @@ at::Tensor gradient_of_weight(const at::Tensor& gradient, const at::Tensor& x) {
   return result;
 }
 
+at::Tensor column_sums(const at::Tensor& gradient) {
+  return gradient.sum(0, /*keepdim=*/false, at::kFloat);
+}
+
 }  // namespace
 
-at::Tensor few_row_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias) {
+at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias) {
   check_factors(x, weight);
   TORCH_CHECK(!bias || (bias->sizes() == at::IntArrayRef({weight.size(0)}) &&
                         bias->scalar_type() == at::kFloat && bias->is_contiguous()),
-              "few_row_linear: expected a float32 bias [", weight.size(0), "]");
+              "block_linear: expected a float32 bias [", weight.size(0), "]");
+  if (takes_many(x)) return many_row_product(x, weight.t(), bias);
   return x.scalar_type() == at::kFloat ? product<float>(x, weight, bias)
                                        : product<BFloat16>(x, weight, bias);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> few_row_linear_backward(const at::Tensor& gradient,
-                                                                       const at::Tensor& x,
-                                                                       const at::Tensor& weight,
-                                                                       std::array<bool, 3> wanted) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::Tensor& gradient,
+                                                                     const at::Tensor& x,
+                                                                     const at::Tensor& weight,
+                                                                     std::array<bool, 3> wanted) {
   check_factors(x, weight);
   TORCH_CHECK(gradient.sizes() == at::IntArrayRef({x.size(0), weight.size(0)}) &&
                   gradient.scalar_type() == x.scalar_type() && gradient.is_contiguous(),
-              "few_row_linear: expected a gradient [", x.size(0), ", ", weight.size(0),
+              "block_linear: expected a gradient [", x.size(0), ", ", weight.size(0),
               "] without gaps in the format of x, ", x.scalar_type(), ", found ",
               gradient.scalar_type(), " ", gradient.sizes());
+  if (takes_many(x)) {
+    const at::Tensor of_x =
+        wanted[0] ? many_row_product(gradient, weight, std::nullopt) : at::Tensor();
+    if (!wanted[1]) return {of_x, {}, wanted[2] ? column_sums(gradient) : at::Tensor()};
+    auto [of_weight, of_bias] =
+        many_row_weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);
+    return {of_x, of_weight, of_bias};
+  }
   const bool is_float = x.scalar_type() == at::kFloat;
   const auto of_x = is_float ? gradient_of_x<float> : gradient_of_x<BFloat16>;
   const auto of_weight = is_float ? gradient_of_weight<float> : gradient_of_weight<BFloat16>;
   return {wanted[0] ? of_x(gradient, weight) : at::Tensor(),
           wanted[1] ? of_weight(gradient, x) : at::Tensor(),
-          wanted[2] ? gradient.sum(0, /*keepdim=*/false, at::kFloat) : at::Tensor()};
+          wanted[2] ? column_sums(gradient) : at::Tensor()};
 }
 
 }  // namespace brim::nn::cpu

@@ -1,5 +1,5 @@
 // The way from the layers to the operators, and their gradient.
-#include "framework/nn/fused/few_row_linear.h"
+#include "framework/nn/fused/block_linear.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -8,8 +8,8 @@
 #include <array>
 #include <tuple>
 
+#include "framework/nn/fused/block_linear_cpu.h"
 #include "framework/nn/fused/block_product_cpu.h"
-#include "framework/nn/fused/few_row_linear_cpu.h"
 #include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
@@ -19,27 +19,24 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// With more rows the products take so long that what is saved beside them can't be measured.
-constexpr int64_t kFewRows = 256;
-
 TORCH_LIBRARY_FRAGMENT(brim, library) {
-  library.def("few_row_linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  library.def("block_linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   library.def(
-      "few_row_linear_backward(Tensor gradient, Tensor x, Tensor weight, bool[3] wanted) -> "
+      "block_linear_backward(Tensor gradient, Tensor x, Tensor weight, bool[3] wanted) -> "
       "(Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(brim, CPU, library) {
-  library.impl("few_row_linear", cpu::few_row_linear);
-  library.impl("few_row_linear_backward", cpu::few_row_linear_backward);
+  library.impl("block_linear", cpu::block_linear);
+  library.impl("block_linear_backward", cpu::block_linear_backward);
 }
 
-at::Tensor few_row_linear_shape(const at::Tensor& x, const at::Tensor& weight,
-                                const MaybeTensor& /*bias*/) {
+at::Tensor block_linear_shape(const at::Tensor& x, const at::Tensor& weight,
+                              const MaybeTensor& /*bias*/) {
   return at::empty({x.size(0), weight.size(0)}, x.options());
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> few_row_linear_backward_shapes(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward_shapes(
     const at::Tensor& /*gradient*/, const at::Tensor& x, const at::Tensor& weight,
     std::array<bool, 3> wanted) {
   return {wanted[0] ? at::empty_like(x) : at::Tensor(),
@@ -48,22 +45,22 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> few_row_linear_backward_shapes(
 }
 
 TORCH_LIBRARY_IMPL(brim, Meta, library) {
-  library.impl("few_row_linear", few_row_linear_shape);
-  library.impl("few_row_linear_backward", few_row_linear_backward_shapes);
+  library.impl("block_linear", block_linear_shape);
+  library.impl("block_linear_backward", block_linear_backward_shapes);
 }
 
-using FewRowLinearForward = at::Tensor(const at::Tensor&, const at::Tensor&, const MaybeTensor&);
-using FewRowLinearBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
-                                                                            const at::Tensor&,
-                                                                            const at::Tensor&,
-                                                                            std::array<bool, 3>);
+using BlockLinearForward = at::Tensor(const at::Tensor&, const at::Tensor&, const MaybeTensor&);
+using BlockLinearBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&,
+                                                                           const at::Tensor&,
+                                                                           const at::Tensor&,
+                                                                           std::array<bool, 3>);
 
-class FusedFewRowLinear : public Function<FusedFewRowLinear> {
+class BlockLinear : public Function<BlockLinear> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const MaybeTensor& bias) {
     const ForwardPass pass;
-    static const auto operation = find_operator<FewRowLinearForward>("brim::few_row_linear");
+    static const auto operation = find_operator<BlockLinearForward>("brim::block_linear");
     const at::Tensor rows = rows_of(x, x.scalar_type()).contiguous();
     context->save_for_backward({rows, weight});
     context->saved_data["sizes"] = x.sizes().vec();
@@ -73,8 +70,7 @@ class FusedFewRowLinear : public Function<FusedFewRowLinear> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const BackwardPass pass("linear");
-    static const auto operation =
-        find_operator<FewRowLinearBackward>("brim::few_row_linear_backward");
+    static const auto operation = find_operator<BlockLinearBackward>("brim::block_linear_backward");
     const auto saved = context->get_saved_variables();
     const bool has_bias = context->saved_data["has_bias"].toBool();
     auto [of_x, of_weight, of_bias] = operation.call(
@@ -88,24 +84,25 @@ class FusedFewRowLinear : public Function<FusedFewRowLinear> {
 
 }  // namespace
 
-bool has_fused_few_row_linear(const at::Tensor& x, const at::Tensor& weight,
-                              const at::Tensor& bias) {
-  const auto serves = [](const at::Tensor& parameter) {
+bool has_block_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto is_dense = [](const at::Tensor& parameter) {
     return parameter.scalar_type() == at::kFloat && parameter.is_contiguous();
   };
-  if (!x.is_cpu() || x.dim() == 0 || x.numel() == 0 || weight.numel() == 0 ||
-      x.numel() / x.size(-1) > kFewRows || !serves(weight) || (bias.defined() && !serves(bias))) {
+  if (!x.is_cpu() || x.dim() == 0 || x.numel() == 0 || weight.dim() != 2 || weight.numel() == 0 ||
+      (bias.defined() && !is_dense(bias))) {
     return false;
   }
   const at::ScalarType type = type_of_product(x);
-  if (type == at::kFloat) return cpu::multiplies_float_blocks();
+  if (!is_dense(weight) && (has_few_rows(x) || !is_dense(weight.t()))) return false;
+  if (type == at::kFloat) return has_few_rows(x) && cpu::multiplies_float_blocks();
   return type == at::kBFloat16 && at::autocast::is_autocast_enabled(at::kCPU) &&
          weight.size(0) % 2 == 0 && weight.size(1) % 2 == 0 && cpu::multiplies_bf16_pairs();
 }
 
-at::Tensor fused_few_row_linear(const at::Tensor& x, const at::Tensor& weight,
-                                const at::Tensor& bias) {
-  return FusedFewRowLinear::apply(lowered(x), weight, maybe(bias));
+bool has_few_rows(const at::Tensor& x) { return x.numel() / x.size(-1) <= cpu::kFewRows; }
+
+at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return BlockLinear::apply(lowered(x), weight, maybe(bias));
 }
 
 }  // namespace brim::nn
