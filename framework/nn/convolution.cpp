@@ -6,10 +6,15 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <string>
 #include <variant>
+#include <vector>
 
+#include "framework/nn/fused/block_linear.h"
 #include "framework/nn/fused/depthwise.h"
 #include "framework/nn/fused/norm_convolution.h"
+#include "framework/nn/fused/operator.h"
+#include "framework/nn/linear.h"
 #include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
@@ -18,6 +23,34 @@ namespace {
 using Sides = std::array<int64_t, 2>;
 
 Sides sides(const torch::ExpandingArray<2>& each) { return *each; }
+
+/// Whether each pixel of x [N, C, H, W] belongs to one place of the kernel.
+bool has_separate_patches(const at::Tensor& x, const at::Tensor& weight,
+                          const ConvolutionSteps& steps) {
+  const Sides kernel = {weight.size(2), weight.size(3)};
+  return x.dim() == 4 && x.numel() > 0 && x.size(1) == weight.size(1) && kernel == steps.stride &&
+         kernel != Sides{1, 1} && steps.padding == Sides{0, 0} && steps.dilation == Sides{1, 1} &&
+         x.size(2) % kernel[0] == 0 && x.size(3) % kernel[1] == 0;
+}
+
+/// at::conv2d with has_separate_patches(), as a linear layer of each patch: [N, O, H/KH, W/KW],
+/// channels_last.
+at::Tensor linear_of_patches(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias) {
+  const int64_t height = weight.size(2), width = weight.size(3);
+  const int64_t rows = x.size(2) / height, columns = x.size(3) / width;
+  const at::Tensor patches = lowered(x)
+                                 .permute({0, 2, 3, 1})
+                                 .reshape({x.size(0), rows, height, columns, width, x.size(1)})
+                                 .transpose(2, 3)
+                                 .reshape({x.size(0) * rows * columns, -1});
+  const at::Tensor matrix = weight.permute({0, 2, 3, 1}).reshape({weight.size(0), -1});
+  const LinearForm form =
+      has_block_linear(patches, matrix, bias) ? LinearForm::kBlocks : LinearForm::kPlain;
+  return linear_in(form, patches, matrix, bias)
+      .view({x.size(0), rows, columns, weight.size(0)})
+      .permute({0, 3, 1, 2});
+}
 
 }  // namespace
 
@@ -72,11 +105,35 @@ bool Conv2dImpl::takes_depthwise(const at::Tensor& x, const ConvolutionSteps& st
                                            is_training());
 }
 
+bool Conv2dImpl::takes_patches(const at::Tensor& x, const ConvolutionSteps& steps) const {
+  if (!x.is_cpu() || options.groups() != 1 || !has_separate_patches(x, weight, steps) ||
+      has_upcast_convolution(x, weight)) {
+    return false;
+  }
+  using Tensors = std::vector<at::Tensor>;
+  const std::string name =
+      fmt::format("convolution of separate patches, {}", fmt::join(steps.stride, "×"));
+  return takes_fused(
+      fused(),
+      {.name = name,
+       .batch = {x},
+       .parameters = {weight, bias},
+       .is_training = is_training(),
+       .is_fused_otherwise = false},
+      [](const Tensors& in, const Tensors& of) {
+        return Tensors{linear_of_patches(in[0], of[0], of[1])};
+      },
+      [&](const Tensors& in, const Tensors& of) {
+        return Tensors{at::conv2d(in[0], of[0], of[1], steps.stride)};
+      });
+}
+
 at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
   const auto steps = this->steps();
   if (steps && takes_depthwise(x, *steps)) {
     return fused_depthwise_convolution(x, weight, bias, *steps);
   }
+  if (steps && takes_patches(x, *steps)) return linear_of_patches(x, weight, bias);
   if (!steps || options.bias()) return torch::nn::Conv2dImpl::forward(x);
   const ConvolutionForm form = this->form(x, *steps, /*is_branch=*/false);
   if (form == ConvolutionForm::kDirect && !has_upcast_convolution(x, weight)) {

@@ -11,7 +11,8 @@
 
 namespace brim::nn {
 
-/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, and without a bias
+/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, a linear layer's where
+/// its kernel moves by its own size (ViT's patches), and without a bias
 /// those of fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has
 /// no instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
@@ -31,6 +32,7 @@ class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
   /// nullopt where no fused form takes the options.
   std::optional<ConvolutionSteps> steps() const;
   bool takes_depthwise(const at::Tensor& x, const ConvolutionSteps& steps) const;
+  bool takes_patches(const at::Tensor& x, const ConvolutionSteps& steps) const;
   /// Of this convolution over what is like x; `is_branch`: by forward_branch().
   ConvolutionForm form(const at::Tensor& x, const ConvolutionSteps& steps, bool is_branch) const;
 };

@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/nn/block.h"
+#include "framework/nn/convolution.h"
 #include "framework/nn/fused.h"
 #include "framework/nn/fused/attention.h"
 #include "framework/nn/fused/gelu.h"
@@ -174,7 +174,7 @@ class VisionTransformer : public nn::Sequence {
     class_token_ = register_parameter("class_token", at::zeros({1, 1, kind.width}));
     patches_ = register_module(
         "conv_proj",
-        torch::nn::Conv2d(
+        nn::Conv2d(
             torch::nn::Conv2dOptions(shape.channels, kind.width, kind.patch).stride(kind.patch)));
     encoder_ = register_module("encoder", std::make_shared<Encoder>(kind, patches + 1, dropouts));
     heads_ = register_module("heads", std::make_shared<Heads>(kind.width, shape.classes));
@@ -215,7 +215,7 @@ class VisionTransformer : public nn::Sequence {
 
   int64_t rows_, columns_;  // of patches
   at::Tensor class_token_;
-  torch::nn::Conv2d patches_{nullptr};
+  nn::Conv2d patches_{nullptr};
   std::shared_ptr<Encoder> encoder_;
   std::shared_ptr<Heads> heads_;
 };

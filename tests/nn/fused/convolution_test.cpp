@@ -1,4 +1,5 @@
-// Convolutions of few pixels as products of matrices, against LibTorch's: values and gradients.
+// Convolutions of few pixels as products of matrices, and of separate patches as linear layers,
+// against LibTorch's: values and gradients.
 #include "framework/nn/fused/convolution.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <utility>
@@ -17,6 +19,8 @@
 
 namespace brim::nn {
 namespace {
+
+using Kernel = std::array<int64_t, 2>;
 
 struct ConvolutionPass {
   at::Tensor y, x_gradient, weight_gradient;
@@ -293,6 +297,65 @@ TEST(FusedBranch, ALayerTakesItWhereItCan) {
   }
   const amp::Autocast autocast(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
   EXPECT_FALSE(is_fused(learned, layer));  // cast on its way
+}
+
+struct PatchPass {
+  at::Tensor y, x_gradient, weight_gradient;
+  bool is_of_patches;
+};
+
+PatchPass patch_pass(Conv2d& layer, const at::Tensor& x, Fused when, bool autocast) {
+  use_fused(*layer, when);
+  layer->zero_grad();
+  const at::Tensor in = x.detach().clone().requires_grad_();
+  const amp::Autocast scope(
+      c10::kCPU, {.compute = autocast ? at::kBFloat16 : at::kFloat, .autocast = autocast});
+  const at::Tensor y = layer->forward(in);
+  y.square().sum().backward();
+  return {y.detach(), in.grad(), layer->weight.grad().clone(),
+          y.grad_fn()->name().find("Permute") != std::string::npos};
+}
+
+// Of one image and several, with many patches and few, a bias and none, high and wide kernels.
+TEST(ConvolutionOfSeparatePatches, IsThatOfLibTorch) {
+  const Bf16Products are_there(true);
+  at::manual_seed(31);
+  for (const auto& [sizes, kernel] : std::vector<std::pair<std::vector<int64_t>, Kernel>>{
+           {{1, 3, 8, 8}, {4, 4}}, {{6, 4, 32, 32}, {2, 2}}, {{2, 2, 6, 8}, {3, 4}}}) {
+    for (const bool has_bias : {true, false}) {
+      const torch::ExpandingArray<2> size(kernel);
+      Conv2d layer(torch::nn::Conv2dOptions(sizes[1], 10, size).stride(size).bias(has_bias));
+      use_channels_last(*layer);
+      const at::Tensor x = at::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast);
+      for (const bool autocast : {false, true}) {
+        SCOPED_TRACE(testing::Message() << at::IntArrayRef(sizes) << has_bias << autocast);
+        const PatchPass found = patch_pass(layer, x, Fused::kAlways, autocast);
+        const PatchPass plain = patch_pass(layer, x, Fused::kNever, autocast);
+        EXPECT_TRUE(found.is_of_patches);
+        EXPECT_FALSE(plain.is_of_patches);
+        EXPECT_TRUE(found.y.is_contiguous(at::MemoryFormat::ChannelsLast));
+        const double tolerance = autocast ? 1e-2 : 1e-5;
+        EXPECT_EQ(found.y.scalar_type(), plain.y.scalar_type());
+        EXPECT_LE(relative_error(found.y, plain.y), tolerance);
+        EXPECT_LE(relative_error(found.x_gradient, plain.x_gradient), tolerance);
+        EXPECT_LE(relative_error(found.weight_gradient, plain.weight_gradient), tolerance);
+      }
+    }
+  }
+}
+
+TEST(ConvolutionOfSeparatePatches, OthersAreLeftToLibTorch) {
+  const auto options = [] { return torch::nn::Conv2dOptions(2, 4, 2).stride(2); };
+  for (const auto& [each, side] :
+       std::vector<std::pair<torch::nn::Conv2dOptions, int64_t>>{{options(), 5},
+                                                                 {options().padding(1), 4},
+                                                                 {options().stride(1), 4},
+                                                                 {options().dilation(2), 8}}) {
+    Conv2d layer(each);
+    use_channels_last(*layer);
+    const at::Tensor x = at::randn({2, 2, side, side}).contiguous(at::MemoryFormat::ChannelsLast);
+    EXPECT_FALSE(patch_pass(layer, x, Fused::kAlways, /*autocast=*/false).is_of_patches);
+  }
 }
 
 /// `takes`: whether it is the fused operator that is expected.
