@@ -154,6 +154,11 @@ bool read_peaks(const json* json, Peaks& peaks) {
 
 }  // namespace
 
+std::string OperatorCalls::product_format() const {
+  if (inputs.empty()) return {};
+  return (name.find("depthwise") == std::string::npos ? inputs.front() : inputs.back()).dtype;
+}
+
 json to_json(const StepProfile& profile) {
   json operators = json::array();
   for (const OperatorCalls& calls : profile.operators) operators.push_back(operator_json(calls));

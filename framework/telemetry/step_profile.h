@@ -31,6 +31,10 @@ struct OperatorCalls {
   double self_s = 0.0;  // without the operators that it calls; on a GPU, of its kernels
   double flops = 0.0;   // of products, two for each multiply-add; 0: it is none
   double bytes = 0.0;   // of what it reads and writes, each tensor once
+
+  /// What a product is computed in, such as "bf16"; "" without inputs. Weights may be wider than
+  /// that, and are rounded on their way; depthwise convolutions compute in the weight's format.
+  std::string product_format() const;
 };
 
 /// The device's own limits, measured beside the steps.

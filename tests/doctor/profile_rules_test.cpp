@@ -86,6 +86,12 @@ std::vector<Case> cases() {
        add([](double share) { return product(2 * share, 12, 512); }), 0.099, 0.11, 0.31, 0.49 * 2,
        "most in fc, which has 12", "16 values in fc, not 12",
        [](StepProfile& p) { p.operators[0] = product(0.9, 1001, 512); }},
+      {"width of a layer by blocks", check_alignment, add([](double share) {
+         return calls("brim::block_linear", "fc", 2 * share,
+                      {{"bf16", {512, 512}}, {"fp32", {12, 512}}}, 2 * share);
+       }),
+       0.099, 0.11, 0.31, 0.49 * 2, "most in fc, which has 12", "16 values in fc, not 12",
+       [](StepProfile& p) { p.operators[0].inputs[1].sizes[0] = 16; }},
       {"classes", check_alignment,
        on_gpu(add([](double share) { return product(share, 512, 250); })), 0.049, 0.06, 0.2, 0.4,
        "most in fc, which has 250", "256 values in fc",

@@ -41,6 +41,22 @@ TEST(Roofline, HasNoLimitOfAFormatWithoutAPeak) {
   EXPECT_EQ(work_of(other, kPeaks).bound(), Bound::kMemory);
 }
 
+TEST(Roofline, AProductIsOfItsFirstFactorsFormat) {
+  const telemetry::Peaks peaks = {.flops_per_s = {{"fp32", 1e9}, {"bf16", 4e9}}};
+  OperatorCalls product = calls(1e9, 1e8);
+  product.name = "brim::block_linear";
+  product.inputs = {{"bf16", {8, 2}}, {"fp32", {4, 2}}, {"fp32", {4}}};
+  EXPECT_DOUBLE_EQ(work_of(product, peaks).compute_s, 0.25);
+  product.name = "brim::linear_cross_entropy";
+  product.inputs = {{"bf16", {8, 2}}, {"fp32", {4, 2}}, {"int64", {8}}};
+  EXPECT_DOUBLE_EQ(work_of(product, peaks).compute_s, 0.25);
+  product.name = "brim::depthwise_convolution";
+  product.inputs = {{"bf16", {2, 4, 8, 8}}, {"fp32", {4, 1, 3, 3}}};
+  EXPECT_DOUBLE_EQ(work_of(product, peaks).compute_s, 1);
+  product.inputs = {};
+  EXPECT_DOUBLE_EQ(work_of(product, peaks).compute_s, 0);
+}
+
 StepProfile step() {
   StepProfile profile{.device = "cpu", .wall_s = 10};
   profile.phase_s[static_cast<size_t>(Phase::kForward)] = 5;

@@ -58,9 +58,7 @@ RuleResult check_alignment(const StepProfile& profile) {
   std::map<std::string, Width> modules;
   for (const OperatorCalls& calls : profile.operators) {
     const auto widths = layer_widths(calls);
-    if (!widths || calls.module.empty() || calls.inputs.empty() ||
-        !is_low(calls.inputs.back().dtype))
-      continue;
+    if (!widths || calls.module.empty() || !is_low(calls.product_format())) continue;
     for (const int64_t values : {widths->in, widths->out}) {
       const bool is_vocabulary = vocabularies.contains(values);
       const Width width{values, is_vocabulary ? kVocabularyTile : kPiece, is_vocabulary};

@@ -34,6 +34,10 @@ std::optional<Widths> layer_widths(const OperatorCalls& calls) {
     if (inputs.size() < 2 || sizes(0).size() < 3 || sizes(1).size() < 3) return std::nullopt;
     return Widths{sizes(0)[1], sizes(1)[0]};
   }
+  if (calls.name == "brim::block_linear") {
+    if (inputs.size() < 2 || sizes(1).size() != 2) return std::nullopt;
+    return Widths{sizes(1)[1], sizes(1)[0]};
+  }
   const size_t right = calls.name == "aten::mm" ? 1 : calls.name == "aten::addmm" ? 2 : 0;
   if (right == 0 || inputs.size() <= right || sizes(right).size() != 2) return std::nullopt;
   return Widths{sizes(right)[0], sizes(right)[1]};

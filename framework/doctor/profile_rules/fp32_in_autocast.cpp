@@ -8,7 +8,7 @@ namespace brim::doctor {
 RuleResult check_fp32_in_autocast(const StepProfile& profile) {
   // Where the device has no products in the smaller format, they are widened on purpose.
   const CallGroup low_products = group_of(profile, [](const OperatorCalls& calls) {
-    return calls.flops > 0 && !calls.inputs.empty() && is_low(calls.inputs.back().dtype);
+    return calls.flops > 0 && is_low(calls.product_format());
   });
   const CallGroup group = group_of(profile, [&](const OperatorCalls& calls) {
     const bool is_widened = calls.flops > 0 && low_products.calls == 0;

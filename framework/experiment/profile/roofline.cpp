@@ -64,8 +64,7 @@ Bound Work::bound() const {
 double Work::efficiency() const { return self_s > 0 ? std::max(compute_s, memory_s) / self_s : 0; }
 
 double peak_flops(const OperatorCalls& calls, const telemetry::Peaks& peaks) {
-  if (calls.inputs.empty()) return 0;
-  const auto found = peaks.flops_per_s.find(calls.inputs.back().dtype);
+  const auto found = peaks.flops_per_s.find(calls.product_format());
   return found == peaks.flops_per_s.end() ? 0 : found->second;
 }
 

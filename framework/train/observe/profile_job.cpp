@@ -129,16 +129,16 @@ telemetry::Peaks measure_peaks(const telemetry::StepProfile& profile, c10::Devic
   // Under a small cap on memory there is no large copy, and no limit is known.
   device::fits([&] { peaks.bytes_per_s = measured_copy_bytes(device); });
   for (const telemetry::OperatorCalls& calls : profile.operators) {
-    if (calls.flops == 0 || calls.inputs.empty()) continue;
-    const std::string& format = calls.inputs.back().dtype;  // the weight's
+    if (calls.flops == 0) continue;
+    const std::string format = calls.product_format();
     if (!kFormats.contains(format) || peaks.flops_per_s.contains(format)) continue;
     const bool is_tf32 = format == "fp32" && profile.precision == "tf32";
     peaks.flops_per_s[format] = measured_product_flops(device, is_tf32 ? "tf32" : format);
   }
   // Beside other work a product may be slower than the steps' own.
   for (const telemetry::OperatorCalls& calls : profile.operators) {
-    if (calls.inputs.empty() || !(calls.self_s > kShortestProduct_s * calls.calls)) continue;
-    const auto peak = peaks.flops_per_s.find(calls.inputs.back().dtype);
+    if (!(calls.self_s > kShortestProduct_s * calls.calls)) continue;
+    const auto peak = peaks.flops_per_s.find(calls.product_format());
     if (peak == peaks.flops_per_s.end()) continue;
     peak->second = std::max(peak->second, calls.flops / calls.self_s);
   }
