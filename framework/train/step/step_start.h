@@ -30,9 +30,13 @@ class StepStart {
   void restore_buffers_if(const at::Tensor& found_inf);
 
  private:
-  /// Of one type: then one kernel copies them all.
+  /// Of one type: `saved` and `chosen` hold the values of all, one after the other, so that a GPU's
+  /// kernels are few.
   struct Buffers {
-    std::vector<at::Tensor> live, saved;
+    std::vector<at::Tensor> live;
+    at::Tensor saved, chosen;
+    std::vector<at::Tensor> saved_parts, chosen_parts;  // shaped as the live ones
+    std::vector<at::Tensor> flat() const;
   };
   std::map<at::ScalarType, Buffers> buffers_;
   c10::Device device_;
