@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <system_error>
 
@@ -77,6 +78,16 @@ int64_t held_by(const fs::path& group, bool is_v1) {
   const auto droppable =
       named_number(group / "memory.stat", is_v1 ? "total_inactive_file" : "inactive_file");
   return std::max<int64_t>(0, all.value_or(0) - droppable.value_or(0));
+}
+
+/// Of a thread's folder in /proc; 0 where the kernel does not tell.
+int nice_of(const fs::path& task) {
+  constexpr int kPosition = 17;  // behind the name, which is in brackets and may hold some too
+  const std::string line = first_line(task / "stat").value_or("");
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  for (int i = 0; i < kPosition; ++i) fields >> field;
+  return std::atoi(field.c_str());
 }
 
 }  // namespace
@@ -178,15 +189,15 @@ std::optional<int64_t> Machine::status(std::string_view name) const {
 int usable_cores() { return Machine().usable_cores(); }
 
 double Machine::run_delay_s() const {
-  double delay_ns = 0;
+  std::map<int, double> delay_ns;  // by nice value
   std::error_code ignored;
   for (fs::directory_iterator it(path("proc/self/task"), ignored), end; it != end;
        it.increment(ignored)) {
     std::ifstream file(it->path() / "schedstat");  // time on a core, run delay, time slices
     double run_ns = 0, thread_delay_ns = 0;
-    if (file >> run_ns >> thread_delay_ns) delay_ns += thread_delay_ns;
+    if (file >> run_ns >> thread_delay_ns) delay_ns[nice_of(it->path())] += thread_delay_ns;
   }
-  return delay_ns * 1e-9;
+  return delay_ns.empty() ? 0 : delay_ns.begin()->second * 1e-9;
 }
 
 std::optional<std::string> chosen_wait_policy() {

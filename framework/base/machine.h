@@ -44,8 +44,8 @@ class Machine {
   std::optional<int64_t> status(std::string_view name) const;
 
   /// Seconds that the threads which this process has now were ready to run without a core, each
-  /// since it began (the run delay of /proc/self/task/*/schedstat); 0 where the kernel does not
-  /// tell.
+  /// since it began (the run delay of /proc/self/task/*/schedstat), without those of a higher nice
+  /// value than others, which wait by design; 0 where the kernel does not tell.
   double run_delay_s() const;
 
  private:

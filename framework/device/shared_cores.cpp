@@ -17,6 +17,7 @@ constexpr double kPeriod_s = 0.1;
 constexpr double kSharedDelay = 0.2;  // seconds of run delay a second: the cores are used by others
 constexpr double kOwnDelay = 0.05;    // below it they are this process's own
 constexpr int kPeriods = 10;          // a second of either before anything else follows from it
+constexpr int kBurst = 3;             // of more wait, as shorter ones come with a run's start
 constexpr int kWindows = 6;           // of a comparison, three of each way to wait
 constexpr double kWindow_s = 1;       // at least, and at least so many steps …
 constexpr int64_t kWindowSteps = 4;
@@ -42,18 +43,22 @@ bool WaitChoice::spins_briefly(double now_s, double delay, int64_t steps) {
     return is_brief_;
   }
   // More wait than when spinning was found to be faster: others have come.
-  if (!is_brief_ && delay > spinning_delay_ + kSharedDelay) {
+  crowded_periods_ = delay > spinning_delay_ + kSharedDelay ? crowded_periods_ + 1 : 0;
+  if (!is_brief_ && crowded_periods_ >= kBurst) {
     is_brief_ = true;
     decided_until_s_ = 0;
+    undecided_periods_ = 0;
   }
   // Hardly any wait, which brief spins alone did not bring about: others have left.
   if (is_brief_ && are_own && !owns_while_brief_) decided_until_s_ = 0;
   if (now_s < decided_until_s_) return is_brief_;
+  undecided_periods_ = is_brief_ ? undecided_periods_ + 1 : 0;
   if (are_own) {
     is_brief_ = false;
     spinning_delay_ = 0;
   }
-  if (are_shared && steps > 0) {
+  // Threads that sleep wait a little each time they are woken, which need not be others' work.
+  if ((are_shared || undecided_periods_ > kPeriods) && steps > 0) {
     is_brief_ = true;
     windows_left_ = kWindows;
     steps_per_s_ = {};

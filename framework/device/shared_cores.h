@@ -27,8 +27,10 @@ class WaitChoice {
   void compare(double now_s, double delay, int64_t steps);
 
   bool is_brief_ = false;
-  int own_periods_ = 0;     // in a row, with hardly a delay
-  int shared_periods_ = 0;  // in a row, with some
+  int own_periods_ = 0;        // in a row, with hardly a delay
+  int shared_periods_ = 0;     // in a row, with some
+  int crowded_periods_ = 0;    // in a row, with more than spinning was chosen with
+  int undecided_periods_ = 0;  // with brief spins that no comparison has chosen
   double decided_until_s_ = 0;
   double spinning_delay_ = 0;      // the highest that a comparison saw while threads spun
   bool owns_while_brief_ = false;  // brief spins were enough for hardly a delay, in a comparison

@@ -1,6 +1,7 @@
 // Cores and memory of made-up machines: folders in the place of /proc and /sys.
 #include "framework/base/machine.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -93,6 +94,20 @@ TEST_F(MadeUpMachine, RunDelayIsThatOfAllThreads) {
   put("proc/self/task/8/schedstat", "1000000000 250000000 3\n");
   put("proc/self/task/9/schedstat", "nonsense\n");
   EXPECT_DOUBLE_EQ(machine_.run_delay_s(), 1.75);
+}
+
+TEST_F(MadeUpMachine, RunDelayOfNicerThreadsIsLeftOut) {
+  const auto thread = [&](const std::string& id, const std::string& name, int nice) {
+    put("proc/self/task/" + id + "/schedstat", "9000000000 " + id + "000000000 12\n");
+    put("proc/self/task/" + id + "/stat",
+        fmt::format("{} ({}) S 1 2 3 0 -1 4 5 6 7 8 9 10 11 12 20 {} 3 0 100\n", id, name, nice));
+  };
+  thread("1", "trainer", 5);
+  thread("2", "a) R (b", 5);
+  thread("4", "loader", 15);
+  EXPECT_DOUBLE_EQ(machine_.run_delay_s(), 3);
+  thread("8", "urgent", -3);
+  EXPECT_DOUBLE_EQ(machine_.run_delay_s(), 8);
 }
 
 TEST_F(MadeUpMachine, LinesComeWithoutBlanks) {

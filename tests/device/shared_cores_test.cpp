@@ -36,9 +36,11 @@ TEST(WaitChoice, SpinsOnCoresOfItsOwn) {
   EXPECT_EQ(process.periods(1000, 0.01), 0);
 }
 
-TEST(WaitChoice, SpinsBrieflyAtOnceBesideOthersAndForASecondAfterThem) {
+TEST(WaitChoice, SpinsBrieflySoonBesideOthersAndForASecondAfterThem) {
   Process process{.spinning_steps_per_s = 0, .brief_steps_per_s = 0};
-  EXPECT_EQ(process.periods(5, 0.5), 5);
+  EXPECT_EQ(process.periods(2, 0.5), 0);  // as a run's start has
+  EXPECT_EQ(process.periods(5, 0.1), 0);
+  EXPECT_EQ(process.periods(5, 0.5), 3);
   EXPECT_EQ(process.periods(20, 0.01), 9);
 }
 
@@ -74,6 +76,14 @@ TEST(WaitChoice, BesideALoaderSpinsWhereThatIsAsFast) {
     process.periods(500, delay);
     EXPECT_TRUE(process.is_brief);
   }
+}
+
+TEST(WaitChoice, DelaysThatComeWithBriefSpinsAreNoReasonToStayWithThem) {
+  Process process{.spinning_steps_per_s = 350, .brief_steps_per_s = 250};
+  process.periods(4, 0.5);
+  EXPECT_TRUE(process.is_brief);
+  for (int i = 0; i < 100; ++i) process.periods(1, i % 3 == 0 ? 0.02 : 0.08);
+  EXPECT_FALSE(process.is_brief);
 }
 
 TEST(WaitChoice, OthersEndWhatWasDecided) {

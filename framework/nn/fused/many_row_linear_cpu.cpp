@@ -13,15 +13,14 @@
 namespace brim::nn::cpu {
 namespace {
 
-constexpr int64_t kPanelColumns = 64;  // columns of a right factor that lie together
-constexpr int64_t kBlockOfRowsBytes = 256
-                                      << 10;  // of a block of rows, which a core's own cache keeps
-constexpr int64_t kSmallestBlock = 32;        // of such a block
-constexpr int64_t kLargestBlock = 384;        // of which the cache keeps the sums too
-constexpr int64_t kProductDepth = 1024;       // of one product, and rows in a chunk
-constexpr int64_t kGradientRows = 128;        // of a weight's gradient in one product
-constexpr int64_t kStrip = 64;                // rows that one thread turns and lays out
-constexpr int64_t kTurned = 32;               // of those at a time: whole lines of the result
+constexpr int64_t kPanelColumns = 64;        // columns of a right factor that lie together
+constexpr int64_t kCachedBytes = 256 << 10;  // of a block of rows, which a core's own cache keeps
+constexpr int64_t kSmallestBlock = 32;       // of such a block
+constexpr int64_t kLargestBlock = 384;       // of which the cache keeps the sums too
+constexpr int64_t kProductDepth = 1024;      // of one product, and rows in a chunk
+constexpr int64_t kGradientRows = 128;       // of a weight's gradient in one product
+constexpr int64_t kStrip = 64;               // rows that one thread turns and lays out
+constexpr int64_t kTurned = 32;              // of those at a time: whole lines of the result
 
 /// The panel of `columns` columns that begins at the first-th of a right factor.
 void lay_out_panel(const at::Tensor& right, int64_t first, int64_t columns, BFloat16* to,
@@ -120,7 +119,7 @@ at::Tensor many_row_product(const at::Tensor& left, const at::Tensor& right,
   const at::Tensor panels = panels_of(right);
   at::Tensor y = at::empty({rows, columns}, left.options());
   const auto* const added = data<float>(bias);
-  const int64_t fitting = kBlockOfRowsBytes / static_cast<int64_t>(sizeof(BFloat16)) / depth;
+  const int64_t fitting = kCachedBytes / static_cast<int64_t>(sizeof(BFloat16)) / depth;
   const int64_t row_blocks = blocks(rows, std::clamp(fitting, kSmallestBlock, kLargestBlock));
   const int64_t panel_count = blocks(columns, kPanelColumns);
   const Scratch<float> sums(blocks(rows, row_blocks) * kPanelColumns);
@@ -129,8 +128,8 @@ at::Tensor many_row_product(const at::Tensor& left, const at::Tensor& right,
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = rows * (block / panel_count) / row_blocks;
       const int64_t height = rows * (block / panel_count + 1) / row_blocks - first;
-      const int64_t c = block % panel_count * kPanelColumns,
-                    width = std::min(kPanelColumns, columns - c);
+      const int64_t c = block % panel_count * kPanelColumns;
+      const int64_t width = std::min(kPanelColumns, columns - c);
       const Block<BFloat16> to = {writable<BFloat16>(y) + first * columns + c, columns};
       fetch_early(height, width, to);
       for (int64_t k = 0; k < depth; k += kProductDepth) {
@@ -162,7 +161,7 @@ std::pair<at::Tensor, at::Tensor> many_row_weight_gradients(const at::Tensor& gr
   const at::Tensor right = at::empty({chunk_rows, columns}, x.options());
   at::Tensor result = at::empty({height, columns}, x.options().dtype(at::kFloat));
   std::vector<double> bias_sums(of_bias ? outputs : 0);
-  const Scratch<float> strip_sums(of_bias ? blocks(chunk_rows, kStrip) * outputs : 0);
+  std::vector<float> strip_sums(of_bias ? blocks(chunk_rows, kStrip) * outputs : 0);
   const int64_t panel_count = blocks(columns, kPanelColumns);
   for (int64_t begin_row = 0; begin_row < rows; begin_row += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - begin_row), strips = blocks(count, kStrip);
@@ -177,12 +176,12 @@ std::pair<at::Tensor, at::Tensor> many_row_weight_gradients(const at::Tensor& gr
                  data<BFloat16>(paired) + row * columns, columns, chunk);
         if (of_bias) {
           pair_loops().sum_rows(strip_rows, outputs, data<BFloat16>(gradient) + row * outputs,
-                                strip_sums.of(0) + strip * outputs);
+                                strip_sums.data() + strip * outputs);
         }
       }
     });
     for (int64_t strip = 0; of_bias && strip < strips; ++strip) {
-      const float* const sums = strip_sums.of(0) + strip * outputs;
+      const float* const sums = strip_sums.data() + strip * outputs;
       for (int64_t o = 0; o < outputs; ++o) bias_sums[o] += sums[o];
     }
     in_tasks(blocks(height, kGradientRows) * panel_count,
