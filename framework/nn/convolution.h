@@ -11,10 +11,10 @@
 
 namespace brim::nn {
 
-/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, a linear layer's where
-/// its kernel moves by its own size (ViT's patches), and without a bias
-/// those of fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has
-/// no instructions for.
+/// Fused, on the CPU, it takes the form of fused/depthwise.h where that fits, a linear layer's
+/// where its kernel moves by its own size (ViT's patches), and without a bias those of
+/// fused/convolution.h: a product of matrices, or float32's for bfloat16 that the CPU has no
+/// instructions for.
 class Conv2dImpl : public torch::nn::Conv2dImpl, public Fusable {
  public:
   using torch::nn::Conv2dImpl::Conv2dImpl;

@@ -108,7 +108,8 @@ def test_a_bad_file_is_refused_wherever_rules_count(house):
 def test_who_holds_what_is_shown_and_counted(house):
     house.rules("[rules.everyone]\nat_most = 3\n")
     with house.running(*LONG, "--devices", "cpu,cpu", "--output", "run") as first:
-        wait_for(lambda: len(children(first.pid)) == 2, first)
+        # Both ranks have met, so that none is stopped before it has asked to die with its launcher.
+        wait_for(lambda: (house.folder / "run").exists() and len(children(first.pid)) == 2, first)
         for rank in children(first.pid):
             os.kill(rank, signal.SIGSTOP)  # what they hold is shown, not what they do
         [held] = house.shown()["held"]

@@ -1,7 +1,7 @@
 // Of few rows (of many: many_row_linear_cpu.cpp). Each weight is read where it lies, once for each
 // product. One that is rounded to bfloat16 is rounded and laid out block by block, just before a
-// block is multiplied while it is in the cache; LibTorch's whole products take a rounded copy, which
-// is written to memory, read, and laid out again.
+// block is multiplied while it is in the cache; LibTorch's whole products take a rounded copy,
+// which is written to memory, read, and laid out again.
 #include "framework/nn/fused/block_linear_cpu.h"
 
 #include <ATen/ops/sum.h>

@@ -1,5 +1,5 @@
-// Fully connected layers by blocks, of few rows and of many, against float64: values, gradients, and
-// the loops that lay factors out, for every instruction set.
+// Fully connected layers by blocks, of few rows and of many, against float64: values, gradients,
+// and the loops that lay factors out, for every instruction set.
 #include "framework/nn/fused/block_linear.h"
 
 #include <ATen/ATen.h>
