@@ -1,9 +1,9 @@
 #include "framework/nn/linear.h"
 
 #include <ATen/ops/linear.h>
-#include <fmt/format.h>
 
-#include <string>
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "framework/nn/fused/aligned_linear.h"
@@ -20,11 +20,13 @@ LinearForm linear_form(const at::Tensor& x, const at::Tensor& weight, const at::
   const bool is_upcast = has_fused_linear(x, weight);
   const LinearForm otherwise = is_upcast ? LinearForm::kUpcast : LinearForm::kPlain;
   if ((is_upcast && when == Fused::kAlways) || !has_block_linear(x, weight, bias)) return otherwise;
-  const std::string name = fmt::format("linear by blocks{}{}", is_upcast ? ", else upcast" : "",
-                                       weight.is_contiguous() ? "" : ", transposed weight");
+  static constexpr std::array<std::array<std::string_view, 2>, 2> kNames = {{
+      {"linear by blocks", "linear by blocks, transposed weight"},
+      {"linear by blocks, else upcast", "linear by blocks, else upcast, transposed weight"},
+  }};
   const bool is_by_blocks = takes_fused(
       when,
-      {.name = name,
+      {.name = kNames[is_upcast ? 1 : 0][weight.is_contiguous() ? 0 : 1],
        .batch = {x},
        .parameters = {weight, bias},
        .is_training = is_training,

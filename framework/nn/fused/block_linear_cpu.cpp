@@ -114,7 +114,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const MaybeTen
         left = factors + o * inputs;
       } else {
         T* const rounded = all_rounded.of(task);
-        pair_loops().round(count * inputs, factors + o * inputs, rounded);
+        round_rows(count, inputs, factors + o * inputs, {rounded, inputs});
         left = rounded;
       }
       multiply(count, rows, inputs, Block<const T>{left, inputs}, Block<const T>{columns, rows},
@@ -149,10 +149,7 @@ at::Tensor gradient_of_x(const at::Tensor& gradient, const at::Tensor& weight) {
           multiply(rows, columns, depth, left, {from, inputs}, {of_x + i, inputs}, /*adds=*/o > 0);
         } else {
           T* const block = laid_out.of(task);
-          for (int64_t row = 0; row < depth; row += 2) {
-            const float* const even = from + row * inputs;
-            pair_loops().pair_rounded(columns, even, even + inputs, block + row * columns);
-          }
+          lay_out_rounded(depth, columns, {from, inputs}, block);
           multiply(rows, columns, depth, left, Block<const T>{block, columns},
                    {sums.of(task), columns}, /*adds=*/o > 0);
         }

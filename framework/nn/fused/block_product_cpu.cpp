@@ -90,6 +90,13 @@ void lay_out(int64_t rows, int64_t columns, Block<const float> from, float* to) 
   }
 }
 
+void lay_out_rounded(int64_t rows, int64_t columns, Block<const float> from, BFloat16* to) {
+  for (int64_t row = 0; row < rows; row += 2) {
+    const float* const even = from.values + row * from.stride;
+    pair_loops().pair_rounded(columns, even, even + from.stride, to + row * columns);
+  }
+}
+
 void lay_out_transposed(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
   pair_loops().pair_transposed(rows, columns, from.values, from.stride, to);
 }

@@ -51,6 +51,8 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> l
 /// The right factor: [rows/2, columns, 2], with zeros behind an odd number of rows; or as it is.
 void lay_out(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
 void lay_out(int64_t rows, int64_t columns, Block<const float> from, float* to);
+/// The right factor, rounded, of an even number of rows.
+void lay_out_rounded(int64_t rows, int64_t columns, Block<const float> from, BFloat16* to);
 /// Its transpose as a right factor: [columns/2, rows, 2] or [columns, rows].
 void lay_out_transposed(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to);
 void lay_out_transposed(int64_t rows, int64_t columns, Block<const float> from, float* to);

@@ -28,14 +28,10 @@ void lay_out_panel(const at::Tensor& right, int64_t first, int64_t columns, BFlo
   const int64_t depth = right.size(0);
   const auto* const from = data<float>(right);
   if (right.stride(1) != 1) {
-    pair_loops().round(columns * depth, from + first * depth, rounded);
+    round_rows(columns, depth, from + first * depth, {rounded, depth});
     lay_out_transposed(columns, depth, Block<const BFloat16>{rounded, depth}, to);
-    return;
-  }
-  const int64_t stride = right.size(1);
-  for (int64_t row = 0; row < depth; row += 2) {
-    const float* const even = from + row * stride + first;
-    pair_loops().pair_rounded(columns, even, even + stride, to + row * columns);
+  } else {
+    lay_out_rounded(depth, columns, {from + first, right.size(1)}, to);
   }
 }
 
@@ -85,11 +81,11 @@ void put_rows(int64_t first, int64_t rows, const BFloat16* turned, int64_t heigh
     }
   }
   for (int64_t r = 0; r < rows; r += 2) {
-    const BFloat16* const even = paired + r * columns;
     for (int64_t c = 0; c < columns; c += kPanelColumns) {
       const int64_t width = std::min(kPanelColumns, columns - c);
-      pair_loops().pair(width, even + c, r + 1 < rows ? even + columns + c : nullptr,
-                        chunk.right + c * chunk.depth + (first + r) * width);
+      lay_out(std::min<int64_t>(2, rows - r), width,
+              Block<const BFloat16>{paired + r * columns + c, columns},
+              chunk.right + c * chunk.depth + (first + r) * width);
     }
   }
 }

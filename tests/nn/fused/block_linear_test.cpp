@@ -56,7 +56,7 @@ TEST_P(PairLoops, RoundAndPairRows) {
     const at::Tensor rows = at::randn({2, n});
     at::Tensor rounded = at::empty({2, n}, at::kBFloat16);
     const auto* even = rows.const_data_ptr<float>();
-    loops_.round(2 * n, even, bf16_bits(rounded));
+    loops_.round_rows(2, n, even, nullptr, bf16_bits(rounded), n);
     EXPECT_TRUE(rounded.equal(rows.to(at::kBFloat16)));
     at::Tensor pairs = at::empty({1, n, 2}, at::kBFloat16);
     loops_.pair_rounded(n, even, even + n, bf16_bits(pairs));

@@ -103,11 +103,6 @@ BRIM_INLINE void store_pairs(Words even, Words odd, BFloat16* to) {
   __builtin_memcpy(to, &pairs, sizeof(pairs));
 }
 
-void round(int64_t n, const float* from, BFloat16* to) {
-  for_each_vector<float>(n,
-                         [&](int64_t i, auto part) { store(load(from + i, part), to + i, part); });
-}
-
 void round_rows(int64_t rows, int64_t columns, const float* from, const float* bias, BFloat16* to,
                 int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row, from += columns, to += to_stride) {
@@ -228,8 +223,7 @@ void round_transposed(int64_t rows, int64_t columns, const float* from, const fl
 }  // namespace
 
 PairLoops pair_table() {
-  return {round,           round_rows, pair_rounded, pair,
-          pair_transposed, transpose,  sum_rows,     round_transposed};
+  return {round_rows, pair_rounded, pair, pair_transposed, transpose, sum_rows, round_transposed};
 }
 
 }  // namespace brim::nn::loops::BRIM_ISA

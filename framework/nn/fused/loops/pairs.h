@@ -14,8 +14,6 @@ namespace brim::nn::loops {
 /// Strides are in values, from one row to the next; `columns` of a matrix that is read in pairs is
 /// even.
 struct PairLoops {
-  /// n values, rounded.
-  void (*round)(int64_t n, const float* from, BFloat16* to);
   /// A matrix [rows, columns] without gaps, `bias` [columns] added to each row, rounded. `bias` may
   /// be null.
   void (*round_rows)(int64_t rows, int64_t columns, const float* from, const float* bias,
