@@ -69,8 +69,12 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   const int64_t groups = options.groups();
   if (!has_convolution_product(x, weight, steps, groups)) return ConvolutionForm::kDirect;
   const bool is_upcast = has_upcast_convolution(x, weight);
+  const ConvolutionForm other = has_weight_gradient(x, weight, steps, groups)
+                                    ? ConvolutionForm::kWeightGradient
+                                    : ConvolutionForm::kProduct;
   const std::string name = fmt::format(
-      "convolution as a product, stride {} padding {} dilation {}{}{}",
+      "convolution{} as a product, stride {} padding {} dilation {}{}{}",
+      other == ConvolutionForm::kProduct ? "" : " with its weight's gradient",
       fmt::join(steps.stride, "×"), fmt::join(steps.padding, "×"), fmt::join(steps.dilation, "×"),
       is_upcast ? ", upcast" : "", is_branch ? ", branch" : "");
   const TwoForms operation = {.name = name,
@@ -84,11 +88,11 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
   };
   // Times 1, the other reader's gradient is a tensor of its own, as in a step.
   const auto with_reader = [](const Branch& branch) { return Tensors{branch.y, branch.x * 1}; };
-  const bool is_product = takes_fused(
+  const bool takes_other = takes_fused(
       fused(), operation,
       [&](const Tensors& in, const Tensors& of) {
         if (is_branch) return with_reader(fused_branch(in[0], of[0], steps));
-        return by(in[0], of[0], ConvolutionForm::kProduct);
+        return by(in[0], of[0], other);
       },
       [&](const Tensors& in, const Tensors& of) {
         if (is_upcast) return by(in[0], of[0], ConvolutionForm::kDirect);
@@ -96,7 +100,7 @@ ConvolutionForm Conv2dImpl::form(const at::Tensor& x, const ConvolutionSteps& st
             at::conv2d(in[0], of[0], {}, steps.stride, steps.padding, steps.dilation, groups);
         return is_branch ? with_reader({y, in[0]}) : Tensors{y};
       });
-  return is_product ? ConvolutionForm::kProduct : ConvolutionForm::kDirect;
+  return takes_other ? other : ConvolutionForm::kDirect;
 }
 
 bool Conv2dImpl::takes_depthwise(const at::Tensor& x, const ConvolutionSteps& steps) const {

@@ -156,6 +156,7 @@ const std::map<std::string_view, Count>& backward_counts() {
   static const std::map<std::string_view, Count> all = {
       {"aten::convolution_backward", count_convolution_backward},
       {"brim::block_linear_backward", count_linear_backward},
+      {"brim::weight_gradient", count_mm<0>},
       {"brim::depthwise_convolution_backward", count_depthwise_backward},
       {"brim::self_attention_backward", count_self_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},

@@ -8,6 +8,7 @@
 
 #include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/many_row_linear_cpu.h"
+#include "framework/nn/fused/weight_gradient_cpu.h"
 
 namespace brim::nn::cpu {
 namespace {
@@ -196,7 +197,7 @@ at::Tensor column_sums(const at::Tensor& gradient) {
   }
   at::Tensor sums = at::empty({gradient.size(1)}, gradient.options().dtype(at::kFloat));
   pair_loops().sum_rows(gradient.size(0), gradient.size(1), data<BFloat16>(gradient),
-                        writable<float>(sums));
+                        gradient.size(1), writable<float>(sums));
   return sums;
 }
 
@@ -226,8 +227,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::T
     const at::Tensor of_x =
         wanted[0] ? many_row_product(gradient, weight, std::nullopt) : at::Tensor();
     if (!wanted[1]) return {of_x, {}, wanted[2] ? column_sums(gradient) : at::Tensor()};
-    auto [of_weight, of_bias] =
-        many_row_weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);
+    auto [of_weight, of_bias] = weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);
     return {of_x, of_weight, of_bias};
   }
   const bool is_float = x.scalar_type() == at::kFloat;

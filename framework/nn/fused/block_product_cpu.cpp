@@ -78,10 +78,7 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const float> l
 }
 
 void lay_out(int64_t rows, int64_t columns, Block<const BFloat16> from, BFloat16* to) {
-  for (int64_t row = 0; row < rows; row += 2, to += 2 * columns) {
-    const BFloat16* const even = from.values + row * from.stride;
-    pair_loops().pair(columns, even, row + 1 < rows ? even + from.stride : nullptr, to);
-  }
+  pair_loops().pair(rows, columns, from.values, from.stride, to);
 }
 
 void lay_out(int64_t rows, int64_t columns, Block<const float> from, float* to) {

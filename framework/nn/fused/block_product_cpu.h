@@ -17,6 +17,9 @@ namespace brim::nn::cpu {
 
 using loops::BFloat16;
 
+/// Columns of a factor that is laid out in panels.
+inline constexpr int64_t kPanelColumns = 64;
+
 /// Whether this CPU and this LibTorch have the kernel (AVX512-BF16, AMX).
 bool multiplies_bf16_pairs();
 

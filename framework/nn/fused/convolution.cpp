@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <vector>
 
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/fused/patches_cpu.h"
 #include "framework/nn/fused/upcast.h"
+#include "framework/nn/fused/weight_gradient_cpu.h"
 
 namespace brim::nn {
 namespace {
@@ -40,6 +42,37 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const Convolut
       .permute({0, 3, 1, 2});
 }
 
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def("weight_gradient(Tensor gradient, Tensor x) -> Tensor");
+}
+
+/// gradientᵀ · x: [N, O] by [N, I] to [O, I] in float32; both bfloat16, without gaps.
+at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x) {
+  const auto fits = [](const at::Tensor& t) {
+    return t.dim() == 2 && t.numel() > 0 && t.scalar_type() == at::kBFloat16 && t.is_contiguous();
+  };
+  TORCH_CHECK(
+      fits(gradient) && fits(x) && gradient.size(0) == x.size(0),
+      "weight_gradient: expected bfloat16 gradient [N, O] and x [N, I] without gaps, found ",
+      gradient.scalar_type(), " ", gradient.sizes(), " and ", x.scalar_type(), " ", x.sizes());
+  return cpu::weight_gradients_in_pairs(gradient, x, /*is_transposed=*/false, /*of_bias=*/false)
+      .weight;
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) { library.impl("weight_gradient", weight_gradient); }
+
+/// Of a weight [O, C, KH, KW], the gradient: of y's pixels [N, O] and what they are products of
+/// [N, KH · KW · C].
+at::Tensor weight_gradient_of(const at::Tensor& pixels, const at::Tensor& rows,
+                              const at::Tensor& weight) {
+  static const auto operation =
+      find_operator<at::Tensor(const at::Tensor&, const at::Tensor&)>("brim::weight_gradient");
+  const bool has_kernel = rows.scalar_type() == at::kBFloat16 && cpu::multiplies_over_rows();
+  return (has_kernel ? operation.call(pixels, rows).to(at::kBFloat16) : at::mm(pixels.t(), rows))
+      .view({weight.size(0), weight.size(2), weight.size(3), weight.size(1)})
+      .permute({0, 3, 1, 2});
+}
+
 ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Tensor& x,
                                        const at::Tensor& weight, const ConvolutionSteps& steps,
                                        bool of_x, bool of_weight) {
@@ -48,9 +81,7 @@ ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Ten
   ConvolutionGradients gradients;
   if (of_x) gradients.x = cpu::sum_of_patch_rows(at::mm(pixels, matrix_of(weight)), patches);
   if (of_weight) {
-    gradients.weight = at::mm(pixels.t(), cpu::patch_rows(x, patches))
-                           .view({weight.size(0), weight.size(2), weight.size(3), weight.size(1)})
-                           .permute({0, 3, 1, 2});
+    gradients.weight = weight_gradient_of(pixels, cpu::patch_rows(x, patches), weight);
   }
   return gradients;
 }
@@ -150,6 +181,13 @@ bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
   return patches.are_pixels() || patches.rows() <= 4 * weight.size(0);
 }
 
+bool has_weight_gradient(const at::Tensor& x, const at::Tensor& weight,
+                         const ConvolutionSteps& steps, int64_t groups) {
+  return cpu::multiplies_over_rows() && type_of_product(x) == at::kBFloat16 &&
+         !has_upcast_convolution(x, weight) && has_convolution_product(x, weight, steps, groups) &&
+         patches_of(x, weight, steps).are_pixels();
+}
+
 bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight) {
   const at::ScalarType type = type_of_product(x);
   return type == type_of_product(weight) && upcasts_matmul(x, type) && x.dim() == 4 &&
@@ -164,7 +202,8 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
   return type_of_product(x) == x.scalar_type() && !has_upcast_convolution(x, weight) &&
          has_convolution_product(x, weight, steps, /*groups=*/1) &&
-         patches_of(x, weight, steps).are_pixels();
+         patches_of(x, weight, steps).are_pixels() &&
+         !has_weight_gradient(x, weight, steps, /*groups=*/1);
 }
 
 Branch fused_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
@@ -195,9 +234,14 @@ ConvolutionGradients convolution_gradients(const at::Tensor& gradient, const at:
   if (form == ConvolutionForm::kProduct) {
     return product_gradients(gradient, x, weight, steps, of_x, of_weight);
   }
+  const bool is_direct = form == ConvolutionForm::kDirect;
   auto [x_gradient, weight_gradient, none] = at::convolution_backward(
       gradient, x, weight, std::nullopt, steps.stride, steps.padding, steps.dilation,
-      /*transposed=*/false, {0, 0}, groups, {of_x, of_weight, false});
+      /*transposed=*/false, {0, 0}, groups, {of_x, of_weight && is_direct, false});
+  if (of_weight && !is_direct) {
+    weight_gradient = weight_gradient_of(
+        pixels_of(gradient.contiguous(at::MemoryFormat::ChannelsLast)), pixels_of(x), weight);
+  }
   return {x_gradient, weight_gradient};
 }
 

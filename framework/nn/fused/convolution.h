@@ -2,7 +2,8 @@
 // oneDNN puts the weight into a layout of its own before each pass, and its gradient back after the
 // backward one; where few pixels share a large weight, that takes longer than the convolution. Here
 // patches of the input are laid out as rows (im2col; Chellapilla et al., IWFHR 2006), and a
-// channels_last weight is a matrix as it lies. And upcast, where the CPU multiplies float32 faster
+// channels_last weight is a matrix as it lies. With only the weight's gradient as a product, where
+// the kernel for that is faster than oneDNN's. And upcast, where the CPU multiplies float32 faster
 // than bfloat16 (upcast.h).
 #pragma once
 
@@ -19,8 +20,8 @@ struct ConvolutionSteps {
   std::array<int64_t, 2> stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};
 };
 
-/// By a kernel of LibTorch's, or as one product of matrices.
-enum class ConvolutionForm { kDirect, kProduct };
+/// By kernels of LibTorch's; as products of matrices; or by LibTorch's but for the weight's gradient.
+enum class ConvolutionForm { kDirect, kProduct, kWeightGradient };
 
 /// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both
 /// channels_last and of one format, float32, float64 or (autocast counts) bfloat16, and patches
@@ -28,12 +29,17 @@ enum class ConvolutionForm { kDirect, kProduct };
 bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups);
 
+/// Whether kWeightGradient takes them: bfloat16 (autocast counts) that the product takes over x's
+/// pixels as they lie, on a CPU that has such a kernel (weight_gradient_cpu.h).
+bool has_weight_gradient(const at::Tensor& x, const at::Tensor& weight,
+                         const ConvolutionSteps& steps, int64_t groups);
+
 /// Whether x and weight, of any layout and groups, are of a format whose products are upcast.
 bool has_upcast_convolution(const at::Tensor& x, const at::Tensor& weight);
 
 /// at::conv2d without a bias: [N, O, OH, OW], channels_last where x and weight are, upcast where
 /// that is possible. Its gradient has none: then c10::NotImplementedError. kProduct needs
-/// has_convolution_product().
+/// has_convolution_product(), kWeightGradient has_weight_gradient().
 at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups, ConvolutionForm form);
 
@@ -44,7 +50,7 @@ struct Branch {
 };
 
 /// Whether fused_branch() takes them, where x's gradient is asked for: the product does, over x's
-/// pixels as they lie.
+/// pixels as they lie, and there is no kWeightGradient, which is faster.
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps);
 
 /// fused_convolution() as a product. In backward the product is added to the gradient of the

@@ -62,9 +62,9 @@ TEST_P(PairLoops, RoundAndPairRows) {
     loops_.pair_rounded(n, even, even + n, bf16_bits(pairs));
     EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
     pairs.zero_();
-    loops_.pair(n, bf16_bits(rounded), bf16_bits(rounded) + n, bf16_bits(pairs));
+    loops_.pair(2, n, bf16_bits(rounded), n, bf16_bits(pairs));
     EXPECT_TRUE(pairs.equal(in_pairs(rounded)));
-    loops_.pair(n, bf16_bits(rounded), nullptr, bf16_bits(pairs));
+    loops_.pair(1, n, bf16_bits(rounded), n, bf16_bits(pairs));
     EXPECT_TRUE(pairs.select(2, 0).equal(rounded.narrow(0, 0, 1)));
     EXPECT_TRUE(pairs.select(2, 1).eq(0).all().item<bool>());
   }
@@ -85,7 +85,8 @@ TEST_P(PairLoops, RoundAndSumRows) {
       loops_.round_rows(rows, columns, from, nullptr, bf16_bits(matrix), columns);
       EXPECT_TRUE(matrix.equal(sums.to(at::kBFloat16)));
       at::Tensor of_columns = at::empty({columns});
-      loops_.sum_rows(rows, columns, bf16_bits(matrix), of_columns.mutable_data_ptr<float>());
+      loops_.sum_rows(rows, columns, bf16_bits(matrix), columns,
+                      of_columns.mutable_data_ptr<float>());
       EXPECT_LE(relative_error(of_columns, matrix.to(at::kDouble).sum(0)), 1e-6);
     }
   }

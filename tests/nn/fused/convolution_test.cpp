@@ -208,6 +208,43 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   EXPECT_FALSE(has_upcast_convolution(bf16(images({1, 4, 4, 4})), bf16(weight)));
 }
 
+// --- the weight's gradient as a product ----------------------------------------------------------
+
+TEST(FusedConvolution, ItsWeightsGradientAloneIsAProduct) {
+  at::manual_seed(19);
+  const auto images = [](at::IntArrayRef sizes) {
+    return at::randn(sizes).to(at::kBFloat16).contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  const Bf16Products are_there(true);
+  const at::Tensor x = images({3, 20, 9, 7}), weight = images({36, 20, 1, 1});
+  const at::Tensor g = images({3, 36, 9, 7});
+  if (!has_weight_gradient(x, weight, {}, /*groups=*/1)) return;  // the CPU has no kernel for it
+  const auto passed = [&](const at::Tensor& gradient) {
+    const at::Tensor input = x.clone().requires_grad_(), kernel = weight.clone().requires_grad_();
+    const at::Tensor y =
+        fused_convolution(input, kernel, {}, /*groups=*/1, ConvolutionForm::kWeightGradient);
+    y.backward(gradient);
+    EXPECT_TRUE(kernel.grad().is_contiguous(at::MemoryFormat::ChannelsLast));
+    return ConvolutionPass{y.detach(), input.grad(), kernel.grad()};
+  };
+  const auto exact = [](const at::Tensor& t) { return t.to(at::kDouble); };
+  const ConvolutionPass expected = pass(false, exact(x), exact(weight), {}, exact(g));
+  expect_close(passed(g), expected, 5e-3);
+  expect_close(passed(g.contiguous()), expected, 5e-3);
+  EXPECT_FALSE(fits_branch(x, weight, {}));
+  EXPECT_FALSE(has_weight_gradient(x, weight, {.stride = {2, 2}}, 1));
+  EXPECT_FALSE(has_weight_gradient(x.to(at::kFloat), weight.to(at::kFloat), {}, 1));
+  EXPECT_FALSE(has_weight_gradient(images({3, 20, 3, 3}), images({36, 20, 3, 3}), {}, 1));
+  Conv2d layer(torch::nn::Conv2dOptions(20, 36, 1).bias(false));
+  use_channels_last(*layer);
+  const at::Tensor in = x.detach().requires_grad_();
+  forward_of(layer, in, true, true, "FusedConvolution", true).sum().backward();
+  const at::Tensor learned = layer->weight.grad().clone();
+  layer->zero_grad();
+  forward_of(layer, in, false, true, "FusedConvolution", false).sum().backward();
+  EXPECT_LE(relative_error(learned, layer->weight.grad()), 5e-3);
+}
+
 // --- branches ------------------------------------------------------------------------------------
 
 /// Gradients of x and weight where y and, unless `scale` is 0, scale · x are read.

@@ -1,6 +1,8 @@
 // BRIM_ISA is the name of the instruction set that this file is being compiled for.
 #include "framework/nn/fused/loops/pairs.h"
 
+#include <utility>
+
 #include "framework/nn/fused/loops/vectors.h"
 
 namespace brim::nn::loops::BRIM_ISA {
@@ -12,20 +14,17 @@ namespace {
 constexpr int kSide = kLanes<uint32_t>;  // of a square that is transposed in registers
 
 template <int... kIndex>
-struct Indices {};
+using Indices = std::integer_sequence<int, kIndex...>;
+/// One for each word of a vector, or for each half of one.
+using WordIndices = std::make_integer_sequence<int, kSide>;
+using HalfIndices = std::make_integer_sequence<int, 2 * kSide>;
 
-/// Lanes 0, n, 1, n+1, … of two vectors of n, or those that follow them.
-template <int kFirst, int... kIndex>
-BRIM_INLINE Words interleaved(Words a, Words b, Indices<kIndex...>) {
-  return __builtin_shufflevector(a, b, (kFirst + kIndex / 2 + (kIndex % 2 == 0 ? 0 : kSide))...);
+/// Lanes 0, n, 1, n+1, … of two vectors of n, or, from n/2, those that follow them.
+template <int kFirst, class V, int... kIndex>
+BRIM_INLINE V interleaved(V a, V b, Indices<kIndex...>) {
+  constexpr int kCount = sizeof...(kIndex);
+  return __builtin_shufflevector(a, b, (kFirst + kIndex / 2 + (kIndex % 2 == 0 ? 0 : kCount))...);
 }
-#if defined(__AVX512F__)
-using Lanes = Indices<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
-#elif defined(__AVX2__)
-using Lanes = Indices<0, 1, 2, 3, 4, 5, 6, 7>;
-#else
-using Lanes = Indices<0, 1, 2, 3>;
-#endif
 
 /// rows[i][j] to rows[j][i]: a perfect shuffle of all lanes for each bit of an index.
 BRIM_INLINE void transpose_square(Words (&rows)[kSide]) {
@@ -33,8 +32,8 @@ BRIM_INLINE void transpose_square(Words (&rows)[kSide]) {
     Words shuffled[kSide];
     for (int i = 0; i < kSide / 2; ++i) {
       const Words a = rows[i], b = rows[i + kSide / 2];
-      shuffled[2 * i] = interleaved<0>(a, b, Lanes());
-      shuffled[2 * i + 1] = interleaved<kSide / 2>(a, b, Lanes());
+      shuffled[2 * i] = interleaved<0>(a, b, WordIndices());
+      shuffled[2 * i + 1] = interleaved<kSide / 2>(a, b, WordIndices());
     }
     for (int i = 0; i < kSide; ++i) rows[i] = shuffled[i];
   }
@@ -92,12 +91,6 @@ BRIM_INLINE Words upper_half(Floats v) {
   return __builtin_convertvector(halves, Words);
 }
 
-BRIM_INLINE Words words_of(const BFloat16* from) {
-  Halves halves;
-  __builtin_memcpy(&halves, from, sizeof(halves));
-  return __builtin_convertvector(halves, Words);
-}
-
 BRIM_INLINE void store_pairs(Words even, Words odd, BFloat16* to) {
   const Words pairs = even | (odd << 16);
   __builtin_memcpy(to, &pairs, sizeof(pairs));
@@ -126,14 +119,31 @@ void pair_rounded(int64_t n, const float* even, const float* odd, BFloat16* to) 
   }
 }
 
-void pair(int64_t n, const BFloat16* even, const BFloat16* odd, BFloat16* to) {
-  int64_t i = 0;
-  for (; i + kSide <= n; i += kSide) {
-    store_pairs(words_of(even + i), odd == nullptr ? Words{} : words_of(odd + i), to + 2 * i);
-  }
-  for (; i < n; ++i) {
-    to[2 * i] = even[i];
-    to[2 * i + 1] = odd == nullptr ? BFloat16{0} : odd[i];
+BRIM_INLINE AllHalves load_halves(const BFloat16* from) {
+  AllHalves halves;
+  __builtin_memcpy(&halves, from, sizeof(halves));
+  return halves;
+}
+
+BRIM_INLINE void store_halves(AllHalves halves, BFloat16* to) {
+  __builtin_memcpy(to, &halves, sizeof(halves));
+}
+
+void pair(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride, BFloat16* to) {
+  constexpr int64_t kHalves = 2 * kSide;
+  for (int64_t row = 0; row < rows; row += 2, from += 2 * stride, to += 2 * columns) {
+    const bool has_odd = row + 1 < rows;
+    int64_t c = 0;
+    for (; c + kHalves <= columns; c += kHalves) {
+      const AllHalves even = load_halves(from + c);
+      const AllHalves odd = has_odd ? load_halves(from + stride + c) : AllHalves{};
+      store_halves(interleaved<0>(even, odd, HalfIndices()), to + 2 * c);
+      store_halves(interleaved<kSide>(even, odd, HalfIndices()), to + 2 * c + kHalves);
+    }
+    for (; c < columns; ++c) {
+      to[2 * c] = from[c];
+      to[2 * c + 1] = has_odd ? from[stride + c] : BFloat16{0};
+    }
   }
 }
 
@@ -183,8 +193,8 @@ void transpose(int64_t rows, int64_t columns, const BFloat16* from, int64_t stri
       transpose_square(lower);
       for (int64_t i = 0; i < kSide; ++i) {
         BFloat16* const out = to + 2 * (word + i) * to_stride + row;
-        const AllHalves even = halves_of<0>(upper[i], lower[i], Lanes());
-        const AllHalves odd = halves_of<1>(upper[i], lower[i], Lanes());
+        const AllHalves even = halves_of<0>(upper[i], lower[i], WordIndices());
+        const AllHalves odd = halves_of<1>(upper[i], lower[i], WordIndices());
         __builtin_memcpy(out, &even, sizeof(even));
         __builtin_memcpy(out + to_stride, &odd, sizeof(odd));
       }
@@ -195,10 +205,10 @@ void transpose(int64_t rows, int64_t columns, const BFloat16* from, int64_t stri
   transpose_words(rows - row, words_of_row, words, word_stride, to + row, to_stride);
 }
 
-void sum_rows(int64_t rows, int64_t columns, const BFloat16* from, float* sums) {
+void sum_rows(int64_t rows, int64_t columns, const BFloat16* from, int64_t stride, float* sums) {
   for_each_vector<float>(columns, [&](int64_t i, auto part) {
     Floats sum = {};
-    for (int64_t row = 0; row < rows; ++row) sum += load(from + row * columns + i, part);
+    for (int64_t row = 0; row < rows; ++row) sum += load(from + row * stride + i, part);
     store(sum, sums + i, part);
   });
 }
@@ -220,10 +230,84 @@ void round_transposed(int64_t rows, int64_t columns, const float* from, const fl
                   });
 }
 
+#ifdef __AVX512BF16__
+constexpr int64_t kBlockRows = 4;
+constexpr int64_t kPairsAhead = 8;  // of the product, for each row that is fetched
+
+/// Rows first … first + kRows and columns c … c + width, up to 16 · kVectors: these sums stay in
+/// registers.
+template <int kRows, int kVectors>
+void multiply_block(ProductOverRows p, int64_t first, int64_t c, int64_t width) {
+  const auto last = static_cast<__mmask16>(0xffffU >> (kVectors * kSide - width));
+  const auto lanes = [&](int v) { return v + 1 < kVectors ? static_cast<__mmask16>(~0U) : last; };
+  const BFloat16 *left = p.left + 2 * first, *right = p.right + 2 * c;
+  const BFloat16* ahead = p.ahead + first / kBlockRows * (p.pairs / kPairsAhead) * p.ahead_stride;
+  float* const out = p.sum + first * p.sum_stride + c;
+  __m512 sums[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = p.adds ? _mm512_maskz_loadu_ps(lanes(v), out + r * p.sum_stride + v * kSide)
+                          : _mm512_setzero_ps();
+    }
+  }
+  for (int64_t pair = 0; pair < p.pairs; ++pair, left += p.left_stride, right += p.right_stride) {
+    if (pair % kPairsAhead == 0) {
+      __builtin_prefetch(ahead, /*to read*/ 0, /*into the second cache*/ 2);
+      __builtin_prefetch(ahead + 2 * kSide, 0, 2);
+      ahead += p.ahead_stride;
+    }
+    __m512bh factors[kVectors];
+    __builtin_memcpy(factors, right, sizeof(factors));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      int32_t both = 0;
+      __builtin_memcpy(&both, left + 2 * r, sizeof(both));
+      const __m512i everywhere = _mm512_set1_epi32(both);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] =
+            _mm512_dpbf16_ps(sums[r][v], reinterpret_cast<__m512bh>(everywhere), factors[v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      _mm512_mask_storeu_ps(out + r * p.sum_stride + v * kSide, lanes(v), sums[r][v]);
+    }
+  }
+}
+
+template <int kVectors>
+void multiply_columns(const ProductOverRows& p, int64_t c, int64_t width) {
+  int64_t row = 0;
+  for (; row + kBlockRows <= p.rows; row += kBlockRows) {
+    multiply_block<kBlockRows, kVectors>(p, row, c, width);
+  }
+  for (; row < p.rows; ++row) multiply_block<1, kVectors>(p, row, c, width);
+}
+
+void multiply_over_rows(const ProductOverRows& product) {
+  constexpr decltype(multiply_columns<1>)* kByVectors[] = {
+      multiply_columns<1>, multiply_columns<2>, multiply_columns<3>, multiply_columns<4>};
+  constexpr int64_t kWidest = 4 * kSide;
+  for (int64_t c = 0; c < product.columns; c += kWidest) {
+    const int64_t width = product.columns - c < kWidest ? product.columns - c : kWidest;
+    kByVectors[(width - 1) / kSide](product, c, width);
+  }
+}
+#else
+constexpr decltype(PairLoops::multiply_over_rows) multiply_over_rows = nullptr;
+#endif
+
 }  // namespace
 
 PairLoops pair_table() {
-  return {round_rows, pair_rounded, pair, pair_transposed, transpose, sum_rows, round_transposed};
+  return {round_rows,       pair_rounded,      pair, pair_transposed, transpose, sum_rows,
+          round_transposed, multiply_over_rows};
 }
 
 }  // namespace brim::nn::loops::BRIM_ISA
