@@ -12,6 +12,7 @@
 #include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/cross_entropy_cpu.h"
 #include "framework/nn/fused/loops/linear_cross_entropy.h"
+#include "framework/nn/fused/weight_gradient_cpu.h"
 
 namespace brim::nn::cpu {
 namespace {
@@ -88,6 +89,8 @@ class LossOfTokens {
 
  private:
   using Operand = Block<const Factor>;
+  /// Classes as a product over them takes them.
+  static int64_t even(int64_t classes) { return rounded_up(classes, kSideBySide<Factor>); }
   static constexpr at::ScalarType kFactor =
       std::is_same_v<Factor, float> ? at::kFloat : at::kBFloat16;
 
@@ -188,21 +191,24 @@ class LossOfTokens {
   void take_gradients() {
     const int64_t depth = groups() * kBlockTokens;
     const Scratch<Factor> all_gradients(kBlockClasses * stride_);
-    const Scratch<Factor> all_turned(kBlockClasses * width_);
+    const Scratch<Factor> all_laid_out(kBlockClasses * width_);
     for_each_in_tasks(chunks(), [&](int64_t chunk, int64_t task) {
       const int64_t begin = block_count() * chunk / chunks();
       const int64_t end = block_count() * (chunk + 1) / chunks();
       for (int64_t index = begin; index < end; ++index) {
         const Classes of = block(index);
         const Factor* left = nullptr;   // the logits' gradients [classes, depth]
-        const Factor* right = nullptr;  // the same as a right factor
+        const Factor* right = nullptr;  // the same as a right factor, in bfloat16 group by group
         int64_t left_stride = 0;
         Factor* const gradients = all_gradients.of(task);
         if constexpr (std::is_same_v<Factor, BFloat16>) {
           X* const in_place = exponentials(of);
           scale(of, depth, highest(index), in_place, stride_);
           left = in_place, left_stride = stride_;
-          if (of_x_.defined()) lay_out(of.count, depth, {in_place, stride_}, gradients);
+          for (int64_t t = 0; of_x_.defined() && t < depth; t += kBlockTokens) {
+            lay_out(of.count, kBlockTokens, {in_place + t, stride_},
+                    gradients + t * even(of.count));
+          }
           right = gradients;
         } else {
           scale(of, depth, highest(index), gradients, depth);
@@ -210,7 +216,7 @@ class LossOfTokens {
         }
         if (of_weight_.defined()) add_to_weight(of, depth, {left, left_stride});
         if (of_x_.defined())
-          add_to_x(of, depth, right, all_turned.of(task), chunk, /*adds=*/index > begin);
+          add_to_x(of, depth, right, all_laid_out.of(task), chunk, /*adds=*/index > begin);
       }
     });
   }
@@ -238,15 +244,51 @@ class LossOfTokens {
     }
   }
 
-  /// `gradients`: a right factor [classes, depth].
-  void add_to_x(Classes of, int64_t depth, const Factor* gradients, Factor* turned, int64_t chunk,
+  /// `laid_out` has room for the block's weight.
+  void add_to_x(Classes of, int64_t depth, const Factor* gradients, Factor* laid_out, int64_t chunk,
                 bool adds) const {
-    const int64_t classes = rounded_up(of.count, kSideBySide<Factor>);
-    transpose(of.count, width_, Operand{weight(of), width_}, turned, classes);
+    if constexpr (std::is_same_v<Factor, BFloat16>) {
+      if (multiplies_over_rows()) {
+        add_over_rows(of, depth, gradients, laid_out, chunk, adds);
+        return;
+      }
+    }
+    const int64_t classes = even(of.count);
+    transpose(of.count, width_, Operand{weight(of), width_}, laid_out, classes);
     for (int64_t t = 0; t < depth; t += kBlockTokens) {
-      multiply(width_, kBlockTokens, classes, Operand{turned, classes},
-               Operand{gradients + t * kSideBySide<Factor>, depth},
+      const Operand group = std::is_same_v<Factor, float>
+                                ? Operand{gradients + t, depth}
+                                : Operand{gradients + t * classes, kBlockTokens};
+      multiply(width_, kBlockTokens, classes, Operand{laid_out, classes}, group,
                {sum_of_x(chunk, t / kBlockTokens), kBlockTokens}, adds);
+    }
+  }
+
+  /// The same by the product of the weight and the gradients over their rows, the classes.
+  void add_over_rows(Classes of, int64_t depth, const BFloat16* gradients, BFloat16* laid_out,
+                     int64_t chunk, bool adds) const {
+    const int64_t classes = even(of.count);
+    for (int64_t i = 0; i < width_; i += kPanelColumns) {
+      lay_out(of.count, std::min(kPanelColumns, width_ - i),
+              Block<const BFloat16>{weight(of) + i, width_}, laid_out + i * classes);
+    }
+    for (int64_t t = 0; t < depth; t += kBlockTokens) {
+      for (int64_t i = 0; i < width_; i += kPanelColumns) {
+        const int64_t columns = std::min(kPanelColumns, width_ - i);
+        pair_loops().multiply_over_rows(
+            {.rows = columns,
+             .columns = kBlockTokens,
+             .pairs = classes / 2,
+             .left = laid_out + i * classes,
+             .left_stride = 2 * columns,
+             .right = gradients + t * classes,
+             .right_stride = 2 * kBlockTokens,
+             .sum = sum_of_x(chunk, t / kBlockTokens) + i * kBlockTokens,
+             .sum_stride = kBlockTokens,
+             .adds = adds,
+             .ahead = gradients + t * classes,
+             .ahead_stride = 0});
+      }
     }
   }
 

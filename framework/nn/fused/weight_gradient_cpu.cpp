@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kChunkRows = 1024;  // of both factors, at most
 constexpr int64_t kStrip = 64;        // rows that are summed up in float32, or turned by a thread
 constexpr int64_t kUnit = 16;         // columns that are given to a thread, at least
-constexpr int64_t kMostParts = 16;    // of the rows
+constexpr int64_t kPartLimit = 16;    // of the rows
 constexpr int64_t kChunkBytes = 512 << 10;  // of a chunk, which a core's own cache keeps
 constexpr int64_t kGradientRows = 128;      // of a result in one product by blocks
 constexpr int64_t kTurned = 32;             // rows that are turned at a time: whole lines
@@ -118,7 +118,7 @@ void multiply_part(const Part& part) {
 int64_t parts_of(int64_t rows, int64_t outputs, int64_t inputs) {
   constexpr int64_t kShare = 8;
   const int64_t of_factors = rows * (outputs + inputs) * 4, of_sums = outputs * inputs * 8;
-  return std::clamp<int64_t>(of_factors / of_sums / kShare, 1, kMostParts);
+  return std::clamp<int64_t>(of_factors / of_sums / kShare, 1, kPartLimit);
 }
 
 // --- by blocks -----------------------------------------------------------------------------------
