@@ -79,7 +79,7 @@ int64_t kept_rows(int64_t columns) {
 void multiply_part(const Part& part) {
   const auto& [narrow, wide, rows, columns, turns, chunk, panel, sum] = part;
   const int64_t stride = turns ? narrow.columns : wide.columns, all = rows.end - rows.first;
-  const int64_t length = rounded_up(blocks(all, blocks(all, kept_rows(narrow.columns))), 2);
+  const int64_t length = blocks(all, blocks(all, kept_rows(narrow.columns)));
   for (int64_t row = rows.first; row < rows.end; row += length) {
     const Span now = {row, std::min(row + length, rows.end)};
     const int64_t pairs = blocks(now.end - row, 2);
@@ -188,9 +188,6 @@ WeightGradients weight_gradients_in_pairs(const at::Tensor& gradient, const at::
   const bool keeps_gradient = outputs <= inputs;
   const int64_t narrowest = std::min(inputs, outputs), widest = std::max(inputs, outputs);
   const int64_t parts = parts_of(rows, outputs, inputs), units = blocks(widest, kUnit);
-  const auto first_row = [&](int64_t part) {
-    return std::min(rounded_up(rows * part / parts, 2), rows);
-  };
   // Behind each, what a panel's last vector may read too much.
   const Scratch<BFloat16> chunks(kept_rows(narrowest) * narrowest + 2 * kUnit);
   const Scratch<BFloat16> panels(kept_rows(narrowest) * kPanelColumns + 2 * kUnit);
@@ -208,7 +205,7 @@ WeightGradients weight_gradients_in_pairs(const at::Tensor& gradient, const at::
       const Factor of_x = {data<BFloat16>(x), inputs, nullptr};
       multiply_part({.narrow = keeps_gradient ? of_y : of_x,
                      .wide = keeps_gradient ? of_x : of_y,
-                     .rows = {first_row(part), first_row(part + 1)},
+                     .rows = {rows * part / parts, rows * (part + 1) / parts},
                      .columns = columns,
                      .turns = keeps_gradient == is_transposed,
                      .chunk = chunks.of(task),
