@@ -59,7 +59,12 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x) {
       .weight;
 }
 
+at::Tensor weight_gradient_shape(const at::Tensor& gradient, const at::Tensor& x) {
+  return at::empty({gradient.size(1), x.size(1)}, x.options().dtype(at::kFloat));
+}
+
 TORCH_LIBRARY_IMPL(brim, CPU, library) { library.impl("weight_gradient", weight_gradient); }
+TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("weight_gradient", weight_gradient_shape); }
 
 /// Of a weight [O, C, KH, KW], the gradient: of y's pixels [N, O] and what they are products of
 /// [N, KH · KW · C].

@@ -128,6 +128,9 @@ TEST(WeightGradient, AsAnOperatorItIsCheckedAndCounted) {
   const auto operation =
       find_operator<at::Tensor(const at::Tensor&, const at::Tensor&)>("brim::weight_gradient");
   EXPECT_THROW(operation.call(bf16({4, 2}), at::randn({4, 3})), c10::Error);
+  const at::Tensor shape = operation.call(bf16({4, 2}).to(at::kMeta), bf16({4, 3}).to(at::kMeta));
+  EXPECT_EQ(shape.sizes(), at::IntArrayRef({2, 3}));
+  EXPECT_EQ(shape.scalar_type(), at::kFloat);
   if (!cpu::multiplies_over_rows()) return;
   EXPECT_EQ(operation.call(bf16({4, 2}), bf16({4, 3})).sizes(), at::IntArrayRef({2, 3}));
   EXPECT_THROW(operation.call(bf16({4, 2}), bf16({6, 3})), c10::Error);
