@@ -20,7 +20,7 @@ struct ConvolutionSteps {
   std::array<int64_t, 2> stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};
 };
 
-/// By kernels of LibTorch's; as products of matrices; or by LibTorch's but for the weight's gradient.
+/// By LibTorch's kernels; as products of matrices; or by LibTorch's but for the weight's gradient.
 enum class ConvolutionForm { kDirect, kProduct, kWeightGradient };
 
 /// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both

@@ -1,9 +1,10 @@
 // Both factors of the product have the rows that are added up as rows of their own. In pairs:
 // VDPBF16PS takes two rows side by side of either factor, of the left one a value's pair for every
 // lane. So a kernel of ours multiplies factors that are only interleaved: each thread lays out a
-// chunk of the narrower one, which its own cache keeps, and goes along the wider one (after Goto and
-// van de Geijn, TOMS 2008). By blocks: oneDNN's kernel, which has AMX's tiles, wants the left factor
-// turned. The bias's gradient is summed up as its rows pass.
+// chunk of the narrower one, which its own cache keeps, and goes along the wider one (after Goto
+// and van de Geijn, TOMS 2008), whose next columns are fetched while it multiplies. By blocks:
+// oneDNN's kernel, which has AMX's tiles, wants the left factor turned. The bias's gradient is
+// summed up as its rows pass.
 #include "framework/nn/fused/weight_gradient_cpu.h"
 
 #include <ATen/cpu/Utils.h>

@@ -79,8 +79,8 @@ std::vector<Form> forms() {
   return all;
 }
 
-// Few rows and an odd number of them, one chunk and several, one part and sixteen; either factor the
-// wider one, as narrow as they come, of whole panels and not.
+// Few rows and an odd number of them, one chunk and several, one part and sixteen; either factor
+// the wider one, as narrow as they come, of whole panels and not.
 TEST(WeightGradient, IsExactToFloat32sRounding) {
   at::manual_seed(2);
   for (const Form& form : forms()) {
