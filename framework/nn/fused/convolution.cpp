@@ -51,6 +51,8 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x) {
   const auto fits = [](const at::Tensor& t) {
     return t.dim() == 2 && t.numel() > 0 && t.scalar_type() == at::kBFloat16 && t.is_contiguous();
   };
+  TORCH_CHECK(cpu::multiplies_over_rows(),
+              "weight_gradient: expected a CPU with AVX512-BF16 and without AMX");
   TORCH_CHECK(
       fits(gradient) && fits(x) && gradient.size(0) == x.size(0),
       "weight_gradient: expected bfloat16 gradient [N, O] and x [N, I] without gaps, found ",
