@@ -68,13 +68,18 @@ at::Tensor weight_gradient_shape(const at::Tensor& gradient, const at::Tensor& x
 TORCH_LIBRARY_IMPL(brim, CPU, library) { library.impl("weight_gradient", weight_gradient); }
 TORCH_LIBRARY_IMPL(brim, Meta, library) { library.impl("weight_gradient", weight_gradient_shape); }
 
+/// Whether the CPU has that operator's kernel for factors of this format.
+bool has_gradient_kernel(at::ScalarType type) {
+  return type == at::kBFloat16 && cpu::multiplies_over_rows();
+}
+
 /// Of a weight [O, C, KH, KW], the gradient: of y's pixels [N, O] and what they are products of
 /// [N, KH · KW · C].
 at::Tensor weight_gradient_of(const at::Tensor& pixels, const at::Tensor& rows,
                               const at::Tensor& weight) {
   static const auto operation =
       find_operator<at::Tensor(const at::Tensor&, const at::Tensor&)>("brim::weight_gradient");
-  const bool has_kernel = rows.scalar_type() == at::kBFloat16 && cpu::multiplies_over_rows();
+  const bool has_kernel = has_gradient_kernel(rows.scalar_type());
   return (has_kernel ? operation.call(pixels, rows).to(at::kBFloat16) : at::mm(pixels.t(), rows))
       .view({weight.size(0), weight.size(2), weight.size(3), weight.size(1)})
       .permute({0, 3, 1, 2});
@@ -190,8 +195,8 @@ bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
 
 bool has_weight_gradient(const at::Tensor& x, const at::Tensor& weight,
                          const ConvolutionSteps& steps, int64_t groups) {
-  return cpu::multiplies_over_rows() && type_of_product(x) == at::kBFloat16 &&
-         !has_upcast_convolution(x, weight) && has_convolution_product(x, weight, steps, groups) &&
+  return has_gradient_kernel(type_of_product(x)) && !has_upcast_convolution(x, weight) &&
+         has_convolution_product(x, weight, steps, groups) &&
          patches_of(x, weight, steps).are_pixels();
 }
 
@@ -209,8 +214,7 @@ at::Tensor fused_convolution(const at::Tensor& x, const at::Tensor& weight,
 bool fits_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
   return type_of_product(x) == x.scalar_type() && !has_upcast_convolution(x, weight) &&
          has_convolution_product(x, weight, steps, /*groups=*/1) &&
-         patches_of(x, weight, steps).are_pixels() &&
-         !has_weight_gradient(x, weight, steps, /*groups=*/1);
+         patches_of(x, weight, steps).are_pixels() && !has_gradient_kernel(x.scalar_type());
 }
 
 Branch fused_branch(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {

@@ -193,10 +193,8 @@ void transpose(int64_t rows, int64_t columns, const BFloat16* from, int64_t stri
       transpose_square(lower);
       for (int64_t i = 0; i < kSide; ++i) {
         BFloat16* const out = to + 2 * (word + i) * to_stride + row;
-        const AllHalves even = halves_of<0>(upper[i], lower[i], WordIndices());
-        const AllHalves odd = halves_of<1>(upper[i], lower[i], WordIndices());
-        __builtin_memcpy(out, &even, sizeof(even));
-        __builtin_memcpy(out + to_stride, &odd, sizeof(odd));
+        store_halves(halves_of<0>(upper[i], lower[i], WordIndices()), out);
+        store_halves(halves_of<1>(upper[i], lower[i], WordIndices()), out + to_stride);
       }
     }
     transpose_words(2 * kSide, words_of_row - in_squares, words + in_squares, word_stride,
