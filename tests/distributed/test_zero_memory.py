@@ -64,7 +64,7 @@ def test_a_checkpoint_takes_no_copy_of_the_optimizers_state(run, tmp_path):  # n
     resting = peaks_mib(run, tmp_path, 2, "adamw", "true")
     saving = peaks_mib(run, tmp_path, 2, "adamw", "true", "--set", "checkpoint.enabled=true")
     assert saving[0] < resting[0] + 1.6 * PARAMETERS_MIB, f"{resting}, while saving {saving}"
-    assert saving[1] < resting[1] + 0.4 * PARAMETERS_MIB, f"{resting}, while saving {saving}"
+    assert saving[1] < resting[1] + 0.6 * PARAMETERS_MIB, f"{resting}, while saving {saving}"
 
 
 # Each rank reads the model and its own rows of the optimizer's state.
