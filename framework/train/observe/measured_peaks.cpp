@@ -7,6 +7,7 @@
 #include "framework/amp/autocast.h"
 #include "framework/base/units.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/nn/fused/upcast.h"
 
 namespace brim::train {
 namespace {
@@ -46,6 +47,12 @@ double fastest_s(c10::Device device, double most_s, Work work) {
 
 }  // namespace
 
+bool is_limited_by_fp32(c10::Device device, const std::string& format) {
+  if (!device.is_cpu()) return false;
+  return (format == "bf16" && !nn::multiplies_bf16_faster()) ||
+         (format == "fp16" && !amp::cpu_abilities().cpu_fp16);
+}
+
 int64_t measured_side(c10::Device device, Effort effort) {
   if (device.is_cuda()) return kGpuSide;
   return effort == Effort::kQuick ? kQuickSide : kSide;
@@ -54,10 +61,11 @@ int64_t measured_side(c10::Device device, Effort effort) {
 double measured_product_flops(c10::Device device, const std::string& format, Effort effort) {
   const at::NoGradGuard no_grad;
   amp::apply_tf32({.tf32 = format == "tf32"});
+  const at::ScalarType type = is_limited_by_fp32(device, format) ? at::kFloat : type_of(format);
   const auto options = at::device(device).dtype(at::kFloat);
   const int64_t side = measured_side(device, effort);
   const auto matrix = [&] {  // of values like a model's, in less time than one for each would take
-    return at::outer(at::randn({side}, options), at::randn({side}, options)).to(type_of(format));
+    return at::outer(at::randn({side}, options), at::randn({side}, options)).to(type);
   };
   const at::Tensor a = matrix(), b = matrix();
   const double best_s =

@@ -12,8 +12,13 @@ namespace brim::train {
 /// How much a measurement takes: 0.3 s and large tensors, or 0.1 s and, on the CPU, 64 MiB at most.
 enum class Effort { kFull, kQuick };
 
+/// Whether this device multiplies fp32 faster than `format`, which can be widened to it: a CPU that
+/// emulates bf16 or fp16 takes a minute for one of the products below.
+bool is_limited_by_fp32(c10::Device device, const std::string& format);
+
 /// Operations a second of a product of large square matrices in "bf16", "fp16", "tf32", "fp32" or
-/// "fp64", two for each multiply-add: the fastest of those that fit into the time.
+/// "fp64", or in fp32 where that is the limit, two for each multiply-add: the fastest of those that
+/// fit into the time.
 double measured_product_flops(c10::Device device, const std::string& format,
                               Effort effort = Effort::kFull);
 /// How long the sides of those matrices are.

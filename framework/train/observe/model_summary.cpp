@@ -13,7 +13,6 @@
 #include "framework/device/cuda_loader.h"
 #include "framework/device/peak.h"
 #include "framework/nn/flops.h"
-#include "framework/nn/fused/upcast.h"
 #include "framework/nn/without_storage.h"
 #include "framework/train/components.h"
 #include "framework/train/inputs.h"
@@ -47,14 +46,6 @@ std::map<std::string, int64_t> kept_bytes(const TrainingComponents& components,
   std::map<std::string, int64_t> kept;  // while `loss` holds it
   for (const auto& module : memory.held()) kept[module.module] = module.bytes;
   return kept;
-}
-
-/// Whether products in that format are computed in fp32.
-bool computes_in_fp32(c10::Device device, const std::string& format) {
-  const at::ScalarType type = format == "bf16"   ? at::kBFloat16
-                              : format == "fp16" ? at::kHalf
-                                                 : at::kFloat;
-  return type != at::kFloat && nn::upcasts_matmul(at::empty({0}, device), type);
 }
 
 }  // namespace
@@ -127,10 +118,11 @@ Peak peak_of(const std::string& gpu, const std::string& format) {
   if (known > 0) return {known, "data sheet of " + gpu};
   if (!gpu.empty() && device::cuda().backend == nullptr) return {};
   const c10::Device device = gpu.empty() ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, 0);
-  const bool is_upcast = computes_in_fp32(device, format);
-  return {measured_product_flops(device, is_upcast ? "fp32" : format),
-          fmt::format("measured: products of {0}×{0} matrices in {1}{2}", measured_side(device),
-                      format, is_upcast ? ", which this CPU computes in fp32" : "")};
+  return {
+      measured_product_flops(device, format),
+      fmt::format(
+          "measured: products of {0}×{0} matrices in {1}{2}", measured_side(device), format,
+          is_limited_by_fp32(device, format) ? ", which this CPU multiplies faster in fp32" : "")};
 }
 
 }  // namespace brim::train
