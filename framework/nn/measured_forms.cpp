@@ -39,7 +39,10 @@ constexpr int kRounds = 5;            // at most, after two passes to warm up
 constexpr double kLongest_s = 0.1;    // after which no further round is begun
 constexpr double kClear = 1.3;        // a ratio after which none is
 constexpr int kGpuRounds = 5;       // at least: a pass takes a millisecond, and the first ones vary
-constexpr double kLockWait_s = 10;  // another process measures for a fraction of a second
+constexpr int64_t kStepsBytes = 3;  // of a parameter: itself, its gradient, a momentum
+constexpr int64_t kCopiedBytes = 32 << 20;  // of parameters at most, in
+constexpr int64_t kCopies = 16;             // copies at most
+constexpr double kLockWait_s = 10;          // another process measures for a fraction of a second
 constexpr off_t kLargestFile = 4 << 20;
 
 double seconds_since(Clock::time_point start) {
@@ -54,6 +57,7 @@ struct Known {
   MeasuredForms shared;                         // what the file said when it was last read
   std::unordered_map<uint64_t, bool> is_fused;  // by quick_key(), of what has been asked for
   std::filesystem::path file;
+  int64_t parameter_bytes = 0;  // of the model
 };
 
 Known& known() {
@@ -93,6 +97,17 @@ int64_t measured_count(const at::Tensor& x) {
   return std::clamp<int64_t>(measured_bytes / sample_bytes, 1, x.size(0));
 }
 
+/// Of the operation's parameters, that passes are measured over.
+int64_t copies_of(const TwoForms& operation) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : operation.parameters) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  if (bytes == 0 || !operation.batch[0].is_cpu()) return 1;
+  const int64_t all = std::min(kStepsBytes * known().parameter_bytes, kCopiedBytes);
+  return std::clamp<int64_t>(all / bytes, 1, kCopies);
+}
+
 std::string name_of(const TwoForms& operation) {
   const at::Tensor& x = operation.batch[0];
   std::string name(operation.name);
@@ -104,6 +119,9 @@ std::string name_of(const TwoForms& operation) {
   };
   for (const at::Tensor& tensor : operation.batch) add(tensor, measured_count(x));
   for (const at::Tensor& tensor : operation.parameters) add(tensor, 0);
+  if (const int64_t copies = copies_of(operation); copies > 1) {
+    name += fmt::format(" copies {}", copies);
+  }
   if (is_autocast(x)) {
     name += fmt::format(" autocast {}",
                         c10::toString(at::autocast::get_autocast_dtype(x.device().type())));
@@ -132,12 +150,14 @@ class Measurement {
  public:
   /// Of the first `count` of the batch.
   Measurement(const TwoForms& operation, int64_t count)
-      : batch_(leaves(operation.batch, count)),
-        parameters_(leaves(operation.parameters, std::nullopt)),
-        device_(operation.batch[0].device()) {
-    for (const auto& list : {batch_, parameters_}) {
-      for (const at::Tensor& tensor : list) {
-        if (tensor.defined() && tensor.requires_grad()) inputs_.push_back(tensor);
+      : batch_(leaves(operation.batch, count)), device_(operation.batch[0].device()) {
+    std::vector<at::Tensor> originals(operation.parameters.begin(), operation.parameters.end());
+    const int64_t copies = copies_of(operation);
+    for (int64_t i = 0; i < copies; ++i) {
+      parameters_.push_back(leaves(originals, std::nullopt));
+      if (i + 1 == copies) break;
+      for (at::Tensor& tensor : originals) {
+        if (tensor.defined()) tensor = tensor.detach().clone();
       }
     }
   }
@@ -177,11 +197,12 @@ class Measurement {
     wait();
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < repeats; ++i) {
-      const std::vector<at::Tensor> results = form(batch_, parameters_);
+      const std::vector<at::Tensor>& parameters = parameters_[next_++ % parameters_.size()];
+      const std::vector<at::Tensor> results = form(batch_, parameters);
       std::vector<at::Tensor> gradients;
       gradients.reserve(results.size());
       for (const at::Tensor& result : results) gradients.push_back(result.detach());
-      torch::autograd::grad(results, inputs_, gradients, /*retain_graph=*/false,
+      torch::autograd::grad(results, inputs(parameters), gradients, /*retain_graph=*/false,
                             /*create_graph=*/false, /*allow_unused=*/true);
     }
     wait();
@@ -194,7 +215,20 @@ class Measurement {
     if (!device_.is_cpu()) device::current_stream(device_).synchronize();
   }
 
-  std::vector<at::Tensor> batch_, parameters_, inputs_;
+  /// What has gradients.
+  std::vector<at::Tensor> inputs(const std::vector<at::Tensor>& parameters) const {
+    std::vector<at::Tensor> result;
+    for (const auto* list : {&batch_, &parameters}) {
+      for (const at::Tensor& tensor : *list) {
+        if (tensor.defined() && tensor.requires_grad()) result.push_back(tensor);
+      }
+    }
+    return result;
+  }
+
+  std::vector<at::Tensor> batch_;
+  std::vector<std::vector<at::Tensor>> parameters_;  // copies, that passes take in turn
+  size_t next_ = 0;
   at::Device device_;
 };
 
@@ -343,6 +377,13 @@ bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain) 
   // What memory was too short for is not tried again in each step.
   if (times || operation.is_training) all.is_fused[key] = is_fused;
   return is_fused;
+}
+
+void expect_parameters(int64_t bytes) {
+  Known& all = known();
+  const std::lock_guard lock(all.mutex);
+  if (all.parameter_bytes != bytes) all.is_fused.clear();
+  all.parameter_bytes = bytes;
 }
 
 MeasuredForms measured_forms() {

@@ -14,6 +14,7 @@
 #include "framework/nn/block.h"
 #include "framework/nn/deferred_init.h"
 #include "framework/nn/fused.h"
+#include "framework/nn/measured_forms.h"
 #include "framework/nn/without_storage.h"
 #include "framework/train/stage_plan.h"
 #include "framework/train/weights/pretrained.h"
@@ -139,6 +140,8 @@ void build_model(const JobConfig& job, Weights weights, c10::Device device, cons
   count_parameters(model);
   model.channels_last = job.precision.channels_last && model.has_convolutions;
   nn::use_fused(*model.module, fused_forms(job));
+  nn::expect_parameters(model.parameters *
+                        static_cast<int64_t>(c10::elementSize(model.precision.parameters())));
   nn::recompute(*model.module, job.train.recompute);
   if (is_stage) {
     model.pipeline = take_stage(*stages, model.group, model.module);

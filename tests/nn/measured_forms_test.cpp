@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -158,6 +160,32 @@ TEST(MeasuredForms, OfABatchThatTakesLongAPartIsMeasuredInFewPasses) {
       sleeping(std::chrono::milliseconds(10)), sleeping(std::chrono::milliseconds(12))));
   EXPECT_THAT(measured, ::testing::Each(rows / 4));
   EXPECT_EQ(measured.size(), 6);  // one to learn how long it takes, two of each, a last try
+}
+
+// As in a step of a model of four such parameters, which a cache that keeps one may not keep.
+TEST(MeasuredForms, PassesTakeCopiesOfParametersInTurn) {
+  std::vector<const void*> seen;
+  const auto form = [&](const Tensors& batch, const Tensors& parameters) -> Tensors {
+    seen.push_back(parameters[0].const_data_ptr());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return {batch[0].mm(parameters[0])};
+  };
+  const at::Tensor weight = at::rand({64, 64});
+  const auto measure = [&](std::string_view name) {
+    seen.clear();
+    takes_fused(
+        Fused::kMeasured,
+        {.name = name, .batch = {at::rand({8, 64})}, .parameters = {weight}, .is_training = true},
+        form, form);
+    return std::set<const void*>(seen.begin(), seen.end());
+  };
+  EXPECT_THAT(measure("of one"), ::testing::ElementsAre(weight.const_data_ptr()));
+  expect_parameters(4 * static_cast<int64_t>(weight.nbytes()));
+  EXPECT_EQ(measure("of four").size(), 12);  // and their gradients and momentum
+  EXPECT_NE(seen[0], seen[1]);
+  expect_parameters(0);
+  EXPECT_THAT(measured_forms(), ::testing::Contains(::testing::Key(
+                                    ::testing::HasSubstr("Float[8,64] Float[64,64] copies 12"))));
 }
 
 TEST(MeasuredForms, OnlyMeasuredMeasures) {
