@@ -45,8 +45,8 @@ bool takes_fused(Fused when, const TwoForms& operation, Form fused, Form plain);
 
 /// How large a model's parameters are, in bytes, from now on. In a step a CPU's caches hold less of
 /// a parameter than in a loop over it: between two passes come the other parameters, all gradients,
-/// and the optimizer's state. Passes are measured over copies of the operation's parameters in turn,
-/// as many as take three times the model's memory, but 16 and 32 MiB at most.
+/// and the optimizer's state. Passes are measured over copies of the operation's parameters,
+/// each over the next: as many as take three times the model's memory, 16 and 32 MiB at most.
 void expect_parameters(int64_t bytes);
 
 /// Seconds that both forms take, forward and backward.
