@@ -13,7 +13,7 @@ import time
 import torch
 
 
-def fastest_s(work, device, repeats=7, enough_s=10):
+def fastest_s(work, device, repeats=7):
     def seconds():
         start = time.perf_counter()
         work()
@@ -21,7 +21,7 @@ def fastest_s(work, device, repeats=7, enough_s=10):
             torch.cuda.synchronize()
         return time.perf_counter() - start
     taken = [seconds()]
-    while len(taken) < repeats and sum(taken) < enough_s:
+    while len(taken) < repeats and sum(taken) < 10:
         taken.append(seconds())
     return min(taken)
 

@@ -103,7 +103,7 @@ int64_t copies_of(const TwoForms& operation) {
   for (const at::Tensor& tensor : operation.parameters) {
     if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
   }
-  if (bytes == 0 || !operation.batch[0].is_cpu()) return 1;
+  if (bytes == 0 || !operation.is_of_model || !operation.batch[0].is_cpu()) return 1;
   const int64_t all = std::min(kStepsBytes * known().parameter_bytes, kCopiedBytes);
   return std::clamp<int64_t>(all / bytes, 1, kCopies);
 }
@@ -148,17 +148,21 @@ std::vector<at::Tensor> leaves(at::TensorList tensors, std::optional<int64_t> co
 
 class Measurement {
  public:
-  /// Of the first `count` of the batch.
-  Measurement(const TwoForms& operation, int64_t count)
+  /// Of the first `count` of the batch, over so many copies of the parameters in turn.
+  Measurement(const TwoForms& operation, int64_t count, int64_t copies)
       : batch_(leaves(operation.batch, count)), device_(operation.batch[0].device()) {
-    std::vector<at::Tensor> originals(operation.parameters.begin(), operation.parameters.end());
-    const int64_t copies = copies_of(operation);
     for (int64_t i = 0; i < copies; ++i) {
-      parameters_.push_back(leaves(originals, std::nullopt));
-      if (i + 1 == copies) break;
-      for (at::Tensor& tensor : originals) {
-        if (tensor.defined()) tensor = tensor.detach().clone();
+      Copy copy{.parameters = leaves(operation.parameters, std::nullopt), .inputs = {}};
+      for (at::Tensor& tensor : copy.parameters) {
+        if (i == 0 || !tensor.defined()) continue;
+        tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad());
       }
+      for (const auto* list : {&batch_, &copy.parameters}) {
+        for (const at::Tensor& tensor : *list) {
+          if (tensor.defined() && tensor.requires_grad()) copy.inputs.push_back(tensor);
+        }
+      }
+      copies_.push_back(std::move(copy));
     }
   }
 
@@ -197,12 +201,12 @@ class Measurement {
     wait();
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < repeats; ++i) {
-      const std::vector<at::Tensor>& parameters = parameters_[next_++ % parameters_.size()];
-      const std::vector<at::Tensor> results = form(batch_, parameters);
+      const Copy& copy = copies_[next_++ % copies_.size()];
+      const std::vector<at::Tensor> results = form(batch_, copy.parameters);
       std::vector<at::Tensor> gradients;
       gradients.reserve(results.size());
       for (const at::Tensor& result : results) gradients.push_back(result.detach());
-      torch::autograd::grad(results, inputs(parameters), gradients, /*retain_graph=*/false,
+      torch::autograd::grad(results, copy.inputs, gradients, /*retain_graph=*/false,
                             /*create_graph=*/false, /*allow_unused=*/true);
     }
     wait();
@@ -215,19 +219,12 @@ class Measurement {
     if (!device_.is_cpu()) device::current_stream(device_).synchronize();
   }
 
-  /// What has gradients.
-  std::vector<at::Tensor> inputs(const std::vector<at::Tensor>& parameters) const {
-    std::vector<at::Tensor> result;
-    for (const auto* list : {&batch_, &parameters}) {
-      for (const at::Tensor& tensor : *list) {
-        if (tensor.defined() && tensor.requires_grad()) result.push_back(tensor);
-      }
-    }
-    return result;
-  }
+  struct Copy {
+    std::vector<at::Tensor> parameters, inputs;  // `inputs`: what has gradients, of the batch too
+  };
 
   std::vector<at::Tensor> batch_;
-  std::vector<std::vector<at::Tensor>> parameters_;  // copies, that passes take in turn
+  std::vector<Copy> copies_;
   size_t next_ = 0;
   at::Device device_;
 };
@@ -240,7 +237,7 @@ int64_t count_in_time(const TwoForms& operation, Form plain) {
   const int64_t parts = std::clamp<int64_t>(all / (4 * at::get_num_threads()), 1, 4);
   if (!x.is_cpu() || parts == 1) return all;
   const at::AutoGradMode with_gradients(true);
-  const double part_s = Measurement(operation, all / parts).seconds(plain, 1);
+  const double part_s = Measurement(operation, all / parts, /*copies=*/1).seconds(plain, 1);
   const auto fitting = static_cast<int64_t>(kLongPass_s / part_s);
   return fitting >= parts ? all : all / parts * std::max<int64_t>(1, fitting);
 }
@@ -249,7 +246,7 @@ int64_t count_in_time(const TwoForms& operation, Form plain) {
 std::optional<FormTimes> measure(const TwoForms& operation, Form fused, Form plain) {
   std::optional<FormTimes> times;
   const bool fits = device::fits([&] {
-    times = Measurement(operation, count_in_time(operation, plain))
+    times = Measurement(operation, count_in_time(operation, plain), copies_of(operation))
                 .times(fused, plain, operation.rounds);
   });
   return fits ? times : std::nullopt;

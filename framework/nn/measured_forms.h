@@ -33,6 +33,8 @@ struct TwoForms {
   bool is_fused_otherwise = true;
   /// Rounds that are measured at least: more where a wrong choice would cost the whole run.
   int rounds = 0;
+  /// Whether the parameters are a model's, see expect_parameters().
+  bool is_of_model = true;
 };
 
 /// One of them: the result of the operation on tensors like those. It changes nothing else, such as
@@ -56,7 +58,7 @@ struct FormTimes {
   /// taken.
   bool prefers_fused() const { return fused_s <= 1.02 * plain_s; }
 };
-/// By the operation's name, shapes, formats and number of threads.
+/// By the operation's name, shapes, formats, copies of parameters and number of threads.
 using MeasuredForms = std::map<std::string, FormTimes>;
 
 /// What this process goes by so far.

@@ -171,18 +171,23 @@ TEST(MeasuredForms, PassesTakeCopiesOfParametersInTurn) {
     return {batch[0].mm(parameters[0])};
   };
   const at::Tensor weight = at::rand({64, 64});
-  const auto measure = [&](std::string_view name) {
+  const auto measure = [&](std::string_view name, bool is_of_model = true) {
     seen.clear();
-    takes_fused(
-        Fused::kMeasured,
-        {.name = name, .batch = {at::rand({8, 64})}, .parameters = {weight}, .is_training = true},
-        form, form);
+    takes_fused(Fused::kMeasured,
+                {.name = name,
+                 .batch = {at::rand({8, 64})},
+                 .parameters = {weight},
+                 .is_training = true,
+                 .is_of_model = is_of_model},
+                form, form);
     return std::set<const void*>(seen.begin(), seen.end());
   };
   EXPECT_THAT(measure("of one"), ::testing::ElementsAre(weight.const_data_ptr()));
   expect_parameters(4 * static_cast<int64_t>(weight.nbytes()));
   EXPECT_EQ(measure("of four").size(), 12);  // and their gradients and momentum
   EXPECT_NE(seen[0], seen[1]);
+  EXPECT_THAT(measure("of none", /*is_of_model=*/false),
+              ::testing::ElementsAre(weight.const_data_ptr()));
   expect_parameters(0);
   EXPECT_THAT(measured_forms(), ::testing::Contains(::testing::Key(
                                     ::testing::HasSubstr("Float[8,64] Float[64,64] copies 12"))));

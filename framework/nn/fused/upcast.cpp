@@ -35,7 +35,8 @@ void choose_products(Fused when) {
        .parameters = {weight},
        .is_training = true,
        .is_fused_otherwise = false,
-       .rounds = kRounds},
+       .rounds = kRounds,
+       .is_of_model = false},
       [](const auto& in, const auto& by) -> std::vector<at::Tensor> {
         return {in[0].to(at::kFloat).mm(by[0]).to(at::kBFloat16)};
       },
