@@ -125,6 +125,24 @@ int64_t count_depthwise_backward(Inputs inputs) {
   return wanted(inputs[5], 2) * 2 * product(sizes(inputs, 0)) * product(sizes(inputs, 2).slice(2));
 }
 
+/// implicit_gemm(input [N, C, H, W], weight, steps: a stride, a padding and a dilation each side)
+int64_t count_implicit_gemm(Inputs inputs) {
+  const at::IntArrayRef input = sizes(inputs, 0), weight = sizes(inputs, 1);
+  const std::vector<int64_t> steps = inputs[2].toIntVector();
+  int64_t places = input[0];
+  for (size_t side = 0; side < 2; ++side) {
+    const int64_t reach = steps.at(4 + side) * (weight[2 + side] - 1) + 1;
+    places *= (input[2 + side] + 2 * steps.at(2 + side) - reach) / steps.at(side) + 1;
+  }
+  return 2 * places * product(weight);
+}
+
+/// Of (gradient [N, O, OH, OW], …), with the weight's index: one product.
+template <size_t weight>
+int64_t count_implicit_gemm_gradient(Inputs inputs) {
+  return 2 * product(sizes(inputs, 0)) * product(sizes(inputs, weight).slice(1));
+}
+
 /// The scores again, and the gradients of both products' factors; (gradient, query, key, value, …).
 int64_t count_attention_backward(Inputs inputs) {
   const at::IntArrayRef query = sizes(inputs, 1), key = sizes(inputs, 2), value = sizes(inputs, 3);
@@ -157,6 +175,9 @@ const std::map<std::string_view, Count>& backward_counts() {
       {"aten::convolution_backward", count_convolution_backward},
       {"brim::block_linear_backward", count_linear_backward},
       {"brim::weight_gradient", count_mm<0>},
+      {"brim::implicit_gemm", count_implicit_gemm},
+      {"brim::implicit_gemm_of_input", count_implicit_gemm_gradient<1>},
+      {"brim::implicit_gemm_of_weight", count_implicit_gemm_gradient<2>},
       {"brim::depthwise_convolution_backward", count_depthwise_backward},
       {"brim::self_attention_backward", count_self_attention_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", count_attention_backward},

@@ -10,6 +10,7 @@
 
 #include "framework/nn/fused/block_linear_cpu.h"
 #include "framework/nn/fused/block_product_cpu.h"
+#include "framework/nn/fused/implicit_gemm_cpu.h"
 #include "framework/nn/fused/operator.h"
 
 namespace brim::nn {
@@ -94,7 +95,9 @@ bool has_block_linear(const at::Tensor& x, const at::Tensor& weight, const at::T
   }
   const at::ScalarType type = type_of_product(x);
   if (!is_dense(weight) && (has_few_rows(x) || !is_dense(weight.t()))) return false;
-  if (type == at::kFloat) return has_few_rows(x) && cpu::multiplies_float_blocks();
+  if (type == at::kFloat) {
+    return has_few_rows(x) ? cpu::multiplies_float_blocks() : cpu::multiplies_float_tiles();
+  }
   return type == at::kBFloat16 && at::autocast::is_autocast_enabled(at::kCPU) &&
          weight.size(0) % 2 == 0 && weight.size(1) % 2 == 0 && cpu::multiplies_bf16_pairs();
 }

@@ -1,4 +1,4 @@
-// A fully connected layer whose weight is read where it lies, by oneDNN's kernel for one block
+// A fully connected layer whose weight is read where it lies, by a kernel for one block
 // (block_product_cpu.h). In bfloat16 it is rounded on its way to the product, and its gradient is
 // never rounded. LibTorch's way has autocast's copies of both, a copy of the bias to every row, and
 // a pass for the bias's gradient.
@@ -9,8 +9,9 @@
 namespace brim::nn {
 
 /// Whether block_linear() takes these on this CPU, multiplied by a float32 weight and bias without
-/// gaps: in bfloat16, by instructions for that under autocast, with even I and O; or x of few rows
-/// in float32. Of many rows in bfloat16, the weight may be the transpose of one without gaps.
+/// gaps: in bfloat16, by instructions for that under autocast, with even I and O; or in
+/// float32, x of few rows, or of many where the CPU multiplies_float_tiles(). Beside many rows the
+/// weight may be the transpose of one without gaps.
 bool has_block_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Whether going over a weight is most of the work beside x.

@@ -1,12 +1,13 @@
-// Of few rows (of many: many_row_linear_cpu.cpp). Each weight is read where it lies, once for each
-// product. One that is rounded to bfloat16 is rounded and laid out block by block, just before a
-// block is multiplied while it is in the cache; LibTorch's whole products take a rounded copy,
-// which is written to memory, read, and laid out again.
+// Of few rows (of many: many_row_linear_cpu.cpp, and implicit_gemm_cpu.cpp in float32). Each weight
+// is read where it lies, once for each product. One that is rounded to bfloat16 is rounded and laid
+// out block by block, just before a block is multiplied while it is in the cache; LibTorch's whole
+// products take a rounded copy, which is written to memory, read, and laid out again.
 #include "framework/nn/fused/block_linear_cpu.h"
 
 #include <ATen/ops/sum.h>
 
 #include "framework/nn/fused/block_product_cpu.h"
+#include "framework/nn/fused/implicit_gemm_cpu.h"
 #include "framework/nn/fused/many_row_linear_cpu.h"
 #include "framework/nn/fused/weight_gradient_cpu.h"
 
@@ -24,9 +25,11 @@ constexpr int64_t kPanel = 64;              // columns that a thread lays out at
 template <class T>
 constexpr bool kRounds = !std::is_same_v<T, float>;
 
-/// Whether many_row_linear_cpu.h takes rows x.
-bool takes_many(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 && x.size(0) > kFewRows;
+bool has_many_rows(const at::Tensor& x) { return x.size(0) > kFewRows; }
+
+/// Rows as the pixels of an image of that width.
+Patches pixels_of(const at::Tensor& x) {
+  return {.image = {1, x.size(1), 1, x.size(0)}, .kernel = {1, 1}, .steps = {}};
 }
 
 void check_factors(const at::Tensor& x, const at::Tensor& weight) {
@@ -37,9 +40,14 @@ void check_factors(const at::Tensor& x, const at::Tensor& weight) {
               "block_linear: expected x [N, I] and a weight [O, I], with even I and O where x is "
               "bfloat16, found ",
               x.sizes(), " and ", weight.sizes());
+  TORCH_CHECK(!is_float || !has_many_rows(x) || multiplies_float_tiles(),
+              "block_linear: expected at most ", kFewRows,
+              " rows of float32 on a CPU without AVX2, "
+              "or with AVX-512, found ",
+              x.size(0));
   TORCH_CHECK((is_float || x.scalar_type() == at::kBFloat16) &&
                   weight.scalar_type() == at::kFloat && x.is_contiguous() &&
-                  (weight.is_contiguous() || (takes_many(x) && weight.t().is_contiguous())),
+                  (weight.is_contiguous() || (has_many_rows(x) && weight.t().is_contiguous())),
               "block_linear: expected bfloat16 or float32 x and a float32 weight without gaps, "
               "found ",
               x.scalar_type(), " with strides ", x.strides(), " and ", weight.scalar_type(),
@@ -201,6 +209,24 @@ at::Tensor column_sums(const at::Tensor& gradient) {
   return sums;
 }
 
+/// Of many rows.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> float_gradients(const at::Tensor& gradient,
+                                                               const at::Tensor& x,
+                                                               const at::Tensor& weight,
+                                                               std::array<bool, 3> wanted) {
+  at::Tensor of_x, of_weight;
+  if (wanted[0]) {
+    of_x = at::empty_like(x);
+    implicit_gemm_of_images(gradient, weight, pixels_of(x), of_x, /*adds=*/false);
+  }
+  if (wanted[1]) {
+    of_weight = weight.is_contiguous()
+                    ? implicit_gemm_of_weight(gradient, x, pixels_of(x))
+                    : implicit_gemm_of_weight(x, gradient, pixels_of(gradient)).t();
+  }
+  return {of_x, of_weight, wanted[2] ? column_sums(gradient) : at::Tensor()};
+}
+
 }  // namespace
 
 at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const MaybeTensor& bias) {
@@ -208,9 +234,12 @@ at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const May
   TORCH_CHECK(!bias || (bias->sizes() == at::IntArrayRef({weight.size(0)}) &&
                         bias->scalar_type() == at::kFloat && bias->is_contiguous()),
               "block_linear: expected a float32 bias [", weight.size(0), "]");
-  if (takes_many(x)) return many_row_product(x, weight.t(), bias);
-  return x.scalar_type() == at::kFloat ? product<float>(x, weight, bias)
-                                       : product<BFloat16>(x, weight, bias);
+  const bool is_float = x.scalar_type() == at::kFloat;
+  if (has_many_rows(x)) {
+    return is_float ? implicit_gemm(x, weight, bias, pixels_of(x))
+                    : many_row_product(x, weight.t(), bias);
+  }
+  return is_float ? product<float>(x, weight, bias) : product<BFloat16>(x, weight, bias);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::Tensor& gradient,
@@ -223,14 +252,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::T
               "block_linear: expected a gradient [", x.size(0), ", ", weight.size(0),
               "] without gaps in the format of x, ", x.scalar_type(), ", found ",
               gradient.scalar_type(), " ", gradient.sizes());
-  if (takes_many(x)) {
+  const bool is_float = x.scalar_type() == at::kFloat;
+  if (has_many_rows(x) && is_float) return float_gradients(gradient, x, weight, wanted);
+  if (has_many_rows(x)) {
     const at::Tensor of_x =
         wanted[0] ? many_row_product(gradient, weight, std::nullopt) : at::Tensor();
     if (!wanted[1]) return {of_x, {}, wanted[2] ? column_sums(gradient) : at::Tensor()};
     auto [of_weight, of_bias] = weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);
     return {of_x, of_weight, of_bias};
   }
-  const bool is_float = x.scalar_type() == at::kFloat;
   const auto of_x = is_float ? gradient_of_x<float> : gradient_of_x<BFloat16>;
   const auto of_weight = is_float ? gradient_of_weight<float> : gradient_of_weight<BFloat16>;
   return {wanted[0] ? of_x(gradient, weight) : at::Tensor(),

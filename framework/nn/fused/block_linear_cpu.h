@@ -11,11 +11,12 @@
 
 namespace brim::nn::cpu {
 
-/// With more rows, of which only bfloat16's are taken, loops go over them in another order.
+/// With more rows loops go over them in another order. Of float32 they need
+/// multiplies_float_tiles().
 inline constexpr int64_t kFewRows = 256;
 
 /// x [N, I], weight [O, I] float32, bias [O] float32 or none, all without gaps, to [N, O] in x's
-/// format: float32 of few rows, or bfloat16 with even I and O, where sums are float32 and weights
+/// format: float32, or bfloat16 with even I and O, where sums are float32 and weights
 /// are rounded on their way to the product, so that no copy of them is kept. Beside many rows the
 /// weight may be the transpose of one without gaps. Needs multiplies_float_blocks() or
 /// multiplies_bf16_pairs() (block_product_cpu.h).

@@ -1,5 +1,5 @@
 // Products of bfloat16 or float32 matrices that the caches keep, by oneDNN's kernel for one block,
-// through LibTorch's cpublas::brgemm(). Factors of bfloat16 are laid out by loops/pairs.h.
+// through LibTorch's cpublas::brgemm(); or of float32 by tiles (loops/float_product.h). Factors of bfloat16 are laid out by loops/pairs.h.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "framework/nn/fused/cpu.h"
+#include "framework/nn/fused/loops/float_product.h"
 #include "framework/nn/fused/loops/pairs.h"
 
 namespace brim::nn::cpu {
@@ -20,11 +21,21 @@ using loops::BFloat16;
 /// Columns of a factor that is laid out in panels.
 inline constexpr int64_t kPanelColumns = 64;
 
+/// Values that are added up by one product of float32 tiles: their panel fits the nearest cache.
+inline constexpr int64_t kTileDepth = 384;
+
 /// Whether this CPU and this LibTorch have the kernel (AVX512-BF16, AMX).
 bool multiplies_bf16_pairs();
 
-/// Whether they have the one for float32.
+/// Whether they have one for float32: oneDNN's, or multiply_tile().
 bool multiplies_float_blocks();
+
+/// Whether multiply_tile() is the fastest for this CPU: with AVX2 and without AVX-512, for which
+/// libraries have kernels of their own.
+bool multiplies_float_tiles();
+
+/// A tile of a product, by AVX2, which is there.
+void multiply_tile(const loops::FloatProduct& product);
 
 /// The best for this CPU.
 const loops::PairLoops& pair_loops();

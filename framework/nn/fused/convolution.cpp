@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "framework/nn/fused/implicit_gemm_cpu.h"
 #include "framework/nn/fused/operator.h"
 #include "framework/nn/fused/patches_cpu.h"
 #include "framework/nn/fused/upcast.h"
@@ -35,11 +36,116 @@ at::Tensor pixels_of(const at::Tensor& images) {
   return images.permute({0, 2, 3, 1}).view({-1, images.size(1)});
 }
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
-  const cpu::Patches patches = patches_of(x, weight, steps);
-  return at::mm(cpu::patch_rows(x, patches), matrix_of(weight).t())
-      .view({x.size(0), patches.places(0), patches.places(1), weight.size(0)})
+/// Its inverse, for images of that height and width.
+at::Tensor images_of(const at::Tensor& pixels, int64_t height, int64_t width) {
+  return pixels.view({-1, height, width, pixels.size(1)}).permute({0, 3, 1, 2});
+}
+
+/// A matrix [O, KH · KW · C] as the weight that it is.
+at::Tensor weight_of(const at::Tensor& matrix, const at::Tensor& like) {
+  return matrix.view({like.size(0), like.size(2), like.size(3), like.size(1)})
       .permute({0, 3, 1, 2});
+}
+
+// --- implicit GEMM -------------------------------------------------------------------------------
+
+TORCH_LIBRARY_FRAGMENT(brim, library) {
+  library.def("implicit_gemm(Tensor x, Tensor weight, int[] steps) -> Tensor");
+  library.def(
+      "implicit_gemm_of_input(Tensor gradient, Tensor weight, int[] steps, Tensor(a!) x_gradient, "
+      "bool adds) -> ()");
+  library.def(
+      "implicit_gemm_of_weight(Tensor gradient, Tensor x, Tensor weight, int[] steps) -> "
+      "Tensor");
+}
+
+/// Of images like `x`; an error where cpu::implicit_gemm() doesn't take them or the others.
+cpu::Patches checked_patches(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef steps,
+                             const at::Tensor* gradient = nullptr) {
+  const auto fits = [](const at::Tensor& t) {
+    return t.dim() == 4 && t.numel() > 0 && t.scalar_type() == at::kFloat &&
+           t.is_contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  TORCH_CHECK(cpu::multiplies_float_tiles(),
+              "implicit_gemm: expected a CPU with AVX2 and no AVX-512");
+  TORCH_CHECK(fits(x) && fits(weight) && x.size(1) == weight.size(1) && steps.size() == 6,
+              "implicit_gemm: expected float32 images [N, C, H, W] and a weight [O, C, KH, KW], "
+              "both channels_last, found ",
+              x.scalar_type(), " ", x.sizes(), " and ", weight.scalar_type(), " ", weight.sizes());
+  const cpu::Patches patches = patches_of(x, weight, steps_of(steps.vec()));
+  TORCH_CHECK(patches.is_valid(), "implicit_gemm: a kernel of ", weight.sizes(), " with steps ",
+              steps, " doesn't fit images ", x.sizes());
+  const at::DimVector places = {x.size(0), weight.size(0), patches.places(0), patches.places(1)};
+  TORCH_CHECK(gradient == nullptr || (fits(*gradient) && gradient->sizes() == places),
+              "implicit_gemm: expected a channels_last gradient ", places);
+  return patches;
+}
+
+at::Tensor implicit_gemm(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef steps) {
+  const cpu::Patches patches = checked_patches(x, weight, steps);
+  return images_of(cpu::implicit_gemm(pixels_of(x), matrix_of(weight), std::nullopt, patches),
+                   patches.places(0), patches.places(1));
+}
+
+void implicit_gemm_of_input(const at::Tensor& gradient, const at::Tensor& weight,
+                            at::IntArrayRef steps, const at::Tensor& x_gradient, bool adds) {
+  const cpu::Patches patches = checked_patches(x_gradient, weight, steps, &gradient);
+  cpu::implicit_gemm_of_images(pixels_of(gradient), matrix_of(weight), patches,
+                               pixels_of(x_gradient), adds);
+}
+
+at::Tensor implicit_gemm_of_weight(const at::Tensor& gradient, const at::Tensor& x,
+                                   const at::Tensor& weight, at::IntArrayRef steps) {
+  const cpu::Patches patches = checked_patches(x, weight, steps, &gradient);
+  return weight_of(cpu::implicit_gemm_of_weight(pixels_of(gradient), pixels_of(x), patches),
+                   weight);
+}
+
+TORCH_LIBRARY_IMPL(brim, CPU, library) {
+  library.impl("implicit_gemm", implicit_gemm);
+  library.impl("implicit_gemm_of_input", implicit_gemm_of_input);
+  library.impl("implicit_gemm_of_weight", implicit_gemm_of_weight);
+}
+
+at::Tensor implicit_gemm_shape(const at::Tensor& x, const at::Tensor& weight,
+                               at::IntArrayRef steps) {
+  const cpu::Patches patches = patches_of(x, weight, steps_of(steps.vec()));
+  return at::empty({x.size(0), weight.size(0), patches.places(0), patches.places(1)},
+                   x.options().memory_format(at::MemoryFormat::ChannelsLast));
+}
+
+void implicit_gemm_of_input_shape(const at::Tensor& /*gradient*/, const at::Tensor& /*weight*/,
+                                  at::IntArrayRef /*steps*/, const at::Tensor& /*x_gradient*/,
+                                  bool /*adds*/) {}
+
+at::Tensor implicit_gemm_of_weight_shape(const at::Tensor& /*gradient*/, const at::Tensor& /*x*/,
+                                         const at::Tensor& weight, at::IntArrayRef /*steps*/) {
+  return at::empty_like(weight);
+}
+
+TORCH_LIBRARY_IMPL(brim, Meta, library) {
+  library.impl("implicit_gemm", implicit_gemm_shape);
+  library.impl("implicit_gemm_of_input", implicit_gemm_of_input_shape);
+  library.impl("implicit_gemm_of_weight", implicit_gemm_of_weight_shape);
+}
+
+/// Whether those operators take a product in this format.
+bool takes_implicit_gemm(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat && cpu::multiplies_float_tiles();
+}
+
+// --- products of matrices ------------------------------------------------------------------------
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const ConvolutionSteps& steps) {
+  if (takes_implicit_gemm(x)) {
+    static const auto operation =
+        find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef)>(
+            "brim::implicit_gemm");
+    return operation.call(x, weight, to_list(steps));
+  }
+  const cpu::Patches patches = patches_of(x, weight, steps);
+  return images_of(at::mm(cpu::patch_rows(x, patches), matrix_of(weight).t()), patches.places(0),
+                   patches.places(1));
 }
 
 TORCH_LIBRARY_FRAGMENT(brim, library) {
@@ -80,16 +186,46 @@ at::Tensor weight_gradient_of(const at::Tensor& pixels, const at::Tensor& rows,
   static const auto operation =
       find_operator<at::Tensor(const at::Tensor&, const at::Tensor&)>("brim::weight_gradient");
   const bool has_kernel = has_gradient_kernel(rows.scalar_type());
-  return (has_kernel ? operation.call(pixels, rows).to(at::kBFloat16) : at::mm(pixels.t(), rows))
-      .view({weight.size(0), weight.size(2), weight.size(3), weight.size(1)})
-      .permute({0, 3, 1, 2});
+  return weight_of(
+      has_kernel ? operation.call(pixels, rows).to(at::kBFloat16) : at::mm(pixels.t(), rows),
+      weight);
+}
+
+/// x_gradient = the gradient's product with the weight, plus what it was where `adds`; all
+/// channels_last.
+void put_implicit_gemm(const at::Tensor& gradient, const at::Tensor& weight,
+                       const ConvolutionSteps& steps, const at::Tensor& x_gradient, bool adds) {
+  static const auto operation =
+      find_operator<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, const at::Tensor&,
+                         bool)>("brim::implicit_gemm_of_input");
+  operation.call(gradient, weight, to_list(steps), x_gradient, adds);
+}
+
+ConvolutionGradients implicit_gemm_gradients(const at::Tensor& gradient, const at::Tensor& x,
+                                             const at::Tensor& weight,
+                                             const ConvolutionSteps& steps, bool of_x,
+                                             bool of_weight) {
+  static const auto operation =
+      find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                               at::IntArrayRef)>("brim::implicit_gemm_of_weight");
+  ConvolutionGradients gradients;
+  if (of_x) {
+    gradients.x = at::empty_like(x);
+    put_implicit_gemm(gradient, weight, steps, gradients.x, /*adds=*/false);
+  }
+  if (of_weight) gradients.weight = operation.call(gradient, x, weight, to_list(steps));
+  return gradients;
 }
 
 ConvolutionGradients product_gradients(const at::Tensor& gradient, const at::Tensor& x,
                                        const at::Tensor& weight, const ConvolutionSteps& steps,
                                        bool of_x, bool of_weight) {
+  const at::Tensor dense = gradient.contiguous(at::MemoryFormat::ChannelsLast);
+  if (takes_implicit_gemm(x)) {
+    return implicit_gemm_gradients(dense, x, weight, steps, of_x, of_weight);
+  }
   const cpu::Patches patches = patches_of(x, weight, steps);
-  const at::Tensor pixels = pixels_of(gradient.contiguous(at::MemoryFormat::ChannelsLast));
+  const at::Tensor pixels = pixels_of(dense);
   ConvolutionGradients gradients;
   if (of_x) gradients.x = cpu::sum_of_patch_rows(at::mm(pixels, matrix_of(weight)), patches);
   if (of_weight) {
@@ -129,11 +265,16 @@ class FusedConvolution : public Function<FusedConvolution> {
 
 /// gradient · weight + what x's gradient is so far, in that one's memory where no one else has it.
 at::Tensor added_product(const at::Tensor& gradient, const at::Tensor& weight,
-                         const at::Tensor& so_far) {
+                         const ConvolutionSteps& steps, const at::Tensor& so_far) {
   const at::Tensor sum = so_far.contiguous(at::MemoryFormat::ChannelsLast);
   // Held by the caller's list and `sum`, and its memory by itself.
   const bool is_ours =
       !sum.is_same(so_far) || (so_far.use_count() == 2 && so_far.storage().use_count() == 1);
+  if (takes_implicit_gemm(sum)) {
+    const at::Tensor after = is_ours ? sum : sum.clone();
+    put_implicit_gemm(gradient, weight, steps, after, /*adds=*/true);
+    return after;
+  }
   const at::Tensor before = pixels_of(sum);
   const at::Tensor after = is_ours ? sum : at::empty_like(sum);
   at::Tensor rows = pixels_of(after);
@@ -160,11 +301,11 @@ class FusedBranch : public Function<FusedBranch> {
     if (!of_y.defined()) return {so_far, {}, {}};
     const bool adds = so_far.defined() && so_far.scalar_type() == x.scalar_type();
     const at::Tensor dense = of_y.to(x.scalar_type()).contiguous(at::MemoryFormat::ChannelsLast);
+    const ConvolutionSteps steps = steps_of(context->saved_data["steps"].toIntVector());
     auto [of_x, of_weight] =
-        product_gradients(dense, x, weight, steps_of(context->saved_data["steps"].toIntVector()),
-                          !adds, context->needs_input_grad(1));
+        product_gradients(dense, x, weight, steps, !adds, context->needs_input_grad(1));
     if (adds) {
-      of_x = added_product(dense, weight, so_far);
+      of_x = added_product(dense, weight, steps, so_far);
     } else if (so_far.defined()) {
       of_x = of_x + so_far;
     }
@@ -186,11 +327,9 @@ bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
     return false;
   }
   const cpu::Patches patches = patches_of(x, weight, steps);
-  for (const int side : {0, 1}) {
-    if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1) return false;
-    if (!patches.has_places(side)) return false;
-  }
-  return patches.are_pixels() || patches.rows() <= 4 * weight.size(0);
+  const bool is_float = type == at::kFloat || has_upcast_convolution(x, weight);
+  return patches.is_valid() && (patches.are_pixels() || patches.rows() <= 4 * weight.size(0) ||
+                                (is_float && cpu::multiplies_float_tiles()));
 }
 
 bool has_weight_gradient(const at::Tensor& x, const at::Tensor& weight,

@@ -2,7 +2,8 @@
 // oneDNN puts the weight into a layout of its own before each pass, and its gradient back after the
 // backward one; where few pixels share a large weight, that takes longer than the convolution. Here
 // patches of the input are laid out as rows (im2col; Chellapilla et al., IWFHR 2006), and a
-// channels_last weight is a matrix as it lies. With only the weight's gradient as a product, where
+// channels_last weight is a matrix as it lies. In float32, a CPU with multiplies_float_tiles()
+// (block_product_cpu.h) reads patches where they lie (implicit_gemm_cpu.h). With only the weight's gradient as a product, where
 // the kernel for that is faster than oneDNN's. And upcast, where the CPU multiplies float32 faster
 // than bfloat16 (upcast.h).
 #pragma once
@@ -25,7 +26,7 @@ enum class ConvolutionForm { kDirect, kProduct, kWeightGradient };
 
 /// Whether the product takes x [N, C, H, W] and weight [O, C, KH, KW]: on the CPU, both
 /// channels_last and of one format, float32, float64 or (autocast counts) bfloat16, and patches
-/// that are x itself or take no more than four times the weight's memory.
+/// that are x itself, take no more than four times the weight's memory, or are read where they lie.
 bool has_convolution_product(const at::Tensor& x, const at::Tensor& weight,
                              const ConvolutionSteps& steps, int64_t groups);
 

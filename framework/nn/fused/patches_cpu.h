@@ -13,9 +13,17 @@ struct Patches {
   std::array<int64_t, 2> kernel;  // KH, KW
   ConvolutionSteps steps;
 
-  /// False where the kernel is larger than the padded image.
-  bool has_places(int side) const { return room(side) >= 0; }
-  /// OH or OW; has_places().
+  /// False where the kernel is larger than the padded image, or a step is none.
+  bool is_valid() const {
+    for (const int side : {0, 1}) {
+      if (steps.stride[side] < 1 || steps.padding[side] < 0 || steps.dilation[side] < 1 ||
+          room(side) < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+  /// OH or OW, of what is_valid().
   int64_t places(int side) const { return room(side) / steps.stride[side] + 1; }
   int64_t rows() const { return image[0] * places(0) * places(1); }
   int64_t row_length() const { return kernel[0] * kernel[1] * image[1]; }

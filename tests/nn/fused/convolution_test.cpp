@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "framework/nn/convolution.h"
+#include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/model.h"
 #include "tests/nn/fused/check.h"
 
@@ -190,7 +191,8 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
     return has_convolution_product(x, by, moves, groups);
   };
   EXPECT_TRUE(has(images({2, 4, 16, 8}), weight, steps));
-  EXPECT_FALSE(has(images({2, 4, 17, 8}), weight, steps));              // patches of more memory
+  const at::Tensor large = images({2, 4, 17, 8});  // laid out, its patches take more memory
+  EXPECT_EQ(has(large, weight, steps), cpu::multiplies_float_tiles());
   EXPECT_TRUE(has(images({2, 4, 90, 80}), images({64, 4, 1, 1}), {}));  // no patches
   EXPECT_TRUE(has(bf16(images({2, 4, 8, 8})), bf16(weight), steps));
   EXPECT_FALSE(has(bf16(images({1, 4, 4, 4})), weight, steps));  // two formats
@@ -205,6 +207,7 @@ TEST(FusedConvolution, OthersAreLeftToLibTorch) {
   EXPECT_FALSE(has(images({0, 4, 4, 4}), weight, steps));
   EXPECT_FALSE(has(images({2, 8, 8, 8}), weight, steps, 2));
   const Bf16Products are_there(true);
+  EXPECT_FALSE(has(bf16(large), bf16(weight), steps));
   EXPECT_FALSE(has_upcast_convolution(bf16(images({1, 4, 4, 4})), bf16(weight)));
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -136,9 +137,8 @@ TEST(WeightGradient, AsAnOperatorItIsCheckedAndCounted) {
   EXPECT_THROW(operation.call(bf16({4, 2}), bf16({6, 3})), c10::Error);
   EXPECT_THROW(operation.call(bf16({4, 2}), bf16({3, 4}).t()), c10::Error);
   EXPECT_THROW(operation.call(bf16({0, 2}), bf16({0, 3})), c10::Error);
-  const std::vector<c10::IValue> inputs = {bf16({4, 2}), bf16({4, 3})};
-  EXPECT_EQ(product_flops("brim::weight_gradient")(c10::ArrayRef<const c10::IValue>(inputs)),
-            2 * 4 * 2 * 3);
+  const std::array<const c10::IValue, 2> inputs = {bf16({4, 2}), bf16({4, 3})};
+  EXPECT_EQ(product_flops("brim::weight_gradient")(inputs), 2 * 4 * 2 * 3);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "framework/nn/fused/loops/batch_norm.h"
 #include "framework/nn/fused/loops/cross_entropy.h"
 #include "framework/nn/fused/loops/depthwise.h"
+#include "framework/nn/fused/loops/float_product.h"
 #include "framework/nn/fused/loops/gelu.h"
 #include "framework/nn/fused/loops/layer_norm.h"
 #include "framework/nn/fused/loops/linear_cross_entropy.h"
@@ -83,6 +84,7 @@ BRIM_TABLE(AttentionLoops, attention_table)
 BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
 BRIM_TABLE(Table<DepthwiseLoops>, depthwise_table)
+BRIM_TABLE(FloatProductLoop, float_product_table)
 BRIM_TABLE(Table<GeluLoops>, gelu_table)
 BRIM_TABLE(LayerNormTable, layer_norm_table)
 BRIM_TABLE(LinearCrossEntropyTable, linear_cross_entropy_table)
