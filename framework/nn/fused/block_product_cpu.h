@@ -1,5 +1,6 @@
 // Products of bfloat16 or float32 matrices that the caches keep, by oneDNN's kernel for one block,
-// through LibTorch's cpublas::brgemm(); or of float32 by tiles (loops/float_product.h). Factors of bfloat16 are laid out by loops/pairs.h.
+// through LibTorch's cpublas::brgemm(); or of float32 by tiles (loops/float_product.h). Factors of
+// bfloat16 are laid out by loops/pairs.h.
 #pragma once
 
 #include <ATen/Parallel.h>

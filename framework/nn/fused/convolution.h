@@ -3,9 +3,9 @@
 // backward one; where few pixels share a large weight, that takes longer than the convolution. Here
 // patches of the input are laid out as rows (im2col; Chellapilla et al., IWFHR 2006), and a
 // channels_last weight is a matrix as it lies. In float32, a CPU with multiplies_float_tiles()
-// (block_product_cpu.h) reads patches where they lie (implicit_gemm_cpu.h). With only the weight's gradient as a product, where
-// the kernel for that is faster than oneDNN's. And upcast, where the CPU multiplies float32 faster
-// than bfloat16 (upcast.h).
+// (block_product_cpu.h) takes patches from where they lie (implicit_gemm_cpu.h). With only the
+// weight's gradient as a product, where the kernel for that is faster than oneDNN's. And upcast,
+// where the CPU multiplies float32 faster than bfloat16 (upcast.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 // A product's right factor is laid out in panels of a few columns. The left factor of a convolution
 // and of its input's gradient is read where it lies: at each of the kernel's taps a row of patches
-// is a pixel's channels. For the weight's gradient both factors are laid out, a chunk of places at a
-// time. Loops as Goto and van de Geijn's (TOMS 2008); each sum is added up in the same order by any
-// number of threads.
+// is a pixel's channels. For the weight's gradient both factors are laid out, a chunk of places at
+// a time. Loops as Goto and van de Geijn's (TOMS 2008); each sum is added up in the same order by
+// any number of threads.
 #include "framework/nn/fused/implicit_gemm_cpu.h"
 
 #include <ATen/ops/empty.h>
@@ -303,8 +303,8 @@ void lay_out_left(int64_t rows, int64_t columns, Block<const float> from, float*
   }
 }
 
-/// Some channels of a source's pixels [pixels, channels] at a tap of the grid's rows first … first +
-/// count, with zeros behind: [count, kTileColumns].
+/// Some channels of a source's pixels [pixels, channels] at a tap of the grid's rows first … first
+/// + count, with zeros behind: [count, kTileColumns].
 void lay_out_pixels(const Grid& grid, const Tap& tap, const float* source, int64_t channels,
                     int64_t width, int64_t first, int64_t count, float* to) {
   const auto& [high, wide] = grid.sides;
