@@ -209,22 +209,40 @@ at::Tensor column_sums(const at::Tensor& gradient) {
   return sums;
 }
 
-/// Of many rows.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> float_gradients(const at::Tensor& gradient,
-                                                               const at::Tensor& x,
-                                                               const at::Tensor& weight,
-                                                               std::array<bool, 3> wanted) {
-  at::Tensor of_x, of_weight;
-  if (wanted[0]) {
-    of_x = at::empty_like(x);
-    implicit_gemm_of_images(gradient, weight, pixels_of(x), of_x, /*adds=*/false);
-  }
-  if (wanted[1]) {
-    of_weight = weight.is_contiguous()
-                    ? implicit_gemm_of_weight(gradient, x, pixels_of(x))
-                    : implicit_gemm_of_weight(x, gradient, pixels_of(gradient)).t();
-  }
-  return {of_x, of_weight, wanted[2] ? column_sums(gradient) : at::Tensor()};
+// --- float32 by tiles: the smaller factor is laid out ---------------------------------------------
+
+/// Of few rows: x beside the weight's, to the transpose, which is turned back.
+at::Tensor product_in_tiles(const at::Tensor& x, const at::Tensor& weight,
+                            const MaybeTensor& bias) {
+  if (has_many_rows(x)) return implicit_gemm(x, weight, bias, pixels_of(x));
+  const int64_t rows = x.size(0), outputs = weight.size(0);
+  const at::Tensor product = implicit_gemm(weight, x, std::nullopt, pixels_of(weight));
+  at::Tensor y = at::empty({rows, outputs}, x.options());
+  const auto* const sums = data<float>(product);
+  const auto* const added = data<float>(bias);
+  const Scratch<float> turned(kBlockRows * rows);
+  in_tasks(blocks(outputs, kBlockRows), [&](int64_t begin, int64_t end, int64_t task) {
+    for (int64_t o = begin * kBlockRows; o < std::min(end * kBlockRows, outputs); o += kBlockRows) {
+      store_transposed(std::min(kBlockRows, outputs - o), rows, sums + o * rows,
+                       added == nullptr ? nullptr : added + o,
+                       Block<float>{writable<float>(y) + o, outputs}, turned.of(task));
+    }
+  });
+  return y;
+}
+
+at::Tensor gradient_of_x_in_tiles(const at::Tensor& gradient, const at::Tensor& weight) {
+  if (!has_many_rows(gradient)) return gradient_of_x<float>(gradient, weight);
+  at::Tensor result = at::empty({gradient.size(0), weight.size(1)}, gradient.options());
+  implicit_gemm_of_images(gradient, weight, pixels_of(result), result, /*adds=*/false);
+  return result;
+}
+
+/// Laid out as the weight.
+at::Tensor gradient_of_weight_in_tiles(const at::Tensor& gradient, const at::Tensor& x,
+                                       const at::Tensor& weight) {
+  return weight.is_contiguous() ? implicit_gemm_of_weight(gradient, x, pixels_of(x))
+                                : implicit_gemm_of_weight(x, gradient, pixels_of(gradient)).t();
 }
 
 }  // namespace
@@ -234,12 +252,12 @@ at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const May
   TORCH_CHECK(!bias || (bias->sizes() == at::IntArrayRef({weight.size(0)}) &&
                         bias->scalar_type() == at::kFloat && bias->is_contiguous()),
               "block_linear: expected a float32 bias [", weight.size(0), "]");
-  const bool is_float = x.scalar_type() == at::kFloat;
-  if (has_many_rows(x)) {
-    return is_float ? implicit_gemm(x, weight, bias, pixels_of(x))
-                    : many_row_product(x, weight.t(), bias);
+  if (x.scalar_type() == at::kFloat) {
+    return multiplies_float_tiles() ? product_in_tiles(x, weight, bias)
+                                    : product<float>(x, weight, bias);
   }
-  return is_float ? product<float>(x, weight, bias) : product<BFloat16>(x, weight, bias);
+  return has_many_rows(x) ? many_row_product(x, weight.t(), bias)
+                          : product<BFloat16>(x, weight, bias);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::Tensor& gradient,
@@ -252,20 +270,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::T
               "block_linear: expected a gradient [", x.size(0), ", ", weight.size(0),
               "] without gaps in the format of x, ", x.scalar_type(), ", found ",
               gradient.scalar_type(), " ", gradient.sizes());
-  const bool is_float = x.scalar_type() == at::kFloat;
-  if (has_many_rows(x) && is_float) return float_gradients(gradient, x, weight, wanted);
+  const at::Tensor none;
+  if (x.scalar_type() == at::kFloat && multiplies_float_tiles()) {
+    return {wanted[0] ? gradient_of_x_in_tiles(gradient, weight) : none,
+            wanted[1] ? gradient_of_weight_in_tiles(gradient, x, weight) : none,
+            wanted[2] ? column_sums(gradient) : none};
+  }
   if (has_many_rows(x)) {
-    const at::Tensor of_x =
-        wanted[0] ? many_row_product(gradient, weight, std::nullopt) : at::Tensor();
-    if (!wanted[1]) return {of_x, {}, wanted[2] ? column_sums(gradient) : at::Tensor()};
+    const at::Tensor of_x = wanted[0] ? many_row_product(gradient, weight, std::nullopt) : none;
+    if (!wanted[1]) return {of_x, none, wanted[2] ? column_sums(gradient) : none};
     auto [of_weight, of_bias] = weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);
     return {of_x, of_weight, of_bias};
   }
+  const bool is_float = x.scalar_type() == at::kFloat;
   const auto of_x = is_float ? gradient_of_x<float> : gradient_of_x<BFloat16>;
   const auto of_weight = is_float ? gradient_of_weight<float> : gradient_of_weight<BFloat16>;
-  return {wanted[0] ? of_x(gradient, weight) : at::Tensor(),
-          wanted[1] ? of_weight(gradient, x) : at::Tensor(),
-          wanted[2] ? column_sums(gradient) : at::Tensor()};
+  return {wanted[0] ? of_x(gradient, weight) : none, wanted[1] ? of_weight(gradient, x) : none,
+          wanted[2] ? column_sums(gradient) : none};
 }
 
 }  // namespace brim::nn::cpu
