@@ -22,6 +22,7 @@ eval_samples = 8
 global = {batch}
 [precision]
 mode = "fp32"
+fused = false  # a measurement would meet the shortage, or memory that a kernel used suffice
 [optimizer]
 name = "sgd"
 momentum = 0.9
