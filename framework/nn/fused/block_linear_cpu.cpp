@@ -209,7 +209,7 @@ at::Tensor column_sums(const at::Tensor& gradient) {
   return sums;
 }
 
-// --- float32 by tiles: the smaller factor is laid out ---------------------------------------------
+// --- float32 by tiles: the smaller factor is laid out --------------------------------------------
 
 /// Of few rows: x beside the weight's, to the transpose, which is turned back.
 at::Tensor product_in_tiles(const at::Tensor& x, const at::Tensor& weight,
