@@ -10,7 +10,6 @@
 
 #include "framework/nn/fused/block_linear_cpu.h"
 #include "framework/nn/fused/block_product_cpu.h"
-#include "framework/nn/fused/implicit_gemm_cpu.h"
 #include "framework/nn/fused/operator.h"
 
 namespace brim::nn {

@@ -1,7 +1,5 @@
 #include "framework/nn/fused/block_product_cpu.h"
 
-#include <array>
-#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -39,49 +37,22 @@ bool multiplies_right(int64_t rows, int64_t columns, int64_t depth) {
   return true;
 }
 
-/// kTileColumns columns, or the last ones, with zeros behind.
-void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float* to) {
-  for (int64_t k = 0; k < depth; ++k, from.values += from.stride, to += loops::kTileColumns) {
-    if (columns == loops::kTileColumns) {
-      std::memcpy(to, from.values, loops::kTileColumns * sizeof(float));
-    } else {
-      std::fill(std::copy_n(from.values, columns, to), to + loops::kTileColumns, 0.F);
-    }
-  }
-}
-
 /// multiply() in tiles that registers keep. The right factor's columns are laid out for each, since
 /// the nearest cache would keep few of them where they lie.
 void multiply_in_tiles(int64_t rows, int64_t columns, int64_t depth, Block<const float> left,
                        Block<const float> right, Block<float> sum, bool adds) {
-  using loops::kTileColumns, loops::kTileRows;
+  using loops::kTileColumns;
   alignas(64) std::array<float, kTileDepth * kTileColumns> panel;
-  std::array<float, kTileColumns> unused;
   for (int64_t k = 0; k < depth; k += kTileDepth, adds = true) {
     const int64_t part = std::min(kTileDepth, depth - k);
+    const auto row_at = [&](int64_t row) {
+      return left.values + std::min(row, rows - 1) * left.stride + k;
+    };
     for (int64_t c = 0; c < columns; c += kTileColumns) {
       const int64_t width = std::min<int64_t>(kTileColumns, columns - c);
       lay_out_tile(part, width, {right.values + k * right.stride + c, right.stride}, panel.data());
-      for (int64_t r = 0; r < rows; r += kTileRows) {
-        std::array<const float*, kTileRows> left_rows;
-        std::array<float*, kTileRows> sum_rows;
-        for (int64_t i = 0; i < kTileRows; ++i) {
-          left_rows[i] = left.values + std::min(r + i, rows - 1) * left.stride + k;
-          sum_rows[i] = r + i < rows ? sum.values + (r + i) * sum.stride + c : unused.data();
-        }
-        const float* const laid_out = panel.data();
-        multiply_tile({.segments = 1,
-                       .depth = part,
-                       .left = left_rows.data(),
-                       .left_first = 0,
-                       .left_step = 1,
-                       .right = &laid_out,
-                       .sums = sum_rows.data(),
-                       .sums_first = 0,
-                       .columns = width,
-                       .bias = nullptr,
-                       .adds = adds});
-      }
+      multiply_tiles(rows, width, part, row_at, /*left_step=*/1, panel.data(),
+                     {sum.values + c, sum.stride}, adds);
     }
   }
 }
@@ -114,6 +85,12 @@ bool multiplies_float_tiles() { return loops::best_isa() == loops::Isa::kAvx2; }
 void multiply_tile(const loops::FloatProduct& product) {
   static const loops::FloatProductLoop loop = loops::float_product_table(loops::Isa::kAvx2);
   loop(product);
+}
+
+void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float* to) {
+  for (int64_t k = 0; k < depth; ++k, from.values += from.stride, to += loops::kTileColumns) {
+    copy_padded<loops::kTileColumns>(from.values, columns, to);
+  }
 }
 
 const loops::PairLoops& pair_loops() {

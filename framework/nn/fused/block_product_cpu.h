@@ -8,7 +8,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "framework/nn/fused/cpu.h"
@@ -91,6 +93,47 @@ void in_tasks(int64_t count, const Work& work) {
     }
     at::native::cpublas::brgemm_release();
   });
+}
+
+/// Values side by side, with zeros behind the last. Where all are there no function is called.
+template <int kCount>
+void copy_padded(const float* from, int64_t count, float* to) {
+  if (count == kCount) {
+    std::memcpy(to, from, kCount * sizeof(float));
+  } else {
+    std::fill(std::copy_n(from, count, to), to + kCount, 0.F);
+  }
+}
+
+/// kTileColumns columns of a matrix of `depth` rows, or the last ones, as a tile takes them.
+void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float* to);
+
+/// multiply() for the columns of one lay_out_tile(). The left factor's row begins at row_at(row),
+/// also of rows behind the last up to a whole tile's; its values lie left_step apart.
+template <class RowAt>
+void multiply_tiles(int64_t rows, int64_t columns, int64_t depth, const RowAt& row_at,
+                    int64_t left_step, const float* right, Block<float> sum, bool adds) {
+  using loops::kTileRows;
+  std::array<float, loops::kTileColumns> unused;
+  for (int64_t r = 0; r < rows; r += kTileRows) {
+    std::array<const float*, kTileRows> left_rows;
+    std::array<float*, kTileRows> sum_rows;
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      left_rows[i] = row_at(r + i);
+      sum_rows[i] = r + i < rows ? sum.values + (r + i) * sum.stride : unused.data();
+    }
+    multiply_tile({.segments = 1,
+                   .depth = depth,
+                   .left = left_rows.data(),
+                   .left_first = 0,
+                   .left_step = left_step,
+                   .right = &right,
+                   .sums = sum_rows.data(),
+                   .sums_first = 0,
+                   .columns = columns,
+                   .bias = nullptr,
+                   .adds = adds});
+  }
 }
 
 /// How many of that size `count` takes.

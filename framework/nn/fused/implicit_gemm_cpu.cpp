@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "framework/nn/fused/block_product_cpu.h"
@@ -129,12 +128,6 @@ int64_t result_of(const Grid& grid, int64_t image, int64_t y, int64_t x) {
          x * wide.step;
 }
 
-/// Where the number is known no function is called.
-template <int kCount>
-void copy_values(const float* from, float* to) {
-  std::memcpy(to, from, kCount * sizeof(float));
-}
-
 // --- right factors -------------------------------------------------------------------------------
 
 /// A matrix that has its values side by side along its rows or along its columns.
@@ -153,11 +146,11 @@ void lay_out_panel(int64_t depth, int64_t columns, const Strided& from, float* t
     lay_out_transposed(columns, depth, Block<const float>{from.values, from.column_stride}, to);
     return;
   }
+  if (from.column_stride == 1) {
+    lay_out_tile(depth, columns, {from.values, from.row_stride}, to);
+    return;
+  }
   for (int64_t k = 0; k < depth; ++k, to += kTileColumns) {
-    if (columns == kTileColumns && from.column_stride == 1) {
-      copy_values<kTileColumns>(from.at(k, 0), to);
-      continue;
-    }
     std::fill_n(to, kTileColumns, 0.F);
     for (int64_t c = 0; c < columns; ++c) to[c] = *from.at(k, c);
   }
@@ -293,11 +286,7 @@ void lay_out_left(int64_t rows, int64_t columns, Block<const float> from, float*
       float* tile = to + c * rows + k * kTileRows;
       const int64_t width = std::min<int64_t>(kTileRows, columns - c);
       for (int64_t i = 0; i < height; ++i, row += from.stride, tile += kTileRows) {
-        if (width == kTileRows) {
-          copy_values<kTileRows>(row, tile);
-        } else {
-          std::fill(std::copy_n(row, width, tile), tile + kTileRows, 0.F);
-        }
+        copy_padded<kTileRows>(row, width, tile);
       }
     }
   }
@@ -318,41 +307,11 @@ void lay_out_pixels(const Grid& grid, const Tap& tap, const float* source, int64
     for (int64_t i = 0; i < run; ++i, at += wide.source_step, to += kTileColumns) {
       if (is_outside || at < 0 || at >= wide.source) {
         std::fill_n(to, kTileColumns, 0.F);
-        continue;
-      }
-      const float* const pixel = source + (line_of_source + at) * channels;
-      if (width == kTileColumns) {
-        copy_values<kTileColumns>(pixel, to);
       } else {
-        std::fill(std::copy_n(pixel, width, to), to + kTileColumns, 0.F);
+        copy_padded<kTileColumns>(source + (line_of_source + at) * channels, width, to);
       }
     }
     left -= run;
-  }
-}
-
-/// sums [height, width], plus what they were where `adds`, of factors as those two lay them out.
-void multiply_over_places(int64_t height, int64_t width, int64_t places, const float* left,
-                          const float* right, Block<float> sums, bool adds) {
-  std::array<float, kTileColumns> unused;
-  for (int64_t r = 0; r < height; r += kTileRows) {
-    std::array<const float*, kTileRows> left_rows;
-    std::array<float*, kTileRows> sum_rows;
-    for (int64_t i = 0; i < kTileRows; ++i) {
-      left_rows[i] = left + r * places + i;
-      sum_rows[i] = r + i < height ? sums.values + (r + i) * sums.stride : unused.data();
-    }
-    multiply_tile({.segments = 1,
-                   .depth = places,
-                   .left = left_rows.data(),
-                   .left_first = 0,
-                   .left_step = kTileRows,
-                   .right = &right,
-                   .sums = sum_rows.data(),
-                   .sums_first = 0,
-                   .columns = width,
-                   .bias = nullptr,
-                   .adds = adds});
   }
 }
 
@@ -418,9 +377,11 @@ at::Tensor implicit_gemm_of_weight(const at::Tensor& gradient, const at::Tensor&
             const int64_t c = panel % of_tap * kTileColumns;
             const int64_t width = std::min<int64_t>(kTileColumns, channels - c);
             lay_out_pixels(grid, tap, data<float>(images) + c, channels, width, row, count, right);
-            multiply_over_places(height, width, count, left, right,
-                                 {to + tap.index * channels + c, inputs},
-                                 /*adds=*/row > first_row);
+            const auto row_at = [&](int64_t r) {
+              return left + r / kTileRows * kTileRows * count + r % kTileRows;
+            };
+            multiply_tiles(height, width, count, row_at, /*left_step=*/kTileRows, right,
+                           {to + tap.index * channels + c, inputs}, /*adds=*/row > first_row);
           }
         }
       }
