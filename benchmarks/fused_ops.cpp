@@ -233,14 +233,15 @@ void linear_gelu(int64_t rows, int64_t inputs, int64_t outputs, bool bf16) {
 }
 
 /// Between the products of a block of a transformer.
-void self_attention(int64_t texts, int64_t length, int64_t heads, int64_t size, bool is_causal) {
+void self_attention(int64_t texts, int64_t length, int64_t heads, int64_t size, bool is_causal,
+                    bool bf16) {
   const std::string operation = is_causal ? "causal self-attention" : "self-attention";
   if (!is_wanted(operation) || place.is_cuda()) return;
-  const at::Tensor qkv =
-      random({texts, length, 3 * heads * size}).to(at::kBFloat16).requires_grad_();
-  const at::Tensor gradient = random({texts, length, heads * size}).to(at::kBFloat16);
+  const at::ScalarType type = bf16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor qkv = random({texts, length, 3 * heads * size}).to(type).requires_grad_();
+  const at::Tensor gradient = random({texts, length, heads * size}).to(type);
   measure(
-      {operation, "bf16", {texts, length, heads, size}, {qkv}, [&](bool fused) {
+      {operation, bf16 ? "bf16" : "fp32", {texts, length, heads, size}, {qkv}, [&](bool fused) {
          const nn::SelfAttention attention = {heads, is_causal};
          nn::self_attention(qkv, attention, when(fused), /*is_training=*/true).backward(gradient);
        }});
@@ -432,13 +433,13 @@ void measure_all() {
       bias_gelu(4096, 3072, type, form);
     }
     linear_gelu(1576, 768, 3072, type == at::kBFloat16);
+    self_attention(16, 197, 6, 64, false, type == at::kBFloat16);  // ViT-S
+    self_attention(16, 197, 12, 64, false, type == at::kBFloat16);
+    for (const int64_t length : {256, 512, 1024, 2048}) {
+      self_attention(2048 / length, length, 4, 64, true, type == at::kBFloat16);
+      self_attention(2048 / length, length, 12, 64, true, type == at::kBFloat16);
+    }
     if (type == at::kBFloat16) {
-      self_attention(16, 197, 6, 64, false);  // ViT-S
-      self_attention(16, 197, 12, 64, false);
-      for (const int64_t length : {256, 512, 1024, 2048}) {
-        self_attention(2048 / length, length, 4, 64, true);
-        self_attention(2048 / length, length, 12, 64, true);
-      }
       linear_cross_entropy(2048, 256, 50257);
       linear_cross_entropy(2048, 768, 50257);
       linear_cross_entropy(2048, 256, 256);

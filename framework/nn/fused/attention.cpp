@@ -76,7 +76,7 @@ class FusedSelfAttention : public Function<FusedSelfAttention> {
     static const auto operation =
         find_operator<SelfAttentionBackward>("brim::self_attention_backward");
     const auto saved = context->get_saved_variables();
-    return {operation.call(gradients[0].to(at::kBFloat16).contiguous(), saved[0], saved[1],
+    return {operation.call(gradients[0].to(saved[0].scalar_type()).contiguous(), saved[0], saved[1],
                            saved[2], context->saved_data["heads"].toInt(),
                            context->saved_data["is_causal"].toBool()),
             {},
@@ -98,11 +98,16 @@ at::Tensor plain_self_attention(const at::Tensor& qkv, const SelfAttention& atte
 }  // namespace
 
 bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention) {
-  if (!qkv.is_cpu() || qkv.scalar_type() != at::kBFloat16 || qkv.dim() != 3 || qkv.numel() == 0 ||
-      attention.dropout > 0 || qkv.size(1) > kLongest || qkv.size(2) % (6 * attention.heads) != 0) {
+  const at::ScalarType type = qkv.scalar_type();
+  if (!qkv.is_cpu() || qkv.dim() != 3 || qkv.numel() == 0 || type_of_product(qkv) != type ||
+      attention.dropout > 0 || qkv.size(1) > kLongest || qkv.size(2) % (3 * attention.heads) != 0) {
     return false;
   }
-  return qkv.size(2) / (3 * attention.heads) <= kLargestHead && cpu::multiplies_bf16_pairs();
+  const int64_t size = qkv.size(2) / (3 * attention.heads);
+  if (size > kLargestHead) return false;
+  return type == at::kFloat
+             ? cpu::multiplies_float_blocks()
+             : type == at::kBFloat16 && size % 2 == 0 && cpu::multiplies_bf16_pairs();
 }
 
 at::Tensor fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention) {

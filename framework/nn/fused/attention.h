@@ -1,6 +1,6 @@
-// Self-attention in bfloat16 on a CPU, head by head, with products by oneDNN's kernel for one block
-// of a matrix. LibTorch's flash attention multiplies by MKL, which has no instructions for bfloat16
-// on some CPUs that oneDNN has them for.
+// Self-attention on a CPU, head by head, with products by a kernel for one block of a matrix
+// (block_product_cpu.h). LibTorch's flash attention multiplies by MKL, which has no instructions for
+// bfloat16 on some CPUs that oneDNN has them for, and it takes queries, keys and values apart.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +15,9 @@ struct SelfAttention {
   double dropout = 0;      // probability of dropping a weight; 0 in evaluation
 };
 
-/// Whether there is a fused form: qkv [N, L, 3 · W] is not empty, bfloat16 and on a CPU with
-/// instructions for that, L is at most 2048, W / heads even and at most 256, and nothing is
-/// dropped.
+/// Whether there is a fused form: qkv [N, L, 3 · W] is not empty, in the format of products, and on
+/// a CPU; float32, or bfloat16 where the CPU has instructions for that and W / heads is even; L is
+/// at most 2048, W / heads at most 256, and nothing is dropped.
 bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention);
 
 /// softmax(Q Kᵀ / sqrt(W / heads)) · V for each head: from queries, keys and values, side by side

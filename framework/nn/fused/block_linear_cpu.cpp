@@ -21,10 +21,6 @@ constexpr int64_t kDepth = 1024;            // rows of the weight in one product
 constexpr int64_t kGradientColumns = 256;   // of a weight's gradient in one product
 constexpr int64_t kPanel = 64;              // columns that a thread lays out at least
 
-// Float32 factors are taken as they lie; bfloat16's are rounded.
-template <class T>
-constexpr bool kRounds = !std::is_same_v<T, float>;
-
 bool has_many_rows(const at::Tensor& x) { return x.size(0) > kFewRows; }
 
 /// Rows as the pixels of an image of that width.

@@ -93,6 +93,17 @@ void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float
   }
 }
 
+void lay_out_transposed_tile(int64_t depth, int64_t columns, Block<const float> from, float* to) {
+  if (columns == loops::kTileColumns) {
+    lay_out_transposed(columns, depth, from, to);
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k, to += loops::kTileColumns) {
+    std::fill_n(to, loops::kTileColumns, 0.F);
+    for (int64_t c = 0; c < columns; ++c) to[c] = from.values[c * from.stride + k];
+  }
+}
+
 const loops::PairLoops& pair_loops() {
   static const loops::PairLoops best = loops::pair_table(loops::best_isa());
   return best;

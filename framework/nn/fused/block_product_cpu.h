@@ -43,9 +43,13 @@ void multiply_tile(const loops::FloatProduct& product);
 /// The best for this CPU.
 const loops::PairLoops& pair_loops();
 
+/// Whether float32 has to be rounded for a factor of T.
+template <class T>
+inline constexpr bool kRounds = !std::is_same_v<T, float>;
+
 /// Values of a column that a right factor of T has side by side.
 template <class T>
-inline constexpr int64_t kSideBySide = std::is_same_v<T, float> ? 1 : 2;
+inline constexpr int64_t kSideBySide = kRounds<T> ? 2 : 1;
 
 /// A matrix as the kernel takes it: where it begins, and values from one row to the next.
 template <class T>
@@ -83,6 +87,10 @@ void transpose(int64_t rows, int64_t columns, Block<const float> from, float* to
 void round_rows(int64_t rows, int64_t columns, const float* from, Block<BFloat16> to,
                 const float* bias = nullptr);
 
+/// How many of that size `count` takes.
+inline int64_t blocks(int64_t count, int64_t size) { return (count + size - 1) / size; }
+inline int64_t rounded_up(int64_t count, int64_t size) { return blocks(count, size) * size; }
+
 /// work(first, end, task) over parts of 0 … count, one for each thread.
 template <class Work>
 void in_tasks(int64_t count, const Work& work) {
@@ -107,6 +115,8 @@ void copy_padded(const float* from, int64_t count, float* to) {
 
 /// kTileColumns columns of a matrix of `depth` rows, or the last ones, as a tile takes them.
 void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float* to);
+/// The same of its transpose, of which these are rows.
+void lay_out_transposed_tile(int64_t depth, int64_t columns, Block<const float> from, float* to);
 
 /// multiply() for the columns of one lay_out_tile(). The left factor's row begins at row_at(row),
 /// also of rows behind the last up to a whole tile's; its values lie left_step apart.
@@ -136,9 +146,87 @@ void multiply_tiles(int64_t rows, int64_t columns, int64_t depth, const RowAt& r
   }
 }
 
-/// How many of that size `count` takes.
-inline int64_t blocks(int64_t count, int64_t size) { return (count + size - 1) / size; }
-inline int64_t rounded_up(int64_t count, int64_t size) { return blocks(count, size) * size; }
+/// A right factor [depth, columns] that is multiplied by more than once, laid out in memory of its
+/// owner's as the kernel takes it.
+template <class T>
+class RightFactor {
+ public:
+  /// How much memory.
+  static int64_t values(int64_t depth, int64_t columns) {
+    return is_in_tiles() ? depth * rounded_up(columns, loops::kTileColumns)
+                         : rounded_up(depth, kSideBySide<T>) * columns;
+  }
+  RightFactor(T* memory, int64_t depth, int64_t columns)
+      : values_(memory), depth_(depth), columns_(columns) {}
+
+  /// Of a matrix [depth, columns].
+  void take(Block<const T> matrix) const {
+    if constexpr (!kRounds<T>) {
+      if (is_in_tiles()) {
+        for_each_tile([&](int64_t c, int64_t width, T* to) {
+          lay_out_tile(depth_, width, {matrix.values + c, matrix.stride}, to);
+        });
+        return;
+      }
+    }
+    lay_out(depth_, columns_, matrix, values_);
+  }
+  /// Of the transpose of a matrix [columns, depth].
+  void take_transposed(Block<const T> matrix) const {
+    if constexpr (!kRounds<T>) {
+      if (is_in_tiles()) {
+        for_each_tile([&](int64_t c, int64_t width, T* to) {
+          lay_out_transposed_tile(depth_, width, {matrix.values + c * matrix.stride, matrix.stride},
+                                  to);
+        });
+        return;
+      }
+    }
+    lay_out_transposed(columns_, depth_, matrix, values_);
+  }
+
+  /// multiply() by a part: `depth` of its rows from first_row on, which is even for bfloat16, and
+  /// `columns` of its columns from first_column on, a multiple of kTileColumns.
+  void multiply(int64_t rows, int64_t columns, int64_t depth, Block<const T> left,
+                int64_t first_row, int64_t first_column, Block<float> sum,
+                bool adds = false) const {
+    if constexpr (!kRounds<T>) {
+      if (is_in_tiles()) {
+        for (int64_t k = 0; k < depth; k += kTileDepth, adds = true) {
+          const auto row_at = [&](int64_t row) {
+            return left.values + std::min(row, rows - 1) * left.stride + k;
+          };
+          for (int64_t c = 0; c < columns; c += loops::kTileColumns) {
+            multiply_tiles(
+                rows, std::min<int64_t>(loops::kTileColumns, columns - c),
+                std::min(kTileDepth, depth - k), row_at, /*left_step=*/1,
+                values_ + (first_column + c) * depth_ + (first_row + k) * loops::kTileColumns,
+                {sum.values + c, sum.stride}, adds);
+          }
+        }
+        return;
+      }
+    }
+    cpu::multiply(
+        rows, columns, depth, left,
+        Block<const T>{values_ + first_row * columns_ + kSideBySide<T> * first_column, columns_},
+        sum, adds);
+  }
+
+ private:
+  static bool is_in_tiles() { return !kRounds<T> && multiplies_float_tiles(); }
+
+  /// f(first column, columns, where they are laid out)
+  template <class F>
+  void for_each_tile(const F& f) const {
+    for (int64_t c = 0; c < columns_; c += loops::kTileColumns) {
+      f(c, std::min<int64_t>(loops::kTileColumns, columns_ - c), values_ + c * depth_);
+    }
+  }
+
+  T* values_;
+  int64_t depth_, columns_;
+};
 
 /// `values` of one type for each task.
 template <class T>

@@ -22,6 +22,7 @@ using loops::kTileRows;
 constexpr int64_t kBlockGroups = 16;   // of kTileRows: rows that a thread multiplies by all panels
 constexpr int64_t kChunkPlaces = 384;  // of a weight's gradient: a product's depth
 constexpr int64_t kGradientOutputs = 252;     // at a time: their chunk fits a core's own cache
+constexpr int64_t kGradientPanels = 64;       // at a time, kept laid out for all outputs
 constexpr int64_t kStripRows = 8;             // laid out at a time, which the first cache keeps
 constexpr int64_t kGradientParts = 16;        // of the places, each with sums of its own
 constexpr int64_t kGradientValues = 1 << 20;  // of all parts' sums
@@ -142,17 +143,10 @@ struct Strided {
 
 /// Its first rows' and columns', with zeros behind the latter: [depth, kTileColumns].
 void lay_out_panel(int64_t depth, int64_t columns, const Strided& from, float* to) {
-  if (columns == kTileColumns && from.row_stride == 1) {
-    lay_out_transposed(columns, depth, Block<const float>{from.values, from.column_stride}, to);
-    return;
-  }
   if (from.column_stride == 1) {
     lay_out_tile(depth, columns, {from.values, from.row_stride}, to);
-    return;
-  }
-  for (int64_t k = 0; k < depth; ++k, to += kTileColumns) {
-    std::fill_n(to, kTileColumns, 0.F);
-    for (int64_t c = 0; c < columns; ++c) to[c] = *from.at(k, c);
+  } else {
+    lay_out_transposed_tile(depth, columns, {from.values, from.column_stride}, to);
   }
 }
 
@@ -355,36 +349,57 @@ at::Tensor implicit_gemm_of_weight(const at::Tensor& gradient, const at::Tensor&
   const int64_t of_tap = blocks(channels, kTileColumns), panels = taps * of_tap;
   const int64_t parts = std::clamp<int64_t>(
       std::min(kGradientValues / values, blocks(rows, 4 * kChunkPlaces)), 1, kGradientParts);
+  // Threads that share a part's places take some of the larger factor's columns each, and all lay
+  // out the smaller factor.
+  const int64_t groups = outputs < inputs ? 1
+                                          : std::clamp<int64_t>(at::get_num_threads() / parts, 1,
+                                                                blocks(outputs, kGradientOutputs));
+  const auto first_of_group = [&](int64_t group) {
+    return std::min(blocks(outputs, kTileRows) * group / groups * kTileRows, outputs);
+  };
   const at::Tensor sums = at::empty({parts, outputs, inputs}, gradient.options());
   const Scratch<float> lefts(rounded_up(std::min(outputs, kGradientOutputs), kTileRows) *
                              kChunkPlaces);
-  const Scratch<float> rights(kChunkPlaces * kTileColumns);
-  // Panels of all parts, each thread some that follow each other.
-  in_tasks(parts * panels, [&](int64_t begin, int64_t end, int64_t task) {
+  // Panels that several blocks of outputs are multiplied by stay laid out.
+  const bool keeps = blocks(outputs, groups * kGradientOutputs) > 1;
+  const int64_t together = keeps ? std::min(panels, kGradientPanels) : panels;
+  const Scratch<float> rights(kChunkPlaces * kTileColumns * (keeps ? together : 1));
+  // Panels of all groups of all parts, each thread some that follow each other.
+  in_tasks(parts * groups * panels, [&](int64_t begin, int64_t end, int64_t task) {
     float *const left = lefts.of(task), *const right = rights.of(task);
-    for (int64_t part = begin / panels; part * panels < end; ++part) {
-      const int64_t first_panel = std::max<int64_t>(begin - part * panels, 0);
-      const int64_t end_panel = std::min(end - part * panels, panels);
+    const auto multiply_panels = [&](int64_t unit, int64_t first, int64_t last) {
+      const int64_t part = unit / groups, group = unit % groups;
       const int64_t first_row = rows * part / parts, end_row = rows * (part + 1) / parts;
-      for (int64_t o = 0; o < outputs; o += kGradientOutputs) {
-        const int64_t height = std::min(kGradientOutputs, outputs - o);
-        float* const to = writable<float>(sums) + part * values + o * inputs;
-        for (int64_t row = first_row; row < end_row; row += kChunkPlaces) {
-          const int64_t count = std::min(kChunkPlaces, end_row - row);
+      const int64_t first_output = first_of_group(group), end_output = first_of_group(group + 1);
+      for (int64_t row = first_row; row < end_row; row += kChunkPlaces) {
+        const int64_t count = std::min(kChunkPlaces, end_row - row);
+        for (int64_t o = first_output; o < end_output; o += kGradientOutputs) {
+          const int64_t height = std::min(kGradientOutputs, end_output - o);
+          float* const to = writable<float>(sums) + part * values + o * inputs;
           lay_out_left(count, height, {data<float>(gradient) + row * outputs + o, outputs}, left);
-          for (int64_t panel = first_panel; panel < end_panel; ++panel) {
+          const auto row_at = [&](int64_t r) {
+            return left + r / kTileRows * kTileRows * count + r % kTileRows;
+          };
+          for (int64_t panel = first; panel < last; ++panel) {
             const Tap& tap = grid.taps[panel / of_tap];
             const int64_t c = panel % of_tap * kTileColumns;
             const int64_t width = std::min<int64_t>(kTileColumns, channels - c);
-            lay_out_pixels(grid, tap, data<float>(images) + c, channels, width, row, count, right);
-            const auto row_at = [&](int64_t r) {
-              return left + r / kTileRows * kTileRows * count + r % kTileRows;
-            };
-            multiply_tiles(height, width, count, row_at, /*left_step=*/kTileRows, right,
+            float* const laid_out = right + (keeps ? (panel - first) * count * kTileColumns : 0);
+            if (!keeps || o == first_output) {
+              lay_out_pixels(grid, tap, data<float>(images) + c, channels, width, row, count,
+                             laid_out);
+            }
+            multiply_tiles(height, width, count, row_at, /*left_step=*/kTileRows, laid_out,
                            {to + tap.index * channels + c, inputs}, /*adds=*/row > first_row);
           }
         }
       }
+    };
+    for (int64_t panel = begin; panel < end;) {
+      const int64_t unit = panel / panels, first = panel % panels;
+      const int64_t count = std::min({end - panel, panels - first, together});
+      multiply_panels(unit, first, first + count);
+      panel += count;
     }
   });
   return parts == 1 ? sums[0] : sums.sum(0);

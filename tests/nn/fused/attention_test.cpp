@@ -1,5 +1,5 @@
-// Self-attention in bfloat16 against float64: values and gradients, and its loops for every
-// instruction set.
+// Self-attention in float32 and bfloat16 against float64: values and gradients, and its loops for
+// every instruction set.
 #include "framework/nn/fused/attention.h"
 
 #include <ATen/ATen.h>
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -21,22 +22,38 @@
 namespace brim::nn {
 namespace {
 
-loops::BFloat16* bits(const at::Tensor& tensor) {
-  return static_cast<loops::BFloat16*>(tensor.mutable_data_ptr());
-}
 float* floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+template <class T>
+T* values_of(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+constexpr std::array kFormats = {at::kFloat, at::kBFloat16};
+
+/// f.operator()<T>() for how the loops store that format.
+template <class F>
+void as_stored(at::ScalarType format, const F& f) {
+  SCOPED_TRACE(format);
+  format == at::kFloat ? f.template operator()<float>() : f.template operator()<loops::BFloat16>();
+}
+
+/// A relative error: bfloat16's, or what float32's sums have of rounding.
+double allowed(at::ScalarType format, double of_bfloat16) {
+  return format == at::kFloat ? 4e-6 : of_bfloat16;
+}
 
 int64_t stride_of(int64_t columns) { return (columns + 15) / 16 * 16; }
 
 // --- the loops -----------------------------------------------------------------------------------
 
-class AttentionLoops : public testing::TestWithParam<loops::Isa> {
+class AttentionLoops : public testing::TestWithParam<std::tuple<loops::Isa, at::ScalarType>> {
  protected:
-  void SetUp() override {
-    loops_ = loops::attention_table(GetParam());
-    at::manual_seed(1);
+  void SetUp() override { at::manual_seed(1); }
+  at::ScalarType format() const { return std::get<1>(GetParam()); }
+  template <class T>
+  loops::AttentionLoops<T> loops_of() const {
+    return loops::attention_table(std::get<0>(GetParam())).of<T>();
   }
-  loops::AttentionLoops loops_{};
 };
 
 /// [rows, columns], behind which nothing may count.
@@ -59,21 +76,23 @@ TEST_P(AttentionLoops, Softmax) {
       const int64_t rows = 5, seen = step == 0 ? columns : std::max<int64_t>(1, columns - 3);
       const float scale = 0.3F;
       const at::Tensor scores = at::randn({rows, columns}) * 20, all = with_rest(scores);
-      const at::Tensor weights = at::full_like(all, 7, at::kBFloat16);
+      const at::Tensor weights = at::full_like(all, 7, format());
       const at::Tensor sums = at::empty({2, rows});
-      loops_.softmax({rows, columns, scale}, seen, step, floats(all), bits(weights), floats(sums),
-                     floats(sums) + rows);
+      as_stored(format(), [&]<class T>() {
+        loops_of<T>().softmax({rows, columns, scale}, seen, step, floats(all),
+                              values_of<T>(weights), floats(sums), floats(sums) + rows);
+      });
       const at::Tensor visible =
           at::where(seen_by(rows, columns, seen, step), scores.to(at::kDouble) * scale,
                     -std::numeric_limits<double>::infinity());
       const at::Tensor found =
           weights.narrow(1, 0, columns).to(at::kDouble) / sums[0].unsqueeze(1).to(at::kDouble);
-      EXPECT_LE((found - visible.softmax(1)).abs().max().item<double>(), 4e-3);
+      EXPECT_LE((found - visible.softmax(1)).abs().max().item<double>(), allowed(format(), 4e-3));
       EXPECT_TRUE(found.masked_select(seen_by(rows, columns, seen, step).logical_not())
                       .eq(0)
                       .all()
                       .item<bool>());
-      EXPECT_LE(relative_error(sums[1], visible.logsumexp(1)), 1e-4);
+      EXPECT_LE(relative_error(sums[1], visible.logsumexp(1)), allowed(format(), 1e-4));
       EXPECT_TRUE(
           weights.narrow(1, columns, stride_of(columns) - columns).eq(0).all().item<bool>());
     }
@@ -86,9 +105,11 @@ TEST_P(AttentionLoops, NumbersThatAreNoneAreNotLost) {
     for (const int64_t place : {0, 7, 19}) {
       at::Tensor scores = at::zeros({1, 32});
       scores[0][place] = bad;
-      const at::Tensor weights = at::empty({1, 32}, at::kBFloat16), sums = at::empty({2});
-      loops_.softmax({1, 20, 1.F}, 20, 0, floats(scores), bits(weights), floats(sums),
-                     floats(sums) + 1);
+      const at::Tensor weights = at::empty({1, 32}, format()), sums = at::empty({2});
+      as_stored(format(), [&]<class T>() {
+        loops_of<T>().softmax({1, 20, 1.F}, 20, 0, floats(scores), values_of<T>(weights),
+                              floats(sums), floats(sums) + 1);
+      });
       EXPECT_TRUE(std::isnan(sums[0].item<float>())) << bad << " at " << place;
     }
   }
@@ -98,15 +119,19 @@ TEST_P(AttentionLoops, RowsAreMultipliedAndDivided) {
   for (const int64_t columns : {2, 16, 50}) {
     SCOPED_TRACE(columns);
     const at::Tensor products = at::randn({3, columns}), sums = at::rand({3}) + 1;
-    const at::Tensor a = at::randn({3, columns + 6}).to(at::kBFloat16);
-    const at::Tensor b = at::randn({3, columns + 2}).to(at::kBFloat16);
-    const at::Tensor dots = at::empty({3});
-    loops_.dots(3, columns, bits(a), columns + 6, bits(b), columns + 2, floats(dots));
+    const at::Tensor a = at::randn({3, columns + 6}).to(format());
+    const at::Tensor b = at::randn({3, columns + 2}).to(format());
+    const at::Tensor dots = at::empty({3}), divided = at::zeros({3, columns + 4}, format());
+    as_stored(format(), [&]<class T>() {
+      loops_of<T>().dots(3, columns, values_of<T>(a), columns + 6, values_of<T>(b), columns + 2,
+                         floats(dots));
+      loops_of<T>().normalize(3, columns, floats(products), floats(sums), values_of<T>(divided),
+                              columns + 4);
+    });
     const auto exact = [&](const at::Tensor& t) { return t.narrow(1, 0, columns).to(at::kDouble); };
     EXPECT_LE((dots - (exact(a) * exact(b)).sum(1)).abs().max().item<double>(), 1e-4);
-    const at::Tensor divided = at::zeros({3, columns + 4}, at::kBFloat16);
-    loops_.normalize(3, columns, floats(products), floats(sums), bits(divided), columns + 4);
-    EXPECT_LE(relative_error(divided.narrow(1, 0, columns), products / sums.unsqueeze(1)), 4e-3);
+    EXPECT_LE(relative_error(divided.narrow(1, 0, columns), products / sums.unsqueeze(1)),
+              allowed(format(), 4e-3));
     EXPECT_TRUE(divided.narrow(1, columns, 4).eq(0).all().item<bool>());
   }
 }
@@ -121,20 +146,22 @@ TEST_P(AttentionLoops, GradientsOfScores) {
       const at::Tensor all = with_rest(scores), of_all = with_rest(of_weights);
       const at::Tensor of_columns = at::zeros({2, stride});  // log_sums, dots
       of_columns.narrow(1, 0, columns).copy_(at::randn({2, columns}) + 1);
-      const at::Tensor weights = at::full({rows, stride}, 7, at::kBFloat16);
-      const at::Tensor of_scores = at::full({rows, stride}, 7, at::kBFloat16);
-      loops_.gradients({rows, columns, scale}, step, floats(all), floats(of_all),
-                       floats(of_columns), floats(of_columns) + stride, bits(weights),
-                       bits(of_scores));
+      const at::Tensor weights = at::full({rows, stride}, 7, format());
+      const at::Tensor of_scores = at::full({rows, stride}, 7, format());
+      as_stored(format(), [&]<class T>() {
+        loops_of<T>().gradients({rows, columns, scale}, step, floats(all), floats(of_all),
+                                floats(of_columns), floats(of_columns) + stride,
+                                values_of<T>(weights), values_of<T>(of_scores));
+      });
       const at::Tensor seen = at::arange(columns) >= at::arange(rows).unsqueeze(1) * step;
       const auto of_column = [&](int64_t i) {
         return of_columns[i].narrow(0, 0, columns).to(at::kDouble);
       };
       const at::Tensor expected = at::where(seen, (scores * scale - of_column(0)).exp(), 0.0);
-      EXPECT_LE(relative_error(weights.narrow(1, 0, columns), expected), 4e-3);
+      EXPECT_LE(relative_error(weights.narrow(1, 0, columns), expected), allowed(format(), 4e-3));
       EXPECT_LE(relative_error(of_scores.narrow(1, 0, columns),
                                expected * (of_weights - of_column(1)) * scale),
-                4e-3);
+                allowed(format(), 4e-3));
       for (const at::Tensor& one : {weights, of_scores}) {
         EXPECT_TRUE(one.narrow(1, columns, stride - columns).eq(0).all().item<bool>());
       }
@@ -142,14 +169,46 @@ TEST_P(AttentionLoops, GradientsOfScores) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, AttentionLoops, testing::ValuesIn(available_isas()));
+TEST_P(AttentionLoops, Float32StaysInPlace) {
+  if (format() != at::kFloat) return;
+  const loops::AttentionLoops<float> loops = loops_of<float>();
+  const int64_t rows = 3, columns = 21;
+  const at::Tensor scores = with_rest(at::randn({rows, columns}));
+  const at::Tensor of_weights = with_rest(at::randn({rows, columns}));
+  const at::Tensor apart = at::empty_like(scores), of_scores = at::empty_like(scores);
+  const at::Tensor sums = at::empty({2, rows}), of_columns = at::ones({2, scores.size(1)});
+  const auto softmax = [&](const at::Tensor& from, const at::Tensor& to) {
+    loops.softmax({rows, columns, 1.F}, 19, 1, floats(from), floats(to), floats(sums),
+                  floats(sums) + rows);
+  };
+  const auto gradients = [&](const at::Tensor& from, const at::Tensor& of_from,
+                             const at::Tensor& to, const at::Tensor& of_to) {
+    loops.gradients({rows, columns, 1.F}, 1, floats(from), floats(of_from), floats(of_columns),
+                    floats(of_columns) + scores.size(1), floats(to), floats(of_to));
+  };
+  const at::Tensor weights = scores.clone();
+  softmax(weights, apart);
+  softmax(weights, weights);
+  EXPECT_TRUE(weights.equal(apart));
+  gradients(scores, of_weights, apart, of_scores);
+  gradients(scores, of_weights, scores, of_weights);
+  EXPECT_TRUE(scores.equal(apart));
+  EXPECT_TRUE(of_weights.equal(of_scores));
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryInstructionSet, AttentionLoops,
+                         testing::Combine(testing::ValuesIn(available_isas()),
+                                          testing::ValuesIn(kFormats)));
 
 // --- attention -----------------------------------------------------------------------------------
 
-// Each of these passes where the CPU has no such instructions: there is nothing to be tested.
-bool lacks_instructions() {
+/// The formats that this CPU has instructions for; of others there is nothing to be tested.
+std::vector<at::ScalarType> fused_formats() {
   at::manual_seed(2);
-  return !cpu::multiplies_bf16_pairs();
+  std::vector<at::ScalarType> formats;
+  if (cpu::multiplies_float_blocks()) formats.push_back(at::kFloat);
+  if (cpu::multiplies_bf16_pairs()) formats.push_back(at::kBFloat16);
+  return formats;
 }
 
 struct Result {
@@ -166,78 +225,99 @@ Result attend(const at::Tensor& qkv, const SelfAttention& attention, const at::T
   return {y.detach(), leaf.grad()};
 }
 
-// One token, odd numbers, a block of 64 and its neighbours, some blocks; heads of two values, fewer
-// than a vector has, and more than 64.
-TEST(SelfAttention, IsExactToBfloat16sRounding) {
-  if (lacks_instructions()) return;
-  for (const int64_t length : {1, 2, 7, 63, 64, 65, 197}) {
-    for (const auto& [heads, size] : {std::tuple(1, 2), {3, 10}, {2, 64}, {1, 96}}) {
-      for (const bool is_causal : {false, true}) {
-        SCOPED_TRACE(testing::Message() << length << " tokens, " << heads << " heads of " << size
-                                        << (is_causal ? ", causal" : ""));
-        const at::Tensor qkv = at::randn({2, length, 3 * heads * size}).to(at::kBFloat16) * 2;
-        const at::Tensor g = at::randn({2, length, heads * size}).to(at::kBFloat16);
-        const SelfAttention attention = {heads, is_causal};
-        const Result found = attend(qkv, attention, g, Fused::kAlways);
-        const Result expected =
-            attend(qkv.to(at::kDouble), attention, g.to(at::kDouble), Fused::kNever);
-        EXPECT_EQ(found.y.sizes(), g.sizes());
-        EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
-        EXPECT_LE(relative_error(found.y, expected.y), 5e-3);
-        // Of one token, queries and keys have no gradient but rounding.
-        const int64_t first = length == 1 ? 2 * heads * size : 0;
-        const auto compared = [&](const at::Tensor& t) {
-          return t.narrow(2, first, t.size(2) - first);
-        };
-        EXPECT_LE(relative_error(compared(found.qkv_gradient), compared(expected.qkv_gradient)),
-                  2e-2);
+// One token, odd numbers, blocks of 48 and 64 and their neighbours, some blocks; heads of two
+// values, fewer than a vector has, and more than 64; of float32 an odd number.
+TEST(SelfAttention, IsExactToRounding) {
+  using Case = std::tuple<at::ScalarType, int64_t, int64_t, int64_t>;
+  std::vector<Case> cases;
+  for (const at::ScalarType format : fused_formats()) {
+    for (const int64_t length : {1, 2, 7, 47, 48, 49, 63, 64, 65, 197}) {
+      for (const auto& [heads, size] : {std::tuple(1, 2), {3, 10}, {2, 64}, {1, 96}}) {
+        cases.emplace_back(format, length, heads, size);
       }
+      if (format == at::kFloat) cases.emplace_back(format, length, 2, 7);
+    }
+  }
+  for (const auto& [format, length, heads, size] : cases) {
+    for (const bool is_causal : {false, true}) {
+      SCOPED_TRACE(testing::Message() << format << ", " << length << " tokens, " << heads
+                                      << " heads of " << size << (is_causal ? ", causal" : ""));
+      const at::Tensor qkv = at::randn({2, length, 3 * heads * size}).to(format) * 2;
+      const at::Tensor g = at::randn({2, length, heads * size}).to(format);
+      const SelfAttention attention = {heads, is_causal};
+      const Result found = attend(qkv, attention, g, Fused::kAlways);
+      const Result expected =
+          attend(qkv.to(at::kDouble), attention, g.to(at::kDouble), Fused::kNever);
+      EXPECT_EQ(found.y.sizes(), g.sizes());
+      EXPECT_EQ(found.y.scalar_type(), format);
+      EXPECT_LE(relative_error(found.y, expected.y), allowed(format, 5e-3));
+      // Of one token, queries and keys have no gradient but rounding.
+      const int64_t first = length == 1 ? 2 * heads * size : 0;
+      const auto compared = [&](const at::Tensor& t) {
+        return t.narrow(2, first, t.size(2) - first);
+      };
+      EXPECT_LE(relative_error(compared(found.qkv_gradient), compared(expected.qkv_gradient)),
+                allowed(format, 2e-2));
     }
   }
 }
 
 TEST(SelfAttention, IsTheSameOnAnyNumberOfThreads) {
-  if (lacks_instructions()) return;
-  const at::Tensor qkv = at::randn({3, 70, 3 * 5 * 16}).to(at::kBFloat16);
-  const at::Tensor g = at::randn({3, 70, 5 * 16}).to(at::kBFloat16);
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const Result one = attend(qkv, {5, true}, g, Fused::kAlways);
-  at::set_num_threads(4);
-  const Result four = attend(qkv, {5, true}, g, Fused::kAlways);
-  at::set_num_threads(before);
-  EXPECT_TRUE(four.y.equal(one.y));
-  EXPECT_TRUE(four.qkv_gradient.equal(one.qkv_gradient));
+  for (const at::ScalarType format : fused_formats()) {
+    SCOPED_TRACE(format);
+    const at::Tensor qkv = at::randn({3, 70, 3 * 5 * 16}).to(format);
+    const at::Tensor g = at::randn({3, 70, 5 * 16}).to(format);
+    const int before = at::get_num_threads();
+    at::set_num_threads(1);
+    const Result one = attend(qkv, {5, true}, g, Fused::kAlways);
+    at::set_num_threads(4);
+    const Result four = attend(qkv, {5, true}, g, Fused::kAlways);
+    at::set_num_threads(before);
+    EXPECT_TRUE(four.y.equal(one.y));
+    EXPECT_TRUE(four.qkv_gradient.equal(one.qkv_gradient));
+  }
 }
 
 TEST(SelfAttention, NumbersThatAreNoneStayInTheirHead) {
-  if (lacks_instructions()) return;
-  at::Tensor qkv = at::randn({1, 20, 3 * 2 * 8}).to(at::kBFloat16);
-  qkv[0][3][16 + 8 + 1] = std::nanf("");  // a key of the second head
-  const at::Tensor y = fused_self_attention(qkv, {2});
-  EXPECT_TRUE(y.narrow(2, 0, 8).isfinite().all().item<bool>());
-  EXPECT_TRUE(y.narrow(2, 8, 8).isnan().all().item<bool>());
+  for (const at::ScalarType format : fused_formats()) {
+    SCOPED_TRACE(format);
+    at::Tensor qkv = at::randn({1, 20, 3 * 2 * 8}).to(format);
+    qkv[0][3][16 + 8 + 1] = std::nanf("");  // a key of the second head
+    const at::Tensor y = fused_self_attention(qkv, {2});
+    EXPECT_TRUE(y.narrow(2, 0, 8).isfinite().all().item<bool>());
+    EXPECT_TRUE(y.narrow(2, 8, 8).isnan().all().item<bool>());
+  }
 }
 
 TEST(SelfAttention, OthersAreLeftToLibTorch) {
-  if (lacks_instructions()) return;
-  const at::Tensor qkv = at::randn({1, 4, 3 * 2 * 6}).to(at::kBFloat16);
-  EXPECT_TRUE(has_fused_self_attention(qkv, {2}));
-  EXPECT_FALSE(has_fused_self_attention(qkv, {.heads = 2, .dropout = 0.1}));
-  EXPECT_FALSE(has_fused_self_attention(qkv, {4}));  // of three values
-  EXPECT_FALSE(has_fused_self_attention(qkv.to(at::kFloat), {2}));
-  EXPECT_FALSE(has_fused_self_attention(qkv.narrow(0, 0, 0), {2}));
-  EXPECT_FALSE(has_fused_self_attention(at::empty({1, 2049, 6}, at::kBFloat16), {1}));
-  EXPECT_FALSE(has_fused_self_attention(at::empty({1, 1, 3 * 258}, at::kBFloat16), {1}));
+  const at::Tensor qkv = at::randn({1, 4, 3 * 2 * 6});
+  EXPECT_EQ(has_fused_self_attention(qkv, {2}), cpu::multiplies_float_blocks());
+  EXPECT_EQ(has_fused_self_attention(qkv, {4}), cpu::multiplies_float_blocks());  // of 3 values
+  EXPECT_EQ(has_fused_self_attention(qkv.to(at::kBFloat16), {2}), cpu::multiplies_bf16_pairs());
+  EXPECT_FALSE(has_fused_self_attention(qkv.to(at::kBFloat16), {4}));
+  for (const at::ScalarType format : kFormats) {
+    const at::Tensor x = qkv.to(format);
+    EXPECT_FALSE(has_fused_self_attention(x, {.heads = 2, .dropout = 0.1}));
+    EXPECT_FALSE(has_fused_self_attention(x, {5}));
+    EXPECT_FALSE(has_fused_self_attention(x.narrow(0, 0, 0), {2}));
+    EXPECT_FALSE(has_fused_self_attention(at::empty({1, 2049, 6}, format), {1}));
+    EXPECT_FALSE(has_fused_self_attention(at::empty({1, 1, 3 * 258}, format), {1}));
+  }
+  for (const at::ScalarType format : {at::kDouble, at::kHalf}) {
+    EXPECT_FALSE(has_fused_self_attention(qkv.to(format), {2}));
+  }
+  const amp::Autocast scope(c10::kCPU, {.compute = at::kBFloat16, .autocast = true});
+  EXPECT_FALSE(has_fused_self_attention(qkv, {2}));  // autocast rounds it first
 }
 
 TEST(SelfAttention, ItsGradientHasNone) {
-  if (lacks_instructions()) return;
-  const at::Tensor qkv = at::randn({1, 4, 12}).to(at::kBFloat16).requires_grad_();
-  const at::Tensor y = fused_self_attention(qkv, {2});
-  EXPECT_THROW(torch::autograd::grad({y.sum()}, {qkv}, {}, /*retain_graph=*/true,
-                                     /*create_graph=*/true),
-               c10::NotImplementedError);
+  for (const at::ScalarType format : fused_formats()) {
+    const at::Tensor qkv = at::randn({1, 4, 12}).to(format).requires_grad_();
+    const at::Tensor y = fused_self_attention(qkv, {2});
+    EXPECT_THROW(torch::autograd::grad({y.sum()}, {qkv}, {}, /*retain_graph=*/true,
+                                       /*create_graph=*/true),
+                 c10::NotImplementedError);
+  }
 }
 
 TEST(SelfAttention, ShapesAreKnownWithoutComputing) {

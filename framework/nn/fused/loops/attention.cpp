@@ -5,7 +5,7 @@
 
 namespace brim::nn::loops::BRIM_ISA {
 
-AttentionLoops attention_table();
+AttentionTable attention_table();
 
 namespace {
 
@@ -24,8 +24,21 @@ BRIM_INLINE float largest_lane(Floats v) {
 
 BRIM_INLINE Floats lanes_of(float x) { return Floats{} + x; }
 
-void softmax(Scores block, int64_t seen, int64_t step, const float* scores, BFloat16* weights,
-             float* sums, float* log_sums) {
+/// What is kept as T: of e or, where it is rounded anyway, of 2.
+template <class T>
+struct Power {
+  static constexpr float kUnit = 1;  // log of e
+  BRIM_INLINE Floats of(Floats x) { return exp_of(x); }
+};
+template <>
+struct Power<BFloat16> {
+  static constexpr float kUnit = static_cast<float>(kLog2E);
+  BRIM_INLINE Floats of(Floats x) { return coarse_exp2(x); }
+};
+
+template <class T>
+void softmax(Scores block, int64_t seen, int64_t step, const float* scores, T* weights, float* sums,
+             float* log_sums) {
   const int64_t stride = stride_of(block);
   for (int64_t r = 0; r < block.rows; ++r, scores += stride, weights += stride) {
     const int64_t all = seen + r * step, count = all < block.columns ? all : block.columns;
@@ -36,8 +49,8 @@ void softmax(Scores block, int64_t seen, int64_t step, const float* scores, BFlo
     const float top = largest_lane(high);
     Floats sum = {};
     const auto weigh = [&](int64_t i, auto part) {
-      const Floats weight = coarse_exp2((load(scores + i, part, -__builtin_inff()) - top) *
-                                        (block.scale * static_cast<float>(kLog2E)));
+      const Floats weight = Power<T>::of((load(scores + i, part, -__builtin_inff()) - top) *
+                                         (block.scale * Power<T>::kUnit));
       sum += weight;
       store(weight, weights + i, Whole());
     };
@@ -50,8 +63,9 @@ void softmax(Scores block, int64_t seen, int64_t step, const float* scores, BFlo
   }
 }
 
-void normalize(int64_t rows, int64_t columns, const float* products, const float* sums,
-               BFloat16* to, int64_t stride) {
+template <class T>
+void normalize(int64_t rows, int64_t columns, const float* products, const float* sums, T* to,
+               int64_t stride) {
   for (int64_t r = 0; r < rows; ++r, products += columns, to += stride) {
     const float factor = 1.F / sums[r];
     for_each_vector<float>(columns, [&](int64_t i, auto part) {
@@ -60,8 +74,9 @@ void normalize(int64_t rows, int64_t columns, const float* products, const float
   }
 }
 
-void dots(int64_t rows, int64_t columns, const BFloat16* a, int64_t a_stride, const BFloat16* b,
-          int64_t b_stride, float* sums) {
+template <class T>
+void dots(int64_t rows, int64_t columns, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
+          float* sums) {
   for (int64_t r = 0; r < rows; ++r, a += a_stride, b += b_stride) {
     Floats sum = {};
     for_each_vector<float>(
@@ -70,21 +85,22 @@ void dots(int64_t rows, int64_t columns, const BFloat16* a, int64_t a_stride, co
   }
 }
 
+template <class T>
 void gradients(Scores block, int64_t step, const float* scores, const float* of_weights,
-               const float* log_sums, const float* dots, BFloat16* weights, BFloat16* of_scores) {
+               const float* log_sums, const float* dots, T* weights, T* of_scores) {
   const int64_t stride = stride_of(block);
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t hidden = r * step < block.columns ? r * step : block.columns;
     for (int64_t i = hidden / kCount * kCount; i < stride; i += kCount) {
       const Floats weight =
-          coarse_exp2((load(scores + i, Whole()) * block.scale - load(log_sums + i, Whole())) *
-                      static_cast<float>(kLog2E));
+          Power<T>::of((load(scores + i, Whole()) * block.scale - load(log_sums + i, Whole())) *
+                       Power<T>::kUnit);
       const Floats change = load(of_weights + i, Whole()) - load(dots + i, Whole());
       store(weight, weights + i, Whole());
       store(weight * change * block.scale, of_scores + i, Whole());
     }
     const auto clear = [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i) weights[i] = of_scores[i] = BFloat16{0};
+      for (int64_t i = from; i < to; ++i) weights[i] = of_scores[i] = T{};
     };
     clear(0, hidden);
     clear(block.columns, stride);
@@ -92,8 +108,13 @@ void gradients(Scores block, int64_t step, const float* scores, const float* of_
   }
 }
 
+template <class T>
+AttentionLoops<T> loops() {
+  return {softmax<T>, normalize<T>, dots<T>, gradients<T>};
+}
+
 }  // namespace
 
-AttentionLoops attention_table() { return {softmax, normalize, dots, gradients}; }
+AttentionTable attention_table() { return {loops<float>(), loops<BFloat16>()}; }
 
 }  // namespace brim::nn::loops::BRIM_ISA

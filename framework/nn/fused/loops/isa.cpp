@@ -80,7 +80,7 @@ bool has_bf16_products() {
   Type name(Isa) { return baseline::name(); }
 #endif
 
-BRIM_TABLE(AttentionLoops, attention_table)
+BRIM_TABLE(AttentionTable, attention_table)
 BRIM_TABLE(Table<BatchNormLoops>, batch_norm_table)
 BRIM_TABLE(Table<CrossEntropyLoops>, cross_entropy_table)
 BRIM_TABLE(Table<DepthwiseLoops>, depthwise_table)

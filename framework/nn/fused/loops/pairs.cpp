@@ -26,6 +26,31 @@ BRIM_INLINE V interleaved(V a, V b, Indices<kIndex...>) {
   return __builtin_shufflevector(a, b, (kFirst + kIndex / 2 + (kIndex % 2 == 0 ? 0 : kCount))...);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/// rows[i][j] to rows[j][i]: within half registers, whose shuffles are one instruction each, for
+/// the lower bits of an index, and of whole halves for the highest.
+BRIM_INLINE void transpose_square(Words (&rows)[kSide]) {
+  static_assert(kSide == 8);
+#pragma GCC unroll 2
+  for (int i = 0; i < kSide; i += 4) {
+    const Words a = rows[i], b = rows[i + 1], c = rows[i + 2], d = rows[i + 3];
+    const Words ab01 = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+    const Words ab23 = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    const Words cd01 = __builtin_shufflevector(c, d, 0, 8, 1, 9, 4, 12, 5, 13);
+    const Words cd23 = __builtin_shufflevector(c, d, 2, 10, 3, 11, 6, 14, 7, 15);
+    rows[i] = __builtin_shufflevector(ab01, cd01, 0, 1, 8, 9, 4, 5, 12, 13);
+    rows[i + 1] = __builtin_shufflevector(ab01, cd01, 2, 3, 10, 11, 6, 7, 14, 15);
+    rows[i + 2] = __builtin_shufflevector(ab23, cd23, 0, 1, 8, 9, 4, 5, 12, 13);
+    rows[i + 3] = __builtin_shufflevector(ab23, cd23, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kSide / 2; ++i) {
+    const Words upper = rows[i], lower = rows[i + 4];
+    rows[i] = __builtin_shufflevector(upper, lower, 0, 1, 2, 3, 8, 9, 10, 11);
+    rows[i + 4] = __builtin_shufflevector(upper, lower, 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+#else
 /// rows[i][j] to rows[j][i]: a perfect shuffle of all lanes for each bit of an index.
 BRIM_INLINE void transpose_square(Words (&rows)[kSide]) {
   for (int side = 1; side < kSide; side *= 2) {
@@ -38,6 +63,7 @@ BRIM_INLINE void transpose_square(Words (&rows)[kSide]) {
     for (int i = 0; i < kSide; ++i) rows[i] = shuffled[i];
   }
 }
+#endif
 
 BRIM_INLINE Words load_words(const uint32_t* from, int64_t count) {
   Words words = {};
@@ -73,9 +99,18 @@ template <class Put>
     const int64_t height = rows - r < kSide ? rows - r : kSide;
     for (int64_t c = 0; c < columns; c += kSide) {
       const int64_t width = columns - c < kSide ? columns - c : kSide;
+      const uint32_t* const first = words + r * stride + c;
       Words square[kSide];
+      if (height == kSide && width == kSide) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kSide; ++i) square[i] = load_words(first + i * stride, kSide);
+        transpose_square(square);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kSide; ++i) put(c + i, r, square[i], kSide);
+        continue;
+      }
       for (int64_t i = 0; i < kSide; ++i) {
-        square[i] = i < height ? load_words(words + (r + i) * stride + c, width) : Words{};
+        square[i] = i < height ? load_words(first + i * stride, width) : Words{};
       }
       transpose_square(square);
       for (int64_t i = 0; i < width; ++i) put(c + i, r, square[i], height);
