@@ -119,13 +119,20 @@ void lay_out_tile(int64_t depth, int64_t columns, Block<const float> from, float
 void lay_out_transposed_tile(int64_t depth, int64_t columns, Block<const float> from, float* to);
 
 /// multiply() for the columns of one lay_out_tile(). The left factor's row begins at row_at(row),
-/// also of rows behind the last up to a whole tile's; its values lie left_step apart.
+/// also of rows behind the last up to a whole tile's; its values lie left_step apart. `ahead`, as
+/// large as `right`, is fetched meanwhile.
 template <class RowAt>
 void multiply_tiles(int64_t rows, int64_t columns, int64_t depth, const RowAt& row_at,
-                    int64_t left_step, const float* right, Block<float> sum, bool adds) {
+                    int64_t left_step, const float* right, Block<float> sum, bool adds,
+                    const float* ahead = nullptr) {
   using loops::kTileRows;
   std::array<float, loops::kTileColumns> unused;
+  const int64_t fetched = ahead == nullptr ? 0 : blocks(depth, blocks(rows, kTileRows));
+  int64_t next = 0;  // row of `ahead`, which is a line
   for (int64_t r = 0; r < rows; r += kTileRows) {
+    for (const int64_t end = std::min(next + fetched, depth); next < end; ++next) {
+      __builtin_prefetch(ahead + next * loops::kTileColumns);
+    }
     std::array<const float*, kTileRows> left_rows;
     std::array<float*, kTileRows> sum_rows;
     for (int64_t i = 0; i < kTileRows; ++i) {
@@ -151,6 +158,7 @@ void multiply_tiles(int64_t rows, int64_t columns, int64_t depth, const RowAt& r
 template <class T>
 class RightFactor {
  public:
+  static bool is_in_tiles() { return !kRounds<T> && multiplies_float_tiles(); }
   /// How much memory.
   static int64_t values(int64_t depth, int64_t columns) {
     return is_in_tiles() ? depth * rounded_up(columns, loops::kTileColumns)
@@ -160,16 +168,19 @@ class RightFactor {
       : values_(memory), depth_(depth), columns_(columns) {}
 
   /// Of a matrix [depth, columns].
-  void take(Block<const T> matrix) const {
+  void take(Block<const T> matrix) const { take_rows(0, depth_, matrix); }
+  /// Some of its rows, of which the first is even for bfloat16.
+  void take_rows(int64_t first, int64_t rows, Block<const T> matrix) const {
     if constexpr (!kRounds<T>) {
       if (is_in_tiles()) {
         for_each_tile([&](int64_t c, int64_t width, T* to) {
-          lay_out_tile(depth_, width, {matrix.values + c, matrix.stride}, to);
+          lay_out_tile(rows, width, {matrix.values + c, matrix.stride},
+                       to + first * loops::kTileColumns);
         });
         return;
       }
     }
-    lay_out(depth_, columns_, matrix, values_);
+    lay_out(rows, columns_, matrix, values_ + first * columns_);
   }
   /// Of the transpose of a matrix [columns, depth].
   void take_transposed(Block<const T> matrix) const {
@@ -197,11 +208,12 @@ class RightFactor {
             return left.values + std::min(row, rows - 1) * left.stride + k;
           };
           for (int64_t c = 0; c < columns; c += loops::kTileColumns) {
-            multiply_tiles(
-                rows, std::min<int64_t>(loops::kTileColumns, columns - c),
-                std::min(kTileDepth, depth - k), row_at, /*left_step=*/1,
-                values_ + (first_column + c) * depth_ + (first_row + k) * loops::kTileColumns,
-                {sum.values + c, sum.stride}, adds);
+            const float* const panel =
+                values_ + (first_column + c) * depth_ + (first_row + k) * loops::kTileColumns;
+            multiply_tiles(rows, std::min<int64_t>(loops::kTileColumns, columns - c),
+                           std::min(kTileDepth, depth - k), row_at, /*left_step=*/1, panel,
+                           {sum.values + c, sum.stride}, adds,
+                           panel + depth_ * loops::kTileColumns);
           }
         }
         return;
@@ -214,8 +226,6 @@ class RightFactor {
   }
 
  private:
-  static bool is_in_tiles() { return !kRounds<T> && multiplies_float_tiles(); }
-
   /// f(first column, columns, where they are laid out)
   template <class F>
   void for_each_tile(const F& f) const {

@@ -61,7 +61,7 @@ class LossOfTokens {
         weight_(weight.to(kFactor)),
         stride_(rounded_up(std::min(x.size(0), kPanelTokens), kBlockTokens)),
         columns_(at::empty({stride_ * width_}, x_.options())),
-        rows_(at::empty({stride_ * width_}, x_.options())),
+        rows_(at::empty({RightFactor<Factor>::values(stride_, width_)}, x_.options())),
         of_tokens_(at::empty({3, stride_}, weight.options())),
         of_blocks_(at::empty({2, blocks(classes_, kBlockClasses), stride_}, weight.options())) {
     if (wanted[0]) of_x_ = at::empty(x.sizes(), x.options());
@@ -114,14 +114,12 @@ class LossOfTokens {
 
   // The tokens of a panel, in groups of kBlockTokens whose last one is filled up with zeros.
 
-  /// Of a group: right factor [W, kBlockTokens].
-  Factor* columns(int64_t group) const {
-    return writable<Factor>(columns_) + group * kBlockTokens * width_;
+  /// Of a group: [W, kBlockTokens].
+  RightFactor<Factor> columns(int64_t group) const {
+    return {writable<Factor>(columns_) + group * kBlockTokens * width_, width_, kBlockTokens};
   }
-  /// Of it and those behind: right factor [tokens, W].
-  Factor* rows(int64_t group) const {
-    return writable<Factor>(rows_) + group * kBlockTokens * width_;
-  }
+  /// Of all: [tokens, W].
+  RightFactor<Factor> rows() const { return {writable<Factor>(rows_), stride_, width_}; }
   const Factor* weight(Classes block) const { return data<Factor>(weight_) + block.first * width_; }
   float* label_logits() const { return writable<float>(of_tokens_); }
   float* log_sums() const { return label_logits() + stride_; }
@@ -148,8 +146,8 @@ class LossOfTokens {
                     Factor{});
         from = filled;
       }
-      lay_out_transposed(kBlockTokens, width_, Operand{from, width_}, columns(group));
-      lay_out(kBlockTokens, width_, Operand{from, width_}, rows(group));
+      columns(group).take_transposed({from, width_});
+      rows().take_rows(begin, kBlockTokens, {from, width_});
       for (int64_t token = begin; token < begin + kBlockTokens; ++token) {
         const bool counts = token < tokens_ && labels_[first_ + token] != ignore_index_;
         shares()[token] = counts ? static_cast<float>(share_) : 0.F;
@@ -164,8 +162,9 @@ class LossOfTokens {
       const Classes of = block(index);
       float* const logits = all_logits.of(task);
       for (int64_t t = 0; t < groups() * kBlockTokens; t += kBlockTokens) {
-        multiply(of.count, kBlockTokens, width_, Operand{weight(of), width_},
-                 Operand{columns(t / kBlockTokens), kBlockTokens}, {logits, kBlockTokens});
+        columns(t / kBlockTokens)
+            .multiply(of.count, kBlockTokens, width_, {weight(of), width_}, 0, 0,
+                      {logits, kBlockTokens});
         for_each_label(of, t, t + kBlockTokens, [&](int64_t token, int64_t row) {
           label_logits()[token] = logits[row * kBlockTokens + token - t];
         });
@@ -237,10 +236,10 @@ class LossOfTokens {
 
   void add_to_weight(Classes of, int64_t depth, Operand gradients) const {
     float* const to = writable<float>(of_weight_) + of.first * width_;
-    for (int64_t i = 0; i < width_; i += kProductColumns) {
-      multiply(of.count, std::min(kProductColumns, width_ - i), depth, gradients,
-               Operand{rows(0) + i * kSideBySide<Factor>, width_}, {to + i, width_},
-               /*adds=*/first_ > 0);
+    const int64_t together = RightFactor<Factor>::is_in_tiles() ? width_ : kProductColumns;
+    for (int64_t i = 0; i < width_; i += together) {
+      rows().multiply(of.count, std::min(together, width_ - i), depth, gradients, 0, i,
+                      {to + i, width_}, /*adds=*/first_ > 0);
     }
   }
 
