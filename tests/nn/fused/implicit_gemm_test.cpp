@@ -100,7 +100,8 @@ struct Case {
 /// Channels and places of whole tiles, fewer and more; more taps and channels than one product adds
 /// up; one pixel, images of several that are higher than wide; kernels of one tap and of many,
 /// larger than the image; steps over pixels, so that some have no tap; padding beyond the kernel,
-/// gaps; a gradient of more than one part.
+/// gaps; a gradient of more than one part; one of more outputs than inputs, which threads share out,
+/// and of more blocks of outputs and panels than are laid out at once.
 const Case kCases[] = {
     {{1, 1, 1, 1}, {1, 1, 1, 1}, {}},
     {{2, 3, 5, 4}, {7, 3, 1, 1}, {}},
@@ -112,6 +113,8 @@ const Case kCases[] = {
     {{1, 8, 11, 12}, {18, 8, 3, 3}, {.stride = {2, 3}, .padding = {2, 1}, .dilation = {3, 2}}},
     {{1, 900, 3, 2}, {20, 900, 2, 1}, {}},
     {{40, 8, 13, 12}, {10, 8, 3, 3}, {.padding = {1, 1}}},
+    {{2, 40, 21, 20}, {600, 40, 1, 1}, {}},
+    {{1, 120, 21, 20}, {300, 120, 3, 3}, {.padding = {1, 1}}},
 };
 
 cpu::Patches patches_of_case(const Case& c) {
@@ -178,7 +181,7 @@ TEST(ImplicitGemm, IsTheSameOnAnyNumberOfThreads) {
   if (!has_kernel()) return;
   at::manual_seed(4);
   const int before = at::get_num_threads();
-  for (const Case& c : {kCases[3], kCases[9]}) {
+  for (const Case& c : {kCases[3], kCases[9], kCases[10], kCases[11]}) {
     const cpu::Patches patches = patches_of_case(c);
     const at::Tensor x = rows_of_pixels(channels_last(c.x));
     const at::Tensor weight = rows_of_taps(channels_last(c.weight));
