@@ -11,6 +11,7 @@
 #include "framework/nn/fused/attention_cpu.h"
 #include "framework/nn/fused/block_product_cpu.h"
 #include "framework/nn/fused/operator.h"
+#include "framework/nn/fused/upcast.h"
 #include "framework/nn/measured_forms.h"
 
 namespace brim::nn {
@@ -57,6 +58,11 @@ using SelfAttentionForward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor
 using SelfAttentionBackward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                          const at::Tensor&, int64_t, bool);
 
+/// What is multiplied, of qkv (upcast.h).
+at::ScalarType type_of_factors(const at::Tensor& qkv) {
+  return upcasts_matmul(qkv, qkv.scalar_type()) ? at::kFloat : qkv.scalar_type();
+}
+
 class FusedSelfAttention : public Function<FusedSelfAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, int64_t heads,
@@ -64,8 +70,11 @@ class FusedSelfAttention : public Function<FusedSelfAttention> {
     const ForwardPass pass;
     static const auto operation = find_operator<SelfAttentionForward>("brim::self_attention");
     const at::Tensor dense = qkv.contiguous();
-    const auto [out, log_sums] = operation.call(dense, heads, is_causal);
+    const at::ScalarType stored = qkv.scalar_type(), type = type_of_factors(qkv);
+    const auto [product, log_sums] = operation.call(dense.to(type), heads, is_causal);
+    const at::Tensor out = product.to(stored);
     context->save_for_backward({dense, out, log_sums});
+    context->saved_data["type"] = type;
     context->saved_data["heads"] = heads;
     context->saved_data["is_causal"] = is_causal;
     return out;
@@ -76,11 +85,11 @@ class FusedSelfAttention : public Function<FusedSelfAttention> {
     static const auto operation =
         find_operator<SelfAttentionBackward>("brim::self_attention_backward");
     const auto saved = context->get_saved_variables();
-    return {operation.call(gradients[0].to(saved[0].scalar_type()).contiguous(), saved[0], saved[1],
-                           saved[2], context->saved_data["heads"].toInt(),
-                           context->saved_data["is_causal"].toBool()),
-            {},
-            {}};
+    const at::ScalarType type = context->saved_data["type"].toScalarType();
+    const at::Tensor gradient = operation.call(
+        gradients[0].to(type).contiguous(), saved[0].to(type), saved[1].to(type), saved[2],
+        context->saved_data["heads"].toInt(), context->saved_data["is_causal"].toBool());
+    return {gradient.to(saved[0].scalar_type()), {}, {}};
   }
 };
 
@@ -105,7 +114,7 @@ bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attent
   }
   const int64_t size = qkv.size(2) / (3 * attention.heads);
   if (size > kLargestHead) return false;
-  return type == at::kFloat
+  return type_of_factors(qkv) == at::kFloat
              ? cpu::multiplies_float_blocks()
              : type == at::kBFloat16 && size % 2 == 0 && cpu::multiplies_bf16_pairs();
 }
@@ -118,7 +127,8 @@ at::Tensor self_attention(const at::Tensor& qkv, const SelfAttention& attention,
                           bool is_training) {
   const auto name = [&] {
     return std::to_string(attention.heads) +
-           (attention.is_causal ? " heads of causal attention" : " heads of attention");
+           (attention.is_causal ? " heads of causal attention" : " heads of attention") +
+           (type_of_factors(qkv) == qkv.scalar_type() ? "" : ", upcast");
   };
   const bool is_fused = when != Fused::kNever && has_fused_self_attention(qkv, attention) &&
                         takes_fused(

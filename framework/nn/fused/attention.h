@@ -16,8 +16,8 @@ struct SelfAttention {
 };
 
 /// Whether there is a fused form: qkv [N, L, 3 · W] is not empty, in the format of products, and on
-/// a CPU; float32, or bfloat16 where the CPU has instructions for that and W / heads is even; L is
-/// at most 2048, W / heads at most 256, and nothing is dropped.
+/// a CPU; float32, or bfloat16 where its products are upcast (upcast.h) or the CPU has instructions
+/// for them and W / heads is even; L is at most 2048, W / heads at most 256, and nothing is dropped.
 bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention);
 
 /// softmax(Q Kᵀ / sqrt(W / heads)) · V for each head: from queries, keys and values, side by side

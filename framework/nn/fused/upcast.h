@@ -1,5 +1,5 @@
 // Products of bfloat16 on a CPU that multiplies float32 faster: those of fully connected layers
-// (linear.h) and of convolutions without a bias (convolution.h). Without instructions for bfloat16
+// (linear.h), of convolutions without a bias (convolution.h) and of self-attention (attention.h). Without instructions for bfloat16
 // LibTorch's kernels emulate them at a third of float32's speed; some Xeons have AVX512-BF16's
 // alone, at half of it. Here float32's kernels multiply. Activations are widened, which is exact,
 // and results rounded, so that what is kept for backward has bfloat16's size. Weights are taken as

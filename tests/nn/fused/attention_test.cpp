@@ -207,7 +207,7 @@ std::vector<at::ScalarType> fused_formats() {
   at::manual_seed(2);
   std::vector<at::ScalarType> formats;
   if (cpu::multiplies_float_blocks()) formats.push_back(at::kFloat);
-  if (cpu::multiplies_bf16_pairs()) formats.push_back(at::kBFloat16);
+  if (cpu::multiplies_bf16_pairs() && multiplies_bf16_faster()) formats.push_back(at::kBFloat16);
   return formats;
 }
 
@@ -289,7 +289,27 @@ TEST(SelfAttention, NumbersThatAreNoneStayInTheirHead) {
   }
 }
 
+TEST(SelfAttention, BfloatsMayBeWidened) {
+  if (!cpu::multiplies_float_blocks()) return;
+  const Bf16Products products(false);
+  for (const auto& [length, size] : {std::tuple(1, 3), {50, 7}, {70, 64}}) {
+    for (const bool is_causal : {false, true}) {
+      SCOPED_TRACE(testing::Message() << length << " tokens, heads of " << size);
+      const at::Tensor qkv = at::randn({2, length, 3 * 2 * size}).to(at::kBFloat16);
+      const at::Tensor g = at::randn({2, length, 2 * size}).to(at::kBFloat16);
+      const Result found = attend(qkv, {2, is_causal}, g, Fused::kAlways);
+      const Result exact =
+          attend(qkv.to(at::kDouble), {2, is_causal}, g.to(at::kDouble), Fused::kNever);
+      EXPECT_EQ(found.y.scalar_type(), at::kBFloat16);
+      EXPECT_EQ(found.qkv_gradient.scalar_type(), at::kBFloat16);
+      EXPECT_LE(relative_error(found.y, exact.y), 3e-3);
+      EXPECT_LE(relative_error(found.qkv_gradient, exact.qkv_gradient), 4e-3);
+    }
+  }
+}
+
 TEST(SelfAttention, OthersAreLeftToLibTorch) {
+  const Bf16Products products(true);
   const at::Tensor qkv = at::randn({1, 4, 3 * 2 * 6});
   EXPECT_EQ(has_fused_self_attention(qkv, {2}), cpu::multiplies_float_blocks());
   EXPECT_EQ(has_fused_self_attention(qkv, {4}), cpu::multiplies_float_blocks());  // of 3 values
