@@ -162,15 +162,18 @@ Error current_error() {
 
 void expect_own_components() { has_own_components = true; }
 
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE) throw std::system_error(errno, std::generic_category());
+  throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
+}
+
 int run_program(const std::function<int(int, char**)>& body, int argc, char** argv) {
   fill_standard_streams();
   std::set_terminate(end_of_uncaught);
   try {
     const int status = body(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      if (errno == EPIPE) return kReaderLeft;
-      throw Error(Exit::kResource, "standard output can't be written: {}", errno_text(errno));
-    }
+    flush_output();
     return status;
   } catch (...) {
     return report_current();

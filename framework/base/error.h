@@ -75,6 +75,11 @@ void expect_own_components();
 /// Prints each line of the message to stderr as `error[kind]: line`.
 void print_error(const Error& error);
 
+/// Writes out what waits for standard output: for a command with many results, after each. Throws
+/// Error(kResource) where that fails, and where the reader has gone away what run_program() takes
+/// for SIGPIPE.
+void flush_output();
+
 /// Runs a program's body and turns what it throws, or from then on a thread or a destructor, into a
 /// printed error and an exit status. Anything that is not a brim::Error, even no std::exception,
 /// counts as a bug, except exhausted memory. Under torchrun or trainrun the error is also left in

@@ -65,8 +65,21 @@ std::string hex(XXH128_hash_t hash) {
 
 }  // namespace
 
+void require_replaceable(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) {
+    if (S_ISREG(info.st_mode)) return;
+  } else if (::lstat(path.c_str(), &info) != 0) {
+    return;  // nothing, or what keeps a file from being made
+  }
+  throw Error(Exit::kResource,
+              "{}: expected a regular file or nothing there, found {}; choose another name",
+              path.string(), S_ISLNK(info.st_mode) ? "a link to nothing" : file_kind(info.st_mode));
+}
+
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   constexpr int kTries = 100;
+  require_replaceable(path_);
   for (int i = 0; fd_ < 0; ++i) {
     temporary_ = path_;
     temporary_ += fmt::format("{}{}", kTemporaryMark, ::getpid());

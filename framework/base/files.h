@@ -20,7 +20,7 @@ namespace brim {
 
 /// Writes a file that appears under `path` only by commit(); without it the temporary is removed.
 /// The temporary is locked, so that others can tell it from one that a killed process left
-/// (temporaries.h).
+/// (temporaries.h). Needs require_replaceable().
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -60,6 +60,9 @@ class FileLock {
 
   Descriptor file_;
 };
+
+/// Throws Error(kResource) unless a file may appear there: nothing, a regular file or a link to one.
+void require_replaceable(const std::filesystem::path& path);
 
 /// AtomicFile in one call.
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -2,8 +2,10 @@
 // trusted and made again.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -64,6 +66,11 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
       throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
                   folder.string());
     }
+    if (::access(folder.c_str(), W_OK) != 0) {
+      throw Error(Exit::kResource, "--out {}: {} can't be written to: {}", paths.back().string(),
+                  folder.string(), errno_text(errno));
+    }
+    require_replaceable(paths.back());
     if (fs::is_regular_file(paths.back(), ignored)) {
       try {
         experiment::read_bench(paths.back());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -68,6 +69,7 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   train::TrainingComponents& components = loaded->components;
   const train::Inputs inputs(loaded->job, components.data, components.model);
   train::Evaluator evaluator(components.model, *components.task, components.ema.get(), inputs);
+  const NothingToSave while_evaluating;
   const at::Tensor sums = evaluator.sums(loaded->job.batch.micro_or_all());
   if (stop_requested()) throw Error(Exit::kStopped, "stopped before the last sample: no metrics");
   const at::Tensor on_host = sums.cpu();
@@ -80,6 +82,12 @@ int evaluate(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/
   const auto& weights = saved ? saved->checkpoint : loaded->job.model.pretrained;
   std::string line = printable(weights.string()) + ":";
   for (const auto& [name, value] : train::metrics_of(*components.task, on_host)) {
+    if (name == "loss" && !std::isfinite(value)) {
+      throw Error(Exit::kNumeric,
+                  "{}: expected a finite loss over {}, found NaN or infinity; use another "
+                  "checkpoint, or precision.mode = \"fp32\"",
+                  weights.string(), format_plural(samples, "sample"));
+    }
     json[name] = value;
     line += fmt::format("  {} {}", name, format_number(value));
   }

@@ -36,6 +36,7 @@ int show_history(const cxxopts::ParseResult& options, std::span<char* const> /*a
   if (options.count("output") != 0 && (options.count("json") != 0 || by)) {
     throw UsageError("--output does not go with --json or --by: the page shows every group");
   }
+  if (options.count("output") != 0) require_page(options["output"].as<std::string>());
   const std::string folder =
       options.count("folder") != 0 ? options["folder"].as<std::string>() : "runs";
   const int64_t period_s =

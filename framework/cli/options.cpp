@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/files.h"
 #include "framework/base/machine.h"
 #include "framework/base/words.h"
 #include "framework/cli/site_defaults.h"
@@ -189,6 +191,19 @@ std::string required_option(const cxxopts::ParseResult& options, const std::stri
   auto value = options[name].as<std::string>();
   if (value.empty()) throw UsageError("--{} is empty; see trainer help {}", name, command);
   return value;
+}
+
+void require_page(const std::filesystem::path& output) {
+  constexpr std::string_view kPage = "<!doctype html>";
+  require_replaceable(output);
+  std::ifstream file(output, std::ios::binary);
+  if (!file) return;
+  std::string start(kPage.size(), '\0');
+  file.read(start.data(), std::ssize(start));
+  if (start == kPage) return;
+  throw Error(Exit::kRecipe,
+              "--output {}: there is a file already that is no report; choose another name",
+              output.string());
 }
 
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,

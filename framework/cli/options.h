@@ -4,6 +4,7 @@
 // A --set may hold commas: several values come from repeating the option, never from splitting.
 #define CXXOPTS_VECTOR_DELIMITER '\0'
 #include <cxxopts.hpp>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ recipe::Value load_document(const cxxopts::ParseResult& options, const std::stri
 /// An option that `trainer <command>` must be given.
 std::string required_option(const cxxopts::ParseResult& options, const std::string& command,
                             const std::string& name);
+/// Throws an Error unless a page may appear there: over nothing, or over another page.
+void require_page(const std::filesystem::path& output);
 /// An option that is an integer from `low` to `high`.
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
                        int64_t high);

@@ -16,6 +16,7 @@
 #include "framework/base/error.h"
 #include "framework/base/json.h"
 #include "framework/base/printable.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/placement.h"
@@ -55,6 +56,7 @@ std::vector<std::string> classify_images(train::TrainedModel& trained,
   return train::classify(trained, files, top, batch,
                          [&](const std::string& file, const std::vector<train::Guess>& guesses) {
                            print_guesses(file, guesses, as_json);
+                           flush_output();
                          });
 }
 
@@ -129,6 +131,7 @@ int predict(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
     refuse(parsed, {"prompt", "tokens", "temperature", "top-k", "seed", "tokenizer"}, "images");
   }
   files = in_folders(files, is_text);
+  const NothingToSave while_predicting;
   const auto bad = predict_files(trained, files, is_text, weights, parsed);
   if (!bad.empty()) {
     throw Error(Exit::kData, "{} of {} could not be read: {}; the warnings above say why",

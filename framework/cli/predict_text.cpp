@@ -129,6 +129,7 @@ std::vector<std::string> continue_texts(train::TrainedModel& trained,
       if (!prompts[i].name.empty()) json["input"] = prompts[i].name;
       fmt::print("{}", json_line(json));
     }
+    flush_output();
   }
   return bad;
 }

@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/stop.h"
 #include "framework/base/units.h"
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
@@ -22,26 +22,15 @@ namespace brim::cli {
 
 namespace {
 
-/// Throws Error(kRecipe) where the report would take the place of a file that is no page.
-void refuse_other_file(const std::filesystem::path& output) {
-  constexpr std::string_view kPage = "<!doctype html>";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(output, ignored)) return;
-  std::string start(kPage.size(), '\0');
-  std::ifstream(output, std::ios::binary).read(start.data(), std::ssize(start));
-  if (start == kPage) return;
-  throw Error(Exit::kRecipe,
-              "--output {}: there is a file already that is no report; choose another name",
-              output.string());
-}
-
 int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   if (parsed.count("runs") == 0) {
     throw UsageError("no run given; try: trainer report runs/digits");
   }
-  if (parsed.count("output") != 0) refuse_other_file(parsed["output"].as<std::string>());
+  if (parsed.count("output") != 0) require_page(parsed["output"].as<std::string>());
+  std::optional<NothingToSave> while_reading(std::in_place);
   std::vector<experiment::ReportRun> runs;
   for (const auto& folder : parsed["runs"].as<std::vector<std::string>>()) {
+    if (stop_requested()) throw Error(Exit::kStopped, std::string("stopped while runs were read"));
     experiment::RunData data = experiment::read_run(folder);
     for (const std::string& remark : data.remarks()) log::warning("{}: {}", folder, remark);
     runs.push_back(doctor::report_run(std::move(data), experiment::find_profile(folder)));
@@ -50,6 +39,9 @@ int report(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) 
       parsed.count("output") != 0 ? std::filesystem::path(parsed["output"].as<std::string>())
                                   : runs[0].data.folder / "report.html";
   const std::string page = experiment::make_report(runs, timestamp());
+  if (stop_requested())
+    throw Error(Exit::kStopped, std::string("stopped before a report was there"));
+  while_reading.reset();
   write_file(output, page);
   log::info("report of {} in {} ({})",
             runs.size() == 1 ? "one run" : fmt::format("{} runs", runs.size()), output.string(),

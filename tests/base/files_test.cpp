@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include "tests/support/error_of.h"
 #include "tests/support/temporary_folder.h"
@@ -60,11 +62,27 @@ TEST_F(Files, MissingFolderIsNamed) {
               path.string() + ": cannot create: No such file or directory");
 }
 
-TEST_F(Files, CommitOverAFolderFailsAndLeavesNoTemporary) {
-  fs::create_directories(folder / "a" / "full");
-  EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(folder / "a", "x"); }),
-              StartsWith((folder / "a").string() + ": cannot write: "));
-  EXPECT_THAT(folder.names(), ::testing::ElementsAre("a"));
+TEST_F(Files, OnlyAFileIsReplaced) {
+  fs::create_directories(folder / "folder");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("nowhere", folder / "link");
+  fs::create_symlink("loop", folder / "loop");
+  fs::create_symlink("/dev/null", folder / "device");
+  const auto names = folder.names();
+  for (const auto& [name, found] : std::map<std::string, std::string>{{"folder", "a folder"},
+                                                                      {"pipe", "a pipe"},
+                                                                      {"link", "a link to nothing"},
+                                                                      {"loop", "a link to nothing"},
+                                                                      {"device", "a device"}}) {
+    EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(folder / name, "x"); }),
+                StartsWith((folder / name).string() +
+                           ": expected a regular file or nothing there, found " + found + ";"));
+  }
+  EXPECT_EQ(folder.names(), names);
+  fs::create_symlink("file", folder / "to_file");
+  write_file(folder / "file", "x");
+  write_file(folder / "to_file", "y");
+  EXPECT_EQ(read_file(folder / "to_file", Exit::kData, 10), "y");
 }
 
 /// Writes under a limit on file size, which stands in for a full disk; exits with the error's kind.

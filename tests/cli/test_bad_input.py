@@ -252,6 +252,29 @@ def test_no_file_of_another_kind_is_overwritten(short_run, tmp_path, words):
     assert (tmp_path / "kept").read_text() == "precious"
 
 
+def test_a_page_of_all_runs_takes_the_place_of_no_other_file(short_run, tmp_path):
+    (tmp_path / "kept").write_text("precious")
+    refused(trainer("history", short_run, "--output", tmp_path / "kept"), 2, "that is no report")
+    assert (tmp_path / "kept").read_text() == "precious"
+    for _ in range(2):  # a page is replaced
+        assert trainer("history", short_run, "--output", tmp_path / "page.html").returncode == 0
+
+
+@pytest.mark.parametrize("words", [["report", "RUN", "--output"], ["history", "RUN", "--output"],
+                                   ["bench", "--recipe", DIGITS, "--steps", 2, "--repeats", 1, "--out"],
+                                   ["export", "RUN", "--output"]], ids=lambda words: words[0])
+def test_an_output_that_is_no_file_stays_as_it_is(short_run, tmp_path, words):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "link.safetensors").symlink_to("link.safetensors")
+    (tmp_path / "device.safetensors").symlink_to("/dev/null")
+    for name in ("pipe", "link", "device"):
+        done = finished(*[short_run if word == "RUN" else word for word in words], tmp_path / f"{name}.safetensors")
+        assert done.returncode == (2 if words[0] == "export" else 5), done.stderr
+        assert "choose another name" in done.stderr
+    assert (tmp_path / "pipe.safetensors").is_fifo()
+    assert (tmp_path / "device.safetensors").is_char_device() and (tmp_path / "link.safetensors").is_symlink()
+
+
 def test_a_cache_that_cannot_be_read_is_done_without(tmp_path):
     done = trainer("--recipe", DIGITS, "--output", tmp_path / "run", *sets(batch__micro="auto", train__steps=1),
                    XDG_CACHE_HOME=str(tmp_path / ("long" * 100)))

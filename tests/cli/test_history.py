@@ -281,12 +281,16 @@ def test_wrong_words_are_refused(tmp_path):
 def test_a_stop_ends_the_search(tmp_path):
     long = tmp_path / "long"
     long.write_text('{"step": 1, "loss": 1}\n' * 500_000)
-    for i in range(300):  # a minute's work
-        (tmp_path / str(i)).mkdir()
-        os.link(long, tmp_path / str(i) / "metrics.jsonl")
-        (tmp_path / str(i) / "run.json").write_text("{}")
-    search = start("history", tmp_path)
-    time.sleep(1)
-    search.send_signal(signal.SIGTERM)
-    assert search.wait(timeout=60) == 75, search.stderr.read()
-    assert "stopped while runs were read" in search.stderr.read()
+    runs = [tmp_path / "runs" / str(i) for i in range(300)]  # a minute's work
+    for run in runs:
+        run.mkdir(parents=True)
+        os.link(long, run / "metrics.jsonl")
+        (run / "run.json").write_text("{}")
+    page = tmp_path / "report.html"
+    for command in (["history", tmp_path], ["report", *runs, "--output", page]):
+        search = start(*command)
+        time.sleep(1)
+        search.send_signal(signal.SIGTERM)
+        assert search.wait(timeout=60) == 75, search.stderr.read()
+        assert "stopped while runs were read" in search.stderr.read()
+    assert not page.exists()

@@ -3,12 +3,13 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 from PIL import Image
 
 from flowers import COLOURS, FLOWERS_RECIPE, save_images
-from trainer import DIGITS, latest_checkpoint, sets, trainer
+from trainer import DIGITS, TRAINER, latest_checkpoint, sets, trainer
 
 
 def train(recipe, run, *args):
@@ -88,6 +89,28 @@ def test_probabilities_that_are_not_finite_are_refused(tmp_path):
     done = trainer("predict", run, pictures / "poppy/0.png")
     assert done.returncode == 7 and done.stdout == "", done.stdout
     assert "step-" in done.stderr and "expected finite logits, found NaN" in done.stderr, done.stderr
+
+
+def test_a_loss_that_is_not_finite_is_no_evaluation(tmp_path):
+    save_images(tmp_path / "train", COLOURS, 8)
+    (tmp_path / "flowers.toml").write_text(FLOWERS_RECIPE)
+    run = train(tmp_path / "flowers.toml", tmp_path / "run", *sets(
+        train__steps=1, schedule__warmup=0, optimizer__learning_rate=1e30))
+    done = trainer("eval", run, *sets(data__eval__path=str(tmp_path / "train")), "--json")
+    assert done.returncode == 7 and done.stdout == "", done.stdout
+    assert "expected a finite loss over 24 samples, found NaN" in done.stderr, done.stderr
+
+
+def test_output_that_can_not_be_written_ends_the_work(flowers, tmp_path):
+    pictures = save_images(tmp_path / "in", ["poppy"], 3)
+    (pictures / "poppy/9.png").write_bytes(b"damaged")
+    command = f"'{TRAINER}' predict '{flowers}' '{pictures}' --batch 1"
+    done = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 5 and "standard output can't be written: No space" in done.stderr
+    assert "9.png" not in done.stderr  # which comes last
+    done = subprocess.run(["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 141 and "9.png" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [("--prompt", "Once"), ("--tokens", 5), ("--seed", 1)])
