@@ -294,12 +294,14 @@ MeasuredForms read_forms(int file) {
   return forms;
 }
 
+// O_NONBLOCK: a pipe in the file's place must not hang a run.
+
 /// The shared file, held: no other process measures while one lives.
 class SharedFile {
  public:
   /// Not open where the file can't be had: not writable, or too long in another's hands.
   explicit SharedFile(const std::filesystem::path& path)
-      : file_(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
+      : file_(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644)) {
     const Clock::time_point start = Clock::now();
     while (file_.get() >= 0 && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return;
@@ -406,7 +408,7 @@ void share_measured_forms(std::filesystem::path file) {
   } catch (const Error&) {
     return;
   }
-  const Descriptor known_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor known_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   all.shared = read_forms(known_file.get());
   all.file = std::move(file);
 }

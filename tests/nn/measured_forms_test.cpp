@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <fstream>
@@ -299,6 +300,9 @@ TEST(MeasuredForms, AFileThatCanNotBeWrittenIsDoneWithout) {
   std::filesystem::create_directory(folder.path() / "machine.tsv");
   share_measured_forms(folder.path() / "machine.tsv");
   EXPECT_FALSE(Doubling("a folder in the way", 3000, 1).takes_fused(at::rand({8, 8})));
+  ASSERT_EQ(::mkfifo((folder.path() / "pipe.tsv").c_str(), 0600), 0);
+  share_measured_forms(folder.path() / "pipe.tsv");
+  EXPECT_FALSE(Doubling("a pipe in the way", 3000, 1).takes_fused(at::rand({8, 8})));
   share_measured_forms({});
 }
 

@@ -135,9 +135,11 @@ telemetry::Peaks measure_peaks(const telemetry::StepProfile& profile, c10::Devic
     const bool is_tf32 = format == "fp32" && profile.precision == "tf32";
     peaks.flops_per_s[format] = measured_product_flops(device, is_tf32 ? "tf32" : format);
   }
-  // Beside other work a product may be slower than the steps' own.
+  // Beside other work a product may be slower than the steps' own. Attention is counted in full,
+  // also where it is causal and half is computed.
   for (const telemetry::OperatorCalls& calls : profile.operators) {
-    if (!(calls.self_s > kShortestProduct_s * calls.calls)) continue;
+    const bool is_attention = calls.name.find("attention") != std::string::npos;
+    if (is_attention || !(calls.self_s > kShortestProduct_s * calls.calls)) continue;
     const auto peak = peaks.flops_per_s.find(calls.product_format());
     if (peak == peaks.flops_per_s.end()) continue;
     peak->second = std::max(peak->second, calls.flops / calls.self_s);
