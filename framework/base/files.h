@@ -61,7 +61,7 @@ class FileLock {
   Descriptor file_;
 };
 
-/// Throws Error(kResource) unless a file may appear there: nothing, a regular file or a link to one.
+/// Throws Error(kResource) unless nothing is there, a regular file or a link to one.
 void require_replaceable(const std::filesystem::path& path);
 
 /// AtomicFile in one call.

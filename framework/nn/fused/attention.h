@@ -1,6 +1,6 @@
 // Self-attention on a CPU, head by head, with products by a kernel for one block of a matrix
-// (block_product_cpu.h). LibTorch's flash attention multiplies by MKL, which has no instructions for
-// bfloat16 on some CPUs that oneDNN has them for, and it takes queries, keys and values apart.
+// (block_product_cpu.h). LibTorch's flash attention multiplies by MKL, which has no instructions
+// for bfloat16 on some CPUs that oneDNN has them for, and takes queries, keys and values apart.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ struct SelfAttention {
 
 /// Whether there is a fused form: qkv [N, L, 3 · W] is not empty, in the format of products, and on
 /// a CPU; float32, or bfloat16 where its products are upcast (upcast.h) or the CPU has instructions
-/// for them and W / heads is even; L is at most 2048, W / heads at most 256, and nothing is dropped.
+/// for them and W / heads is even; L is at most 2048, W / heads at most 256, nothing is dropped.
 bool has_fused_self_attention(const at::Tensor& qkv, const SelfAttention& attention);
 
 /// softmax(Q Kᵀ / sqrt(W / heads)) · V for each head: from queries, keys and values, side by side

@@ -1,10 +1,10 @@
 // Products of bfloat16 on a CPU that multiplies float32 faster: those of fully connected layers
-// (linear.h), of convolutions without a bias (convolution.h) and of self-attention (attention.h). Without instructions for bfloat16
-// LibTorch's kernels emulate them at a third of float32's speed; some Xeons have AVX512-BF16's
-// alone, at half of it. Here float32's kernels multiply. Activations are widened, which is exact,
-// and results rounded, so that what is kept for backward has bfloat16's size. Weights are taken as
-// they are, and neither they nor their gradients are rounded: no copies of them are made, and
-// results are nearer to the exact ones.
+// (linear.h), of convolutions without a bias (convolution.h) and of self-attention (attention.h).
+// Without instructions for bfloat16 LibTorch's kernels emulate them at a third of float32's speed;
+// some Xeons have AVX512-BF16's alone, at half of it. Here float32's kernels multiply. Activations
+// are widened, which is exact, and results rounded, so that what is kept for backward has
+// bfloat16's size. Weights are taken as they are, and neither they nor their gradients are rounded:
+// no copies of them are made, and results are nearer to the exact ones.
 //
 // Whoever defines an operator so: its forward() takes the weight as it is learned, in any format,
 // and saves factor() of it; a product of bfloat16 with a factor of float32 is one that is widened.

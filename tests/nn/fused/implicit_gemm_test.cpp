@@ -100,8 +100,8 @@ struct Case {
 /// Channels and places of whole tiles, fewer and more; more taps and channels than one product adds
 /// up; one pixel, images of several that are higher than wide; kernels of one tap and of many,
 /// larger than the image; steps over pixels, so that some have no tap; padding beyond the kernel,
-/// gaps; a gradient of more than one part; one of more outputs than inputs, which threads share out,
-/// and of more blocks of outputs and panels than are laid out at once.
+/// gaps; a gradient of more than one part; one of more outputs than inputs, which threads share
+/// out, and of more blocks of outputs and panels than are laid out at once.
 const Case kCases[] = {
     {{1, 1, 1, 1}, {1, 1, 1, 1}, {}},
     {{2, 3, 5, 4}, {7, 3, 1, 1}, {}},
