@@ -66,11 +66,13 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
       throw Error(Exit::kResource, "--out {}: there is no folder {}", paths.back().string(),
                   folder.string());
     }
-    if (::access(folder.c_str(), W_OK) != 0) {
+    const bool is_folder = fs::is_directory(paths.back(), ignored);
+    const fs::path& written = is_folder ? paths.back() : folder;
+    if (::access(written.c_str(), W_OK) != 0) {
       throw Error(Exit::kResource, "--out {}: {} can't be written to: {}", paths.back().string(),
-                  folder.string(), errno_text(errno));
+                  written.string(), errno_text(errno));
     }
-    require_replaceable(paths.back());
+    if (!is_folder) require_replaceable(paths.back());
     if (fs::is_regular_file(paths.back(), ignored)) {
       try {
         experiment::read_bench(paths.back());

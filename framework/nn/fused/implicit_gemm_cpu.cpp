@@ -358,12 +358,12 @@ at::Tensor implicit_gemm_of_weight(const at::Tensor& gradient, const at::Tensor&
     return std::min(blocks(outputs, kTileRows) * group / groups * kTileRows, outputs);
   };
   const at::Tensor sums = at::empty({parts, outputs, inputs}, gradient.options());
-  const Scratch<float> lefts(rounded_up(std::min(outputs, kGradientOutputs), kTileRows) *
-                             kChunkPlaces);
+  const int64_t deepest = std::min(kChunkPlaces, blocks(rows, parts));
+  const Scratch<float> lefts(rounded_up(std::min(outputs, kGradientOutputs), kTileRows) * deepest);
   // Panels that several blocks of outputs are multiplied by stay laid out.
   const bool keeps = blocks(outputs, groups * kGradientOutputs) > 1;
   const int64_t together = keeps ? std::min(panels, kGradientPanels) : panels;
-  const Scratch<float> rights(kChunkPlaces * kTileColumns * (keeps ? together : 1));
+  const Scratch<float> rights(deepest * kTileColumns * (keeps ? together : 1));
   // Panels of all groups of all parts, each thread some that follow each other.
   in_tasks(parts * groups * panels, [&](int64_t begin, int64_t end, int64_t task) {
     float *const left = lefts.of(task), *const right = rights.of(task);
