@@ -74,9 +74,10 @@ TEST_F(Files, OnlyAFileIsReplaced) {
                                                                       {"link", "a link to nothing"},
                                                                       {"loop", "a link to nothing"},
                                                                       {"device", "a device"}}) {
-    EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(folder / name, "x"); }),
-                StartsWith((folder / name).string() +
-                           ": expected a regular file or nothing there, found " + found + ";"));
+    const fs::path path = folder / name;
+    EXPECT_THAT(error_of(Exit::kResource, [&] { write_file(path, "x"); }),
+                StartsWith(path.string() + ": expected a regular file or nothing there, found " +
+                           found + ";"));
   }
   EXPECT_EQ(folder.names(), names);
   fs::create_symlink("file", folder / "to_file");
