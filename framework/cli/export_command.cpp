@@ -88,11 +88,11 @@ void save_torchscript(const std::filesystem::path& output, const train::SavedRun
 int export_weights(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
   const std::filesystem::path output = required_option(parsed, "export", "output");
   const train::SavedRun saved = train::find_saved(required_option(parsed, "export", "from"));
-  std::error_code ignored;
-  const auto there = std::filesystem::symlink_status(output, ignored).type();
-  if (there != std::filesystem::file_type::not_found) {
+  std::error_code unknown;
+  const auto there = std::filesystem::symlink_status(output, unknown);
+  if (std::filesystem::exists(there)) {
     throw UsageError("--output {}: there is a {} already; choose another name", output.string(),
-                     there == std::filesystem::file_type::directory ? "folder" : "file");
+                     std::filesystem::is_directory(there) ? "folder" : "file");
   }
   const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
   const bool is_script = format == "torchscript";

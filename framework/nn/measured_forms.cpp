@@ -294,14 +294,15 @@ MeasuredForms read_forms(int file) {
   return forms;
 }
 
-// O_NONBLOCK: a pipe in the file's place must not hang a run.
+/// Of the shared file: a pipe in its place must not hang a run.
+constexpr int kOpenFlags = O_CLOEXEC | O_NONBLOCK;
 
 /// The shared file, held: no other process measures while one lives.
 class SharedFile {
  public:
   /// Not open where the file can't be had: not writable, or too long in another's hands.
   explicit SharedFile(const std::filesystem::path& path)
-      : file_(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644)) {
+      : file_(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | kOpenFlags, 0644)) {
     const Clock::time_point start = Clock::now();
     while (file_.get() >= 0 && ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return;
@@ -408,7 +409,7 @@ void share_measured_forms(std::filesystem::path file) {
   } catch (const Error&) {
     return;
   }
-  const Descriptor known_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor known_file(::open(file.c_str(), O_RDONLY | kOpenFlags));
   all.shared = read_forms(known_file.get());
   all.file = std::move(file);
 }

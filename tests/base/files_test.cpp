@@ -62,6 +62,15 @@ TEST_F(Files, MissingFolderIsNamed) {
               path.string() + ": cannot create: No such file or directory");
 }
 
+TEST_F(Files, CommitOverAFolderFailsAndLeavesNoTemporary) {
+  AtomicFile file(folder / "a");
+  file.write("x");
+  fs::create_directories(folder / "a" / "full");  // since it was begun
+  EXPECT_THAT(error_of(Exit::kResource, [&] { file.commit(); }),
+              StartsWith((folder / "a").string() + ": cannot write: "));
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("a"));
+}
+
 TEST_F(Files, OnlyAFileIsReplaced) {
   fs::create_directories(folder / "folder");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
