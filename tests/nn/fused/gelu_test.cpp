@@ -102,11 +102,14 @@ TEST(FusedBiasGelu, IsExactFarFromZero) {
     const at::Tensor off = (y - exact).abs() / (exact.abs() + (form == Gelu::kErf ? 1e-30 : 1e-7));
     EXPECT_LE(off.max().item<double>(), 3e-5);
   }
-  const at::Tensor bad = at::tensor({NAN, INFINITY, -1e30F});
-  const at::Tensor y = fused_bias_gelu(bad, at::zeros({3}), Gelu::kErf);
-  EXPECT_TRUE(y[0].isnan().item<bool>());
-  EXPECT_EQ(y[1].item<float>(), INFINITY);
-  EXPECT_EQ(y[2].item<float>(), 0);
+  const at::Tensor bad = at::tensor({NAN, INFINITY, -1e30F, -1e38F});
+  for (const Gelu form : kGelus) {
+    const at::Tensor y = fused_bias_gelu(bad, at::zeros({4}), form);
+    EXPECT_TRUE(y[0].isnan().item<bool>());
+    EXPECT_EQ(y[1].item<float>(), INFINITY);
+    EXPECT_EQ(y[2].item<float>(), 0);
+    EXPECT_EQ(y[3].item<float>(), 0);
+  }
 }
 
 TEST(FusedBiasGelu, IsExactToBf16sRoundingFarFromZero) {

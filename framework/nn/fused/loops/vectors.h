@@ -3,7 +3,7 @@
 // the instruction set's name; like numbers.h, this makes no function that the linker could share.
 #pragma once
 
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -99,9 +99,25 @@ template <class W, class F>
   if (i < n) f(i, PartialVector{static_cast<int>(n - i)});
 }
 
+/// a > b ? a : b, so not-a-number if b is. Of a constant, GCC 12 finds the instruction by name only.
 template <class V>
 BRIM_INLINE V greater(V a, V b) {
   return a > b ? a : b;
+}
+template <class V>
+BRIM_INLINE V smaller(V a, V b) {
+  return a < b ? a : b;
+}
+#if defined(__AVX512F__)
+BRIM_INLINE Floats greater(Floats a, Floats b) { return _mm512_maskz_max_ps(0xffff, a, b); }
+BRIM_INLINE Floats smaller(Floats a, Floats b) { return _mm512_maskz_min_ps(0xffff, a, b); }
+#elif defined(__AVX2__)
+BRIM_INLINE Floats greater(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+BRIM_INLINE Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+#endif
+
+BRIM_INLINE Floats magnitude(Floats v) {
+  return reinterpret_cast<Floats>(reinterpret_cast<Words>(v) & 0x7fffffffU);
 }
 
 template <class W, class V>
@@ -114,26 +130,30 @@ BRIM_INLINE W sum_of_lanes(V v) {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr float kShift = 12582912.F;  // 1.5 · 2^23: added and taken off, it rounds to integers
 
-/// Of any number but +infinity up to 88; not-a-number stays it. Below -87.3 it is 0.
+/// 2^(x · unit) within 1.7e-7 of it, relatively, for products from -127.4 to 127.4: 0 below -126.5.
+/// Not-a-number stays it.
 ///
-/// e^x = 2^k · e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r²·q(r): q of degree 4 fitted for the
-/// least relative error, which is 3e-9, less than rounding makes.
-BRIM_INLINE Floats exp_of(Floats x) {
-  constexpr float kLn2High = 0.693145752F, kLn2Low = 1.42860677e-6F;  // high · k is exact
-  const Floats shifted = x * static_cast<float>(kLog2E) + kShift;
-  const Floats k = shifted - kShift;
-  const Floats r = (x - k * kLn2High) - k * kLn2Low;
-  Floats q = r * 0x1.6a2352p-10F + 0x1.123a6cp-7F;
-  q = q * r + 0x1.5558f4p-5F;
-  q = q * r + 0x1.555490p-3F;
-  q = q * r + 0x1.fffffcp-2F;
-  const Floats of_r = (r * r) * q + r + 1.F;
-  // The low bits of `shifted` are k; they move to where a float's exponent lies.
-  const Words power = reinterpret_cast<Words>(shifted) << 23;
-  const Floats result = reinterpret_cast<Floats>(reinterpret_cast<Words>(of_r) + power);
-  const Floats number = x < -87.3F ? Floats{} : result;
-  return x == x ? number : x;
+/// 2^k · 2^f with |f| ≤ 1/2, and 2^f = 1 + f·q(f): q of degree 4 fitted for the least relative
+/// error. A fused product leaves f exact.
+BRIM_INLINE Floats exp2_of(Floats x, float unit) {
+  constexpr float kBiasedShift = kShift + 127.F;
+  const Floats shifted = x * unit + kBiasedShift;
+  const Floats f = x * unit - (shifted - kBiasedShift);
+  Floats q = f * 0.00132647273F + 0.00967151299F;
+  q = q * f + 0.0555073358F;
+  q = q * f + 0.240222424F;
+  q = q * f + 0.693147004F;
+  // The low bits of `shifted` are k + 127; they move to where a float's exponent lies.
+  return (q * f + 1.F) * reinterpret_cast<Floats>(reinterpret_cast<Words>(shifted) << 23);
 }
+
+/// e^x of x up to 88.7, infinity from 88.4; 0 below -87.7. The unit's rounding makes it a power of
+/// e^(1 - 1.4e-8).
+BRIM_INLINE Floats exp_of(Floats x) {
+  constexpr float kLowest = -88.F;
+  return exp2_of(greater(Floats{} + kLowest, x), static_cast<float>(kLog2E));
+}
+
 /// For what is rounded to bfloat16: 2^x within 8e-5 of it, x up to 126; 0 below -126.
 ///
 /// A polynomial of degree 3 fitted for the least relative error. Not-a-number stays it, as its low
