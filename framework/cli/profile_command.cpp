@@ -2,7 +2,9 @@
 // module by module.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -39,14 +41,23 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSteps = 1000;
 constexpr int64_t kMaxRows = 1000;
+constexpr const char* kPage = "profile.html";
+
+/// So that a folder that takes no files is found before anything is measured.
+void make_writable(const fs::path& folder) {
+  make_folder(folder);
+  for (const char* name : {telemetry::kProfileFile, kPage}) require_replaceable(folder / name);
+  if (::access(folder.c_str(), W_OK) == 0) return;
+  throw Error(Exit::kResource, "--output {}: can't be written to: {}; choose another folder",
+              folder.string(), errno_text(errno));
+}
 
 void write_to(const fs::path& folder, const telemetry::StepProfile& profile,
               const std::vector<doctor::NamedFinding>& findings) {
-  make_folder(folder);
   write_file(folder / telemetry::kProfileFile, json_line(telemetry::to_json(profile)));
   std::vector<std::string> sentences;
   for (const auto& named : findings) sentences.push_back(named.sentence());
-  const fs::path page = folder / "profile.html";
+  const fs::path page = folder / kPage;
   write_file(page, experiment::make_profile_page(profile, sentences, timestamp()));
   log::info("written to {}; open it in a browser", page.string());
 }
@@ -62,6 +73,7 @@ int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/)
     throw UsageError("trainer profile measures one process; give one device by --devices, found {}",
                      job.device.select);
   }
+  if (parsed.count("output") != 0) make_writable(parsed["output"].as<std::string>());
   const auto hold = hold_device(job.device, "profile");
   const c10::Device device = device::choose_device(job.device);
   const NothingToSave while_profiling;

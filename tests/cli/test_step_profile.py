@@ -249,3 +249,13 @@ def test_doctor_and_report_show_the_profile_that_a_run_has(profiled_run):
 def test_bad_numbers_are_refused(words):
     done = trainer("profile", DIGITS, *words)
     assert done.returncode == 2 and "expected a number from 1 to 1000" in done.stderr
+
+
+def test_an_output_that_takes_no_files_is_found_before_anything_is_measured(tmp_path):
+    for folder, problem in (("/proc/none", "cannot make the folder"), ("/proc/self", "can't be written to"),
+                            (tmp_path, "expected a regular file or nothing there, found a folder")):
+        if folder == tmp_path:
+            (tmp_path / "profile.html").mkdir()
+        done = trainer("profile", DIGITS, "--output", folder)
+        assert done.returncode == 5 and problem in done.stderr, done.stderr
+        assert done.stdout == ""
