@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -242,9 +244,13 @@ int64_t count_in_time(const TwoForms& operation, Form plain) {
   return fitting >= parts ? all : all / parts * std::max<int64_t>(1, fitting);
 }
 
-/// nullopt where memory runs out.
+std::atomic<bool> measures = false;  // backward passes on a GPU have a thread of their own
+
+/// nullopt where memory runs out. With the mutex held.
 std::optional<FormTimes> measure(const TwoForms& operation, Form fused, Form plain) {
   std::optional<FormTimes> times;
+  measures = true;
+  const auto ends = c10::make_scope_exit([] { measures = false; });
   const bool fits = device::fits([&] {
     times = Measurement(operation, count_in_time(operation, plain), copies_of(operation))
                 .times(fused, plain, operation.rounds);
@@ -413,5 +419,7 @@ void share_measured_forms(std::filesystem::path file) {
   all.shared = read_forms(known_file.get());
   all.file = std::move(file);
 }
+
+bool is_measuring_forms() { return measures; }
 
 }  // namespace brim::nn

@@ -71,4 +71,7 @@ void remember_forms(const MeasuredForms& forms);
 /// the kernels. Empty, or where it can't be written: each process measures for itself.
 void share_measured_forms(std::filesystem::path file);
 
+/// Whether a measurement is under way: what is allocated now is no part of a step.
+bool is_measuring_forms();
+
 }  // namespace brim::nn

@@ -400,6 +400,20 @@ def test_a_runs_doctor_says_where_the_memory_went(train):
     assert all(part["module"] in said.stdout for part in account["modules"])
 
 
+def test_what_measuring_forms_takes_is_no_modules_memory(tmp_path):
+    recipe = tmp_path / "job.toml"
+    recipe.write_text(RECIPE.format(model="small_cnn", optimizer="sgd").replace("fused = true", ""))
+    values = {"data__height": 16, "data__width": 16, "data__samples": 128, "batch__global": 64}
+    accounts = []
+    for name in "cold", "known":
+        done = trainer("--recipe", recipe, "--output", tmp_path / name, *sets(**values), XDG_CACHE_HOME=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        accounts.append(json.loads((tmp_path / name / "run.json").read_text())["memory"])
+    cold, known = ({part["module"]: part["bytes"] for part in account["modules"]} for account in accounts)
+    assert cold == known
+    assert sum(cold.values()) <= accounts[1]["gradients_bytes"] + accounts[1]["activations_bytes"]
+
+
 def test_what_recompute_saves_and_costs_is_measured(tmp_path):
     recipe = tmp_path / "job.toml"
     recipe.write_text(RECIPE.format(model="small_vit", optimizer="sgd"))

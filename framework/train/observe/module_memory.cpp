@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "framework/nn/measured_forms.h"
 #include "framework/train/observe/parameter_modules.h"
 
 namespace brim::train {
@@ -69,6 +70,7 @@ class ModuleMemory::Observer final : public c10::MemoryReportingInfoBase {
   }
 
   void add(void* block, int64_t bytes) {
+    if (nn::is_measuring_forms()) return;
     blocks_[block] = {current_, bytes};
     live_[current_] += bytes;
     total_ += bytes;
