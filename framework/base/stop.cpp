@@ -36,7 +36,7 @@ void on_signal(int signal) {
     if (!is_first && now - std::chrono::nanoseconds(first) >= kOneStop) ::_exit(128 + signal);
   }
   if (is_requested) return;
-  if (speaks) write_note(kStopping);
+  if (speaks) write_note(stopping_note());
   request_stop();
 }
 
@@ -68,6 +68,11 @@ void install_stop_handlers() {
   handle(SIGALRM, on_alarm);
   handle(SIGPIPE, SIG_IGN);
   handle(SIGXFSZ, SIG_IGN);
+}
+
+std::string_view stopping_note() {
+  constexpr std::string_view kNote = "\nbrim: stopping; a second signal stops at once\n";
+  return kNote.substr(::isatty(STDERR_FILENO) == 1 ? 0 : 1);
 }
 
 bool stop_requested() { return is_requested; }

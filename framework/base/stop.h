@@ -11,7 +11,8 @@
 namespace brim {
 
 /// What the first signal has said on stderr: by a process of its own, or by the launcher of ranks.
-inline constexpr std::string_view kStopping = "\nbrim: stopping; a second signal stops at once\n";
+/// On a terminal it stands below the "^C". For a signal handler.
+std::string_view stopping_note();
 
 /// Signals that come closer are one: timeout(1) and service managers signal a process and its
 /// group.

@@ -162,6 +162,8 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     if (const auto* stages = recipe_value<int64_t>(document, {"distributed", "stages"})) {
       facts.stages = *stages;
     }
+    const auto* cut = recipe_value<recipe::Array>(document, {"distributed", "cut"});
+    facts.has_given_cut = cut != nullptr && !cut->empty();
     const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});
     facts.is_deterministic = deterministic != nullptr && *deterministic;
     facts.compress = word({"distributed", "compress"});

@@ -69,6 +69,7 @@ struct RunFacts {
   std::string cache = {};                // data.cache; "": this kind of data has none
   std::string balance = {};              // distributed.balance
   std::optional<int64_t> stages = {};    // distributed.stages
+  bool has_given_cut = false;            // distributed.cut
   std::string compress = {};
   std::string optimizer = {}, batch_rule = {};   // optimizer.name, optimizer.batch_rule
   std::optional<int64_t> metrics_every = {};     // telemetry.every_steps

@@ -243,7 +243,7 @@ void Attempt::on_signal(int signal) {
   stop_signal_ = signal;
   stopped_at_ = std::chrono::steady_clock::now();
   request_stop();  // of this process too, whatever it does after the launch
-  log::write_plain(kStopping);
+  log::write_plain(stopping_note());
   signal_groups(passed_signal());
   if (phase_ == State::kRunning) {
     phase_ = State::kStopping;

@@ -22,6 +22,11 @@ void on_signal(int signal) {
   errno = saved;
 }
 
+/// SIGINT may not: a shell script's `&` ignores it for a program, which must still stop on it.
+bool may_stay_ignored(int signal) {
+  return signal != SIGINT && signal != SIGTERM && signal != SIGCHLD;
+}
+
 }  // namespace
 
 SignalPipe::SignalPipe() {
@@ -33,7 +38,7 @@ SignalPipe::SignalPipe() {
     struct sigaction former {};
     sigaction(signal, nullptr, &former);
     former_.emplace_back(signal, former);
-    if (former.sa_handler == SIG_IGN && signal != SIGCHLD && signal != SIGTERM) continue;
+    if (former.sa_handler == SIG_IGN && may_stay_ignored(signal)) continue;
     struct sigaction action {};
     action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : on_signal;
     sigfillset(&action.sa_mask);
@@ -60,7 +65,8 @@ std::vector<int> SignalPipe::take() {
 void SignalPipe::restore_in_child() const {
   for (const auto& [signal, former] : former_) {
     struct sigaction action {};
-    action.sa_handler = former.sa_handler == SIG_IGN ? SIG_IGN : SIG_DFL;
+    const bool stays_ignored = former.sa_handler == SIG_IGN && may_stay_ignored(signal);
+    action.sa_handler = stays_ignored ? SIG_IGN : SIG_DFL;
     sigaction(signal, &action, nullptr);
   }
 }

@@ -27,10 +27,15 @@ std::vector<Settings> draw(std::span<const Parameter> space, const Points& point
                            const std::set<Settings>& taken) {
   const auto wanted = count + static_cast<int64_t>(taken.size());
   const auto refuse = [&](const std::string& found) {
+    std::string advice = "; give fewer by --trials";
+    if (!taken.empty()) {
+      advice = fmt::format(", and the sweep has {} already{}",
+                           format_plural(std::ssize(taken), "trial"), advice);
+    } else if (std::ranges::none_of(space, &Parameter::is_range)) {
+      advice += ", or --search grid for each combination once";
+    }
     throw Error(Exit::kRecipe, "--trials {}: the search space has {} combinations{}", count, found,
-                taken.empty() ? "; give fewer trials, or --search grid for each combination once"
-                              : fmt::format(", and the sweep has {} already; give fewer trials",
-                                            format_plural(std::ssize(taken), "trial")));
+                advice);
   };
   const int64_t combinations = count_combinations(space, wanted);
   if (combinations < wanted) {  // some of the taken may be none of them
@@ -42,7 +47,7 @@ std::vector<Settings> draw(std::span<const Parameter> space, const Points& point
   std::set<Settings> known = taken;
   std::vector<Settings> drawn;
   for (int64_t tries = kTriesPerTrial * wanted; static_cast<int64_t>(drawn.size()) < count;) {
-    if (tries-- == 0) refuse("too few");
+    if (tries-- == 0) refuse(fmt::format("about {}", known.size()));
     const std::vector<double> point = points();
     Settings settings;
     for (size_t i = 0; i < space.size(); ++i) settings.push_back(setting_at(space[i], point[i]));

@@ -314,6 +314,8 @@ TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   facts.largest_share_ratio = 2;
   EXPECT_THAT(check_straggler(facts).finding->change, ::testing::Not(HasSubstr("throughput")));
   facts.stages = 2;
+  EXPECT_THAT(check_straggler(facts).finding->change, ::testing::Not(HasSubstr("distributed.cut")));
+  facts.has_given_cut = true;
   EXPECT_THAT(check_straggler(facts).finding->change, HasSubstr("leave out distributed.cut"));
   facts.balance = "cost";
   EXPECT_THAT(check_uneven_shards(facts).finding->change, ::testing::Not(HasSubstr("cost")));

@@ -11,7 +11,7 @@ from launches import TRAINRUN, Launch, sh, trainrun, wait_for_files, wait_until
 SAVER = """trap 'sleep 0.2; touch {0}/saved$RANK; exit 75' TERM INT; touch {0}/up$RANK
 while :; do sleep 0.05; done"""
 
-STOPPING = "\nbrim: stopping; a second signal stops at once\n"
+STOPPING = "brim: stopping; a second signal stops at once\n"
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
@@ -171,3 +171,12 @@ def test_as_a_container_s_first_process_it_names_the_cause():
     status, _, err = first_process("--nproc-per-node=2",
                                    *sh("[ $RANK = 1 ] && exit 3; sleep 1000")).finish()
     assert status == 3 and "exited with status 3" in err
+
+
+def test_a_scripts_background_launch_stops_on_sigint(tmp_path):
+    """A shell starts `trainrun … &` with SIGINT ignored, unless it has job control."""
+    launch = Launch("-c", f'"$0" --nproc-per-node=2 "$@" & child=$!; '
+                          f'while ! [ -e {tmp_path}/up0 ]; do sleep 0.05; done; kill -INT $child; wait $child',
+                    TRAINRUN, *sh(SAVER.format(tmp_path)), program="/bin/sh")
+    assert launch.finish()[0] == 75
+    assert (tmp_path / "saved0").exists()

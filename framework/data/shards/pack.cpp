@@ -205,10 +205,6 @@ class Packer {
              (options_.shard_bytes != 0 && writer.size() >= options_.shard_bytes);
     };
     while (!is_full()) {
-      if (stop_requested()) {
-        throw Error(Exit::kStopped, "stopped; the same command continues with shard {}",
-                    progress_.shards);
-      }
       for (const Packed& packed : encode_chunk(options_.samples - index.size())) {
         add(packed, writer, index);
         if (is_full()) break;
@@ -244,6 +240,10 @@ class Packer {
         std::min({most, images_.size() - progress_.done, kChunkPerThread * options_.threads});
     std::vector<Packed> chunk(static_cast<size_t>(count));
     parallel_for(count, options_.threads, [&](int64_t i) {
+      if (stop_requested()) {  // before each: a large image takes a second
+        throw Error(Exit::kStopped, "stopped; the same command continues with shard {}",
+                    progress_.shards);
+      }
       chunk[static_cast<size_t>(i)] = encode(order_(progress_.done + i));
     });
     return chunk;

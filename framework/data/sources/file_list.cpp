@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 3> kExtensions = {".jpg", ".jpeg", ".png"};
-constexpr std::array<std::string_view, 12> kOtherExtensions = {".avif", ".bmp",  ".gif",  ".heic",
-                                                               ".heif", ".jfif", ".jp2",  ".jxl",
-                                                               ".ppm",  ".tif",  ".tiff", ".webp"};
+constexpr std::array<std::string_view, 13> kOtherExtensions = {
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2",
+    ".jpe",  ".jxl", ".ppm", ".tif",  ".tiff", ".webp"};
 constexpr std::array<std::string_view, 6> kSplits = {"train",      "val",  "valid",
                                                      "validation", "test", "eval"};
 constexpr size_t kMaxListedNames = 10;
@@ -114,6 +114,11 @@ std::vector<std::string> class_folders(const fs::path& root) {
 }
 
 FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
+  const FolderContent beside = list_folder(root.string());
+  if (const int64_t strays = std::ranges::count_if(beside.files, is_image); strays > 0) {
+    log::warning("{}: {} left out: beside the class folders, so of no class", root.string(),
+                 format_plural(strays, "image file"));
+  }
   std::vector<FolderId> above = {folder_id("/")};
   std::error_code ignored;
   for (fs::path folder = fs::canonical(root, ignored); folder.has_relative_path();
@@ -140,8 +145,11 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
     classes[label] = {};
   }
   if (others != 0) {
-    log::warning("{}: {} left out: neither JPEG nor PNG (such as .bmp, .webp). Convert {} to PNG",
-                 root.string(), format_plural(others, "image file"), others == 1 ? "it" : "them");
+    log::warning(
+        "{}: {} left out: by name neither JPEG nor PNG (such as .bmp, .webp). Convert {} to PNG, "
+        "or "
+        "rename a JPEG to .jpg",
+        root.string(), format_plural(others, "image file"), others == 1 ? "it" : "them");
   }
   if (!empty.empty()) {
     throw Error(Exit::kData, "{}: found no {} files in the class {} {}", root.string(),

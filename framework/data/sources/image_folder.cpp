@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/printable.h"
 #include "framework/data/sources/encoded_images.h"
 #include "framework/data/sources/file_list.h"
@@ -34,6 +35,13 @@ std::vector<int64_t> labels_among(const std::vector<std::string>& classes,
               "{}: expected folders of the classes that the model has learned ({}), found {}; "
               "rename or remove {}",
               root.string(), few_of(classes), few_of(unknown), unknown.size() > 1 ? "them" : "it");
+}
+
+/// With what the eye may not see in it: the same letter in another of Unicode's forms, a space.
+std::string distinct(const std::string& name) {
+  const bool is_plain = name.front() != ' ' && name.back() != ' ' &&
+                        std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+  return is_plain ? name : fmt::format("{} ({})", printable(name), in_quotes(name));
 }
 
 class ImageFolder final : public EncodedImages {
@@ -109,7 +117,8 @@ std::unique_ptr<Dataset> ImageFolderConfig::open_eval() const {
   std::ranges::set_difference(expected, found, std::back_inserter(missing));
   std::ranges::set_difference(found, expected, std::back_inserter(others));
   if (!missing.empty() || !others.empty()) {
-    const auto list = [](const std::vector<std::string>& names) {
+    const auto list = [](std::vector<std::string> names) {
+      for (std::string& name : names) name = distinct(name);
       return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
     };
     throw Error(Exit::kData, "{}: expected the class folders of {}; missing: {}; unknown: {}",

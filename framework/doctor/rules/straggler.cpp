@@ -11,8 +11,11 @@ RuleResult straggler(Severity severity, std::string message, const RunFacts& fac
   if (facts.stages && *facts.stages > 1) {
     return found(
         severity, lost, std::move(message),
-        "a cut whose stages have as much work as each other: leave out distributed.cut, or "
-        "see what else runs on that device");
+        facts.has_given_cut
+            ? "a cut whose stages have as much work as each other: leave out distributed.cut, or "
+              "see what else runs on that device"
+            : "see what else runs on that device: the cut is already the most even one that the "
+              "model and the memory allow. Fewer stages divide more evenly");
   }
   if (facts.balance == "throughput" || facts.is_deterministic) {
     return found(severity, lost, std::move(message),

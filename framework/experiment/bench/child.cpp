@@ -56,7 +56,8 @@ Error error_of(const ChildEnd& end, const std::string& where) {
   if (!message.empty()) return {status, message};
   if (end.status == 128 + SIGKILL) {
     return {Exit::kResource,
-            "{}: the run was killed, as the system does where memory runs out; lower batch.micro",
+            "{}: the run was killed (SIGKILL), by hand or by the kernel for want of memory (see "
+            "dmesg); if it was the latter, lower batch.micro",
             where};
   }
   if (end.status > 128) {

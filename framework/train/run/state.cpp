@@ -115,7 +115,9 @@ void require_same_order(const nlohmann::json& saved, const nlohmann::json& ours,
   throw Error(Exit::kCheckpoint, "{}: the checkpoint is of another job: {}. {}",
               checkpoint.string(), differences,
               is_other_recipe ? "Resume with the run's own recipe.toml"
-                              : "Resume with the data that it was trained on, or begin a new run");
+                              : "Resume with the data that it was trained on, put back what was "
+                                "removed (data.on_error = \"skip\" leaves damaged samples out), or "
+                                "begin a new run");
 }
 
 nlohmann::json input_json(const nn::ModelShape& input) {

@@ -104,15 +104,26 @@ TEST_F(ImageFolderTest, ImagesOfOtherFormatsAreCounted) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(config().open_train({})->size(), 2);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, ::testing::HasSubstr("train: 2 image files left out: neither JPEG nor PNG"));
+  EXPECT_THAT(said,
+              ::testing::HasSubstr("train: 2 image files left out: by name neither JPEG nor PNG"));
   EXPECT_THAT(said, ::testing::HasSubstr("Convert them to PNG"));
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
   fs::remove(root_ / "train/cat/b.BMP");
   ::testing::internal::CaptureStderr();
   config().open_train({});
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::HasSubstr("train: 1 image file left out: neither JPEG nor PNG (such as "
-                                   ".bmp, .webp). Convert it to PNG"));
+              ::testing::HasSubstr("train: 1 image file left out: by name neither JPEG nor PNG "
+                                   "(such as .bmp, .webp). Convert it to PNG"));
+}
+
+TEST_F(ImageFolderTest, ImagesBesideTheClassFoldersAreNamed) {
+  put("train/cat/a.jpg", jpeg(20, 30));
+  put("train/b.jpg", jpeg(20, 30));
+  put("train/notes.txt", {});
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(config().open_train({})->size(), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("train: 1 image file left out: beside the class folders"));
 }
 
 TEST_F(ImageFolderTest, SplitsAreNoClasses) {
@@ -297,6 +308,22 @@ TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
   }
   fs::rename(root_ / "eval/owl", root_ / "eval/dog");
   EXPECT_EQ(both.open_eval()->size(), 2);
+}
+
+TEST_F(ImageFolderTest, ClassNamesThatOnlyLookTheSameAreToldApart) {
+  put("train/r\u00f4se/a.jpg", jpeg(20, 20));
+  put("train/cow/a.jpg", jpeg(20, 20));
+  put("eval/ro\u0302se/a.jpg", jpeg(20, 20));
+  put("eval/cow /a.jpg", jpeg(20, 20));
+  ImageFolderConfig both = config();
+  both.eval = root_ / "eval";
+  try {
+    both.open_eval();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), EndsWith("missing: cow, r\u00f4se (\"r\\u00f4se\"); unknown: "
+                                       "cow  (\"cow \"), ro\u0302se (\"ro\\u0302se\")"));
+  }
 }
 
 TEST_F(ImageFolderTest, ResizeBelowImageSizeIsRefused) {
