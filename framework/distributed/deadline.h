@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,8 +14,11 @@
 namespace brim::distributed {
 
 /// Prints the error, leaves it in the launcher's file, and ends the process with its status,
-/// whatever the other threads are at.
+/// whatever the other threads are at. Calls what before_end_of_process() was given first.
 [[noreturn]] void end_process(const Error& error);
+
+/// Replaces what was given before; nullptr: nothing. It may be called in any thread.
+void before_end_of_process(std::function<void()> last);
 
 class Deadline {
  public:

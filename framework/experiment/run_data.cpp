@@ -163,6 +163,7 @@ bool RunReader::read_files() {
 void RunReader::open() {
   data_.metrics.clear();
   data_.age_s = {};
+  data_.ended_s = 0;
   data_.restarts.clear();
   data_.texts.clear();
   earlier_s_ = 0.0;
@@ -236,6 +237,7 @@ void RunReader::take_line(std::string_view line) {
     ++data_.damaged_lines;
     return;
   }
+  if (take_end()) return;
   ++data_.lines;
   const auto at = static_cast<int64_t>(step->value);
   take_age(at);
@@ -264,7 +266,21 @@ void RunReader::count_loss(double loss) {
   if (!std::isfinite(loss)) ++data_.losses_not_finite;
 }
 
-/// Lines have the age of their process and, in files of newer versions, that of the run. In others
+/// The last line of a process that was not killed has its ages alone.
+bool RunReader::take_end() {
+  if (line_.size() != 3) return false;
+  double process_s = -1, run_s = -1;
+  for (const LineMetric& metric : line_) {
+    if (!metric.section.empty()) continue;
+    if (metric.key == "process_age_s") process_s = metric.value;
+    if (metric.key == "run_age_s") run_s = metric.value;
+  }
+  if (!(process_s >= 0 && run_s >= 0)) return false;
+  data_.ended_s = std::max(data_.ended_s, run_s);
+  return true;
+}
+
+/// Other lines have the age of their process and, in files of newer versions, that of the run. In others
 /// a process that is younger than the one before has taken over from it.
 void RunReader::take_age(int64_t step) {
   constexpr double kRounding = 1e-3;

@@ -60,6 +60,7 @@ struct RunData {
   std::map<std::string, Series, std::less<>> metrics;
   /// The run's age by step in seconds: the time during which its processes ran.
   Series age_s;
+  double ended_s = 0;  // the run's age when its last process ended; 0: it runs, or was killed
   std::vector<Restart> restarts;  // the first kMaxRestarts of them
   static constexpr size_t kMaxRestarts = 200;
   std::vector<WrittenText> texts;  // the newest kMaxTexts, the newest last
@@ -109,6 +110,7 @@ class RunReader {
   void take_block(std::string_view block);
   void take_line(std::string_view line);
   void count_loss(double loss);
+  bool take_end();
   void take_age(int64_t step);
   void take_text(int64_t step, std::string_view line);
   Series* find(const LineMetric& metric);

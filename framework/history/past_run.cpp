@@ -56,6 +56,11 @@ double mean_of(const RunData& run, std::string_view metric) {
   return series == nullptr ? 0 : series->mean();
 }
 
+/// How long the run's processes have run: as far as lines say, of one that was killed.
+double held_s(const RunData& run) {
+  return std::max(run.ended_s, run.age_s.empty() ? 0.0 : run.age_s.last());
+}
+
 /// The run's age when the part that begins after that step began.
 double start_of(const RunData& run, int64_t after_step) {
   double age_s = 0;
@@ -81,9 +86,8 @@ double mean_ranks(const RunData& run) {
                   run.folder.string(), kMaxRanks, ranks);
     }
     const bool is_last = i + 1 == parts.size();
-    const double end_s = is_last
-                             ? run.age_s.last()
-                             : start_of(run, integer_at(*parts[i + 1], "after_step").value_or(0));
+    const double end_s =
+        is_last ? held_s(run) : start_of(run, integer_at(*parts[i + 1], "after_step").value_or(0));
     sum += static_cast<double>(ranks) * std::max(0.0, end_s - begin_s);
     begin_s = std::max(begin_s, end_s);
     if (is_last && begin_s <= 0) return static_cast<double>(ranks);
@@ -105,7 +109,7 @@ Hours hours_of(const RunData& run, const doctor::RunFacts& facts) {
   hours.by_cause[static_cast<size_t>(Cause::kCompute)] -= decoding;
   hours.by_cause[static_cast<size_t>(Cause::kData)] += decoding;
   hours.by_cause[static_cast<size_t>(Cause::kIdle)] =
-      std::max(0.0, run.age_s.last() * device_hours - hours.total());
+      std::max(0.0, held_s(run) * device_hours - hours.total());
   if (!(hours.total() <= kMaxHours)) {
     throw Error(Exit::kData, "{}: metrics.jsonl: expected times of at most {} hours, found {:.3g}",
                 run.folder.string(), kMaxHours, hours.total());

@@ -106,7 +106,8 @@ void Runner::start(Claim claim, Placement placement) {
       "train", (run / "recipe.toml").string(), "--output", run.string(), "--resume", "auto"};
   if (trust_.is_given) arguments.emplace_back("--trust-library");
   arguments.insert(arguments.end(), placement.arguments.begin(), placement.arguments.end());
-  if (end < trial.steps) {  // the first part of the whole run: the schedule is the whole run's
+  const bool is_part = end < trial.steps;
+  if (is_part) {  // the first part of the whole run: the schedule is the whole run's
     arguments.insert(arguments.end(), {"--set", fmt::format("train.steps={}", end), "--set",
                                        fmt::format("schedule.steps={}", trial.schedule_steps)});
   }
@@ -120,6 +121,7 @@ void Runner::start(Claim claim, Placement placement) {
   running_.push_back({.claim = std::move(claim),
                       .placement = placement,
                       .start_s = now_s(),
+                      .is_part = is_part,
                       .process = std::make_unique<experiment::ChildProcess>(
                           experiment::ChildOptions{.arguments = std::move(arguments),
                                                    .log = run / "trainer.log",
@@ -141,11 +143,23 @@ void Runner::collect() {
     Trial& trial = trials_[ended.claim.trial];
     trial.seconds += now_s() - ended.start_s;
     devices_.give_back(ended.placement);
+    if (ended.is_part) restore_recipe(trial);
     take_end(trial, *end, ended.process->is_told());
     store_.update(trial);
     has_changed = true;
   }
   if (has_changed) show();
+}
+
+/// A run saves the recipe that it went by, with the steps of its part.
+void Runner::restore_recipe(const Trial& trial) {
+  const fs::path recipe = store_.run_folder(trial) / "recipe.toml";
+  try {
+    write_file(recipe, trial.recipe);
+  } catch (const Error& error) {
+    log::warning("trial {}: its recipe.toml has the steps of this part alone: {}", trial.id,
+                 error.what());
+  }
 }
 
 void Runner::take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told) {

@@ -37,6 +37,7 @@ class Runner {
     Claim claim;
     Placement placement;
     double start_s;
+    bool is_part;  // of the trial's steps
     std::unique_ptr<experiment::ChildProcess> process;
   };
 
@@ -44,6 +45,7 @@ class Runner {
   void start_trials();
   void start(Claim claim, Placement placement);
   void collect();
+  void restore_recipe(const Trial& trial);
   void take_end(Trial& trial, const experiment::ChildEnd& end, bool was_told);
   void take_result(Trial& trial);
   void take_failure(Trial& trial, const Error& error, bool may_pass);

@@ -139,7 +139,7 @@ void CheckpointConfig::fields(recipe::Fields& f) {
 void TelemetryConfig::fields(recipe::Fields& f) {
   f.value("tensorboard", tensorboard, "write a TensorBoard event file");
   f.value("every_steps", every_steps,
-          "steps between lines of metrics.jsonl; the last step has one, too", at_least(1));
+          "steps between lines of metrics.jsonl; the last one of all has one, too", at_least(1));
   f.value("histograms_every_steps", histograms_every_steps,
           "steps between histograms of each parameter's gradients in the event file; 0: none",
           at_least(0));

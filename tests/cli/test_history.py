@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from trainer import DIGITS, lengthened, metrics, sets, start, trainer
+from trainer import DIGITS, all_metrics, lengthened, metrics, sets, start, trainer
 
 CAUSES = {"compute", "data", "communication", "checkpoint", "evaluation", "other", "idle while held"}
 
@@ -58,8 +58,10 @@ def test_hours_are_those_of_the_run_on_every_rank(runs):
         lines = [line for line in metrics(pathlib.Path(run["folder"])) if "step_s" in line]
         assert set(run["hours"]) == CAUSES
         total = sum(run["hours"].values())
-        held = lines[-1]["process_age_s"] * run["ranks"] / 3600
-        assert total == pytest.approx(held, rel=0.02)
+        end = all_metrics(pathlib.Path(run["folder"]))[-1]
+        assert set(end) == {"step", "process_age_s", "run_age_s"} and end["step"] == 60
+        assert end["process_age_s"] >= lines[-1]["process_age_s"]
+        assert total == pytest.approx(end["process_age_s"] * run["ranks"] / 3600, rel=1e-3)
         for cause, phases in {"communication": ["communication"], "checkpoint": ["checkpoint"],
                               "compute": ["forward", "backward", "optimizer", "transform"]}.items():
             seconds = sum(5 * line["phases_s"][phase] for line in lines for phase in phases) * run["ranks"]
@@ -67,6 +69,33 @@ def test_hours_are_those_of_the_run_on_every_rank(runs):
             assert run["hours"][cause] <= seconds / 3600 * 1.001
             assert run["hours"][cause] >= seconds / 3600 * 0.7
         assert run["hours"]["idle while held"] > 0  # the process starts
+
+
+def test_time_held_after_the_last_step_is_counted(tmp_path):
+    folder = tmp_path / "exec"
+    done = trainer("--recipe", DIGITS, "--output", folder, "--trust-library",
+                   *sets(train__steps=20, telemetry__exec=["sleep", "2"]))
+    assert done.returncode == 0, done.stderr
+    run, = history_of(folder)["runs"]
+    assert run["hours"]["idle while held"] >= 1.5 / 3600
+
+    folder = tmp_path / "hung"
+    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "BRIM_RENDEZVOUS_FILE": f"{folder}-rendezvous"}
+    ranks = [start("train", DIGITS, "--devices", "cpu", "--output", folder,
+                   *sets(train__epochs=100000, distributed__timeout_s=3),
+                   RANK=str(rank), LOCAL_RANK=str(rank), **launcher) for rank in range(2)]
+    while not (folder / "metrics.jsonl").exists() or len(metrics(folder)) < 2:
+        time.sleep(0.05)
+    ranks[1].send_signal(signal.SIGSTOP)
+    try:
+        assert ranks[0].wait(timeout=60) == 6
+    finally:
+        ranks[1].kill()
+        ranks[1].wait()
+    *before, end = [line for line in all_metrics(folder) if "process_age_s" in line]
+    assert "loss" not in end and end["run_age_s"] > before[-1]["process_age_s"] + 1.5  # most of the time limit
+    run, = history_of(folder)["runs"]
+    assert sum(run["hours"].values()) == pytest.approx(2 * end["run_age_s"] / 3600, rel=1e-3)
 
 
 def test_groups_add_up(runs):

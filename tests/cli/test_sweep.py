@@ -354,6 +354,9 @@ def test_asha_continues_only_the_best(asha_sweep):
     assert trials[by_first[0]]["step"] == 4 * 23
     assert reached[by_first[-1]] == 1 and trials[by_first[-1]]["state"] == "paused"
     assert sum(reached) < 12
+    for trial in trials:  # a paused one's too is the whole run's
+        recipe = (asha_sweep / "trials" / f"{trial['trial']:04}" / "recipe.toml").read_text()
+        assert "epochs = 4\n" in recipe and "steps = 23" not in recipe
 
 
 TOKENS = """[model]

@@ -64,7 +64,11 @@ def sets(**values):
 
 
 def metrics(run):
-    """The lines of metrics.jsonl."""
+    """The lines of metrics.jsonl, but those that say when a process ended."""
+    return [line for line in all_metrics(run) if set(line) != {"step", "process_age_s", "run_age_s"}]
+
+
+def all_metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -241,8 +241,8 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index,
     if (options_.on_error == OnError::kFail) {
       if (dataset_.tokens() == nullptr) {
         failure->message +=
-            ". Replace it, or set data.on_error = \"skip\" to leave such samples out, and resume: "
-            "with a sample removed that is another job. trainer data inspect DIR lists all of them";
+            ". Set data.on_error = \"skip\" to leave such samples out, or replace the file: a run "
+            "can't resume without it. trainer data inspect DIR lists them";
       }
       return failure;
     }

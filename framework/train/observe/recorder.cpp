@@ -1,5 +1,8 @@
 #include "framework/train/observe/recorder.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,17 +10,21 @@
 #include <numeric>
 #include <utility>
 
+#include "framework/base/descriptor.h"
 #include "framework/base/error.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/units.h"
 #include "framework/base/version.h"
+#include "framework/distributed/deadline.h"
 #include "framework/telemetry/run_record.h"
 #include "framework/telemetry/tensorboard/recipe_events.h"
 #include "framework/train/run/job_record.h"
 
 namespace brim::train {
 namespace {
+
+constexpr const char* kMetricsFile = "metrics.jsonl";
 
 /// The files of an earlier part of the run must end where this part begins. What they told of later
 /// steps is computed again, which run.json keeps. `age_s` becomes the age that the run had reached,
@@ -65,7 +72,9 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
       shows_gradient_norm_(job.train.clip_norm > 0),
       shows_unsmoothed_(job.train.label_smoothing > 0),
       record_(folder.record()),
-      metrics_(cut_back(folder, finished_steps, earlier_s_) / "metrics.jsonl") {
+      metrics_(cut_back(folder, finished_steps, earlier_s_) / kMetricsFile),
+      reached_step_(finished_steps),
+      has_age_(finished_steps >= total_steps) {
   if (device.is_cuda()) {
     device_ = std::make_unique<telemetry::DeviceMetrics>(std::max<int>(0, device.index()));
     phases_ = std::make_unique<DevicePhases>(timeline, device::current_stream(device));
@@ -90,6 +99,17 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
   }
   state_.epochs = (total_steps + steps_per_epoch - 1) / steps_per_epoch;
   state_.steps = total_steps;
+  distributed::before_end_of_process([this] { write_age(); });
+}
+
+Recorder::~Recorder() {
+  distributed::before_end_of_process(nullptr);
+  try {
+    flush();
+  } catch (const Error&) {
+    // What ends the run is told already.
+  }
+  end_watchers();
 }
 
 void Recorder::step(const StepRecord& record) {
@@ -132,6 +152,7 @@ void Recorder::count(const StepRecord& record) {
 
   state_.epoch = record.epoch + 1;
   state_.step = record.step;
+  reached_step_ = record.step;
   state_.step_s = sum(record.phase_s) - record.phase_s[static_cast<size_t>(Phase::kEvaluation)] -
                   record.phase_s[static_cast<size_t>(Phase::kCheckpoint)];
   const int64_t counted = record.samples * std::max<int64_t>(1, tokens_per_sample_);
@@ -277,6 +298,19 @@ void Recorder::finish() {
 void Recorder::end_watchers() {
   program_.reset();
   prometheus_.reset();
+  write_age();
+}
+
+/// How long the run held its devices is more than its last step says: a rank may hang, a program of
+/// telemetry.exec take its time. Past the buffer of metrics_, which another thread may be at.
+void Recorder::write_age() noexcept {
+  if (has_age_.exchange(true)) return;
+  const double age_s = process_age_s();
+  const std::string line = fmt::format("{{\"process_age_s\":{},\"run_age_s\":{},\"step\":{}}}\n",
+                                       age_s, earlier_s_ + age_s, reached_step_.load());
+  const Descriptor file(
+      ::open((record_.parent_path() / kMetricsFile).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  [[maybe_unused]] const ssize_t written = ::write(file.get(), line.data(), line.size());
 }
 
 void Recorder::flush() {

@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -41,6 +42,9 @@ class Recorder final : public StepObserver {
   /// On a GPU the phases of steps are those of its stream, from the timeline's on.
   Recorder(const JobConfig& job, const RunFolder& folder, c10::Device device, Timeline& timeline,
            int64_t finished_steps, int64_t total_steps, int64_t steps_per_epoch);
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   /// From now on speed is told in tokens too, of which every sample has so many.
   void count_tokens(int64_t tokens_per_sample);
@@ -68,8 +72,8 @@ class Recorder final : public StepObserver {
   void flush();
   /// flush(), and the sums over the run to run.json. No line of metrics follows.
   void finish();
-  /// Waits for the program of telemetry.exec, as its destructor says, and takes back what
-  /// Prometheus was shown.
+  /// Waits for the program of telemetry.exec, as its destructor says, takes back what Prometheus was
+  /// shown, and writes the run's age.
   void end_watchers();
 
   /// Steps that were left out because their gradients were not finite.
@@ -94,6 +98,7 @@ class Recorder final : public StepObserver {
   void count_passed_steps(int64_t wait_for);
   void write_line(const PendingLine& line, const ArrivedValues& arrived);
   void append(const nlohmann::json& line);
+  void write_age() noexcept;
 
   const TelemetryConfig& rules_;
   const int64_t last_step_;
@@ -118,6 +123,8 @@ class Recorder final : public StepObserver {
   std::vector<telemetry::RankWork> all_works_;
   nlohmann::json classes_ = nlohmann::json::array();
   std::vector<std::pair<int64_t, int64_t>> micro_batches_;  // step and size, where it changed
+  std::atomic<int64_t> reached_step_;  // for the thread that ends a process that hangs
+  std::atomic<bool> has_age_;          // the last line was written, or the run had ended before
   int64_t skipped_steps_ = 0;
   int64_t tokens_per_sample_ = 0;  // 0: samples are no tokens
 };
