@@ -96,7 +96,7 @@ int export_weights(const cxxopts::ParseResult& parsed, std::span<char* const> /*
   }
   const std::string format = parsed.count("format") != 0 ? parsed["format"].as<std::string>() : "";
   const bool is_script = format == "torchscript";
-  auto weights = weights_of(saved.checkpoint, parsed.count("last") == 0);
+  auto weights = weights_of(saved.checkpoint, parsed.count("no-ema") == 0);
   if (!format.empty() && !is_script) weights = named_for(format, saved, weights, parsed);
   if (!is_script && output.extension() != ".safetensors") {
     throw UsageError(
@@ -139,7 +139,7 @@ Command export_command() {
                     "whose names the weights get; without it, the model's own; torchscript: a "
                     "scripted model with its new weights, for torch.jit.load()",
                     cxxopts::value<std::string>(), "torchvision|timm|hf|torchscript")(
-                    "last",
+                    "no-ema",
                     "the weights as trained, not their moving average, where the run kept one");
                 add_trust_option(options);
               },

@@ -11,6 +11,7 @@
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/gpus/device_list.h"
+#include "framework/distributed/ranks.h"
 
 namespace brim::cli {
 namespace {
@@ -126,6 +127,10 @@ Placement admit_rank(c10::Device device, const std::string& run) {
 }
 
 std::unique_ptr<site::Hold> hold_device(device::DeviceConfig& config, const std::string& command) {
+  if (const distributed::Ranks ranks = distributed::read_ranks(); ranks.world > 1) {
+    throw UsageError("trainer {} is one process, and {} starts {}; call it without", command,
+                     ranks.launcher, ranks.world);
+  }
   const site::Devices devices = devices_of(device::choose_device(config));
   site::limits().bound_memory(config, devices);
   return hold(devices, command);

@@ -25,7 +25,6 @@
 #include "framework/device/choice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/group.h"
-#include "framework/distributed/ranks.h"
 #include "framework/doctor/profile_rules/profile_rules.h"
 #include "framework/experiment/profile/profile_text.h"
 #include "framework/experiment/report/profile_page.h"
@@ -63,9 +62,6 @@ void write_to(const fs::path& folder, const telemetry::StepProfile& profile,
 }
 
 int profile(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
-  if (const auto launcher = distributed::read_ranks().launcher; !launcher.empty()) {
-    throw UsageError("trainer profile measures one process; call it without {}", launcher);
-  }
   const int64_t steps = integer_option(parsed, "steps", 1, kMaxSteps);
   const auto rows = static_cast<size_t>(integer_option(parsed, "top", 1, kMaxRows));
   train::JobConfig job = train::read_job(load_document(parsed));

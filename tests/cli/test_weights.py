@@ -180,6 +180,21 @@ def test_eval_of_a_run_is_its_own_last_evaluation(tmp_path):
     alone = trainer("eval", "--recipe", DIGITS, "--json",
                     *sets(model__pretrained=str(tmp_path / "w.safetensors"), precision__mode="fp32"))
     assert json.loads(alone.stdout)["loss"] == pytest.approx(found["loss"], rel=1e-6)
+    newest = tmp_path / "run/checkpoints/latest"
+    assert trainer("export", newest, "--no-ema", "--output", tmp_path / "own.safetensors").returncode == 0
+    own, trained = load_file(tmp_path / "own.safetensors"), load_file(latest_checkpoint(tmp_path / "run") / "model.safetensors")
+    assert own.keys() == trained.keys() and all(torch.equal(own[name], trained[name]) for name in own)
+
+
+@pytest.mark.parametrize("command", ["eval", "predict", "profile"])
+def test_a_command_of_one_process_refuses_several(tmp_path, command):
+    run = tmp_path / "run"
+    if command != "profile":
+        assert trainer("train", DIGITS, "--output", run, *sets(train__steps=1)).returncode == 0
+    words = {"eval": [run], "predict": [run, "image.png"], "profile": [DIGITS]}[command]
+    done = trainer(command, *words, RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost",
+                   MASTER_PORT="1")
+    assert done.returncode == 2 and f"trainer {command} is one process, and torchrun starts 2" in done.stderr, done.stderr
 
 
 def test_eval_that_is_stopped_gives_no_metrics(tmp_path):
