@@ -466,6 +466,33 @@ def test_what_is_no_shard_is_not_kept_beside_a_good_index(body, server, tmp_path
     assert names(start("list", server.url + "/s.tar", cache, 0)) == expected(0, 10)
 
 
+def test_a_fetch_that_takes_long_is_told_of(server, tmp_path):
+    url = server.put("s.tar", shard(0, 10))
+    server.plans["/s.tar.index"] = ["404"]
+    server.plans["/s.tar"] = ["stall:5120"]
+    process = subprocess.Popen([TOOL, "list", url, str(tmp_path), "0"], stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})
+    told = next((line for line in process.stderr if "fetched in" in line), "")
+    process.kill()
+    process.communicate()
+    assert told.startswith(f"brim: {url}: 5.0 KiB of "), told
+
+
+@pytest.mark.parametrize("damage", ["cut short", "written over"])
+def test_a_damaged_copy_is_fetched_again(server, tmp_path, damage):
+    server.put("s.tar", shard(0, 10))
+    cache = tmp_path / "cache"
+    assert names(start("list", server.url + "/s.tar", cache, 0)) == expected(0, 10)
+    copy, = cache.glob("*.tar")
+    body = copy.read_bytes()
+    time.sleep(0.01)  # a copy's time tells that it was written
+    copy.write_bytes(body[:5000] if damage == "cut short" else body[:512] + b"?" * (len(body) - 512))
+    done = start("list", server.url + "/s.tar", cache, 0)
+    assert names(done) == expected(0, 10)
+    assert done.stderr.count("the copy in the cache is fetched again") == 1
+    assert copy.read_bytes() == body
+
+
 def test_an_index_of_another_shard_of_the_same_size_is_refused(server, tmp_path):
     first, second = shard(0, 10), shard(1, 10)  # tarfile fills up to a whole number of 10 KiB
     assert len(first) == len(second)

@@ -29,6 +29,7 @@ namespace {
 constexpr int64_t kProgressBytes = 1 << 20;  // of a try that counts as no failure
 constexpr int64_t kMaxErrorTextBytes = 1 << 16;
 constexpr double kLongestWait_s = 30;
+constexpr double kLongFetch_s = 5;  // of which something is said
 constexpr double kLongestRetryAfter_s = 120;
 
 struct CurlDeleter {
@@ -227,11 +228,29 @@ class Transfer {
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, this);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, this);
   }
 
   /// libcurl calls it about once a second where nothing arrives. Not 0 ends the try.
-  static int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    static_cast<const Transfer*>(self)->say_progress();
     return stop_requested() ? 1 : 0;
+  }
+
+  /// Where a file takes long, at intervals that double over all files: a run waits for its first
+  /// shard, and reads later ones ahead.
+  void say_progress() const {
+    static std::mutex mutex;
+    static double said_s = 0, pause_s = kLongFetch_s;
+    const double now = now_s();
+    if (now - started_s_ < kLongFetch_s) return;
+    const std::lock_guard lock(mutex);
+    if (now - said_s < pause_s) return;
+    pause_s *= 2;
+    said_s = now;
+    log::info("{}: {}{} fetched in {}", shown_address(url_), format_bytes(have_),
+              total_ > 0 ? fmt::format(" of {}", format_bytes(total_)) : "",
+              format_duration(now - started_s_));
   }
 
   static size_t on_header(char* data, size_t, size_t count, void* self) {
@@ -364,6 +383,7 @@ class Transfer {
   const std::filesystem::path& path_;
   const HttpLimits& limits_;
   BodyLimit body_limit_;
+  const double started_s_ = now_s();
 
   // Of the object.
   int64_t have_ = 0;    // bytes in the file

@@ -291,6 +291,8 @@ bool ShardCache::fits(const std::string& url, const FileBytes& shard, ShardIndex
   return true;
 }
 
+bool ShardCache::has(const std::string& url) const { return is_there(path_of(url)); }
+
 void ShardCache::forget_shard(const std::string& url) {
   std::error_code code;
   fs::remove(path_of(url), code);

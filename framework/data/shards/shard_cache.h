@@ -46,6 +46,9 @@ class ShardCache {
   /// where it is another's.
   bool fits(const std::string& url, const FileBytes& shard, ShardIndex& index);
 
+  /// Whether the shard is kept, so that open() fetches nothing.
+  bool has(const std::string& url) const;
+
   /// Removes a shard; those who have it open still read it.
   void forget_shard(const std::string& url);
 

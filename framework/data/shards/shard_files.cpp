@@ -86,19 +86,7 @@ std::shared_ptr<const ByteSource> ShardFiles::open(int64_t shard) {
 std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
   const std::string& address = addresses_[static_cast<size_t>(shard)];
   const ShardIndex& expected = index(shard);
-  if (is_url(address)) {
-    auto file = cache_->open(address);
-    if (file->size() != expected.shard_bytes) {
-      cache_->forget_shard(address);  // it may be no shard at all, but a page of a proxy
-      refuse_index(shard, fmt::format("expected {} bytes by its index, found {}, which is removed "
-                                      "from the cache",
-                                      expected.shard_bytes, file->size()));
-    }
-    if (!cache_->fits(address, *file, indexes_[static_cast<size_t>(shard)])) {
-      refuse_index(shard, "its samples are not those of its index");
-    }
-    return file;
-  }
+  if (is_url(address)) return open_fetched(shard);
   const std::string advice = "start again once it is as it should be";
   auto file = std::make_shared<FileBytes>(address);
   check_shard(*file, expected, advice);
@@ -106,6 +94,34 @@ std::shared_ptr<const ByteSource> ShardFiles::open_file(int64_t shard) {
     throw Error(Exit::kData, "{}: changed since it was indexed; {}", address, advice);
   }
   return file;
+}
+
+/// A copy that was kept and is damaged is fetched again once.
+std::shared_ptr<const ByteSource> ShardFiles::open_fetched(int64_t shard) {
+  const std::string& address = addresses_[static_cast<size_t>(shard)];
+  ShardIndex& expected = indexes_[static_cast<size_t>(shard)];
+  for (bool is_kept = cache_->has(address);; is_kept = false) {
+    auto file = cache_->open(address);
+    std::string problem;
+    if (file->size() != expected.shard_bytes) {
+      cache_->forget_shard(address);  // it may be no shard at all, but a page of a proxy
+      problem = fmt::format(
+          "expected {} bytes by its index, found {}, which is removed from the "
+          "cache",
+          expected.shard_bytes, file->size());
+    } else {
+      try {
+        if (cache_->fits(address, *file, expected)) return file;
+        problem = "its samples are not those of its index";
+      } catch (const Error& error) {  // it is removed
+        if (!is_kept || error.status() != Exit::kData) throw;
+        problem = error.what();
+      }
+    }
+    if (!is_kept) refuse_index(shard, problem);
+    log::warning("{}: the copy in the cache is fetched again: {}", name(shard), problem);
+    cache_->forget_shard(address);
+  }
 }
 
 /// What is at an address was replaced or was not sent, or its index was made of something else. A

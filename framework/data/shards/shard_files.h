@@ -46,6 +46,7 @@ class ShardFiles {
   ShardIndex read_index(const std::string& address);
   std::shared_ptr<const ByteSource> find(int64_t shard);
   std::shared_ptr<const ByteSource> open_file(int64_t shard);
+  std::shared_ptr<const ByteSource> open_fetched(int64_t shard);
   [[noreturn]] void refuse_index(int64_t shard, std::string_view why);
   void keep(int64_t shard, std::shared_ptr<const ByteSource> file);
   bool close_least_used(int64_t but);
