@@ -40,12 +40,18 @@ def output_of(command, environment=None):
     return done.stdout
 
 
+def training_lines(run):
+    """Those of metrics.jsonl."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if "loss" in line]
+
+
 def brim(*args, environment=None):
-    """The lines of metrics.jsonl of a run of the trainer."""
+    """The training lines of a run of the trainer."""
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
         output_of([TRAINER, *map(str, args), "--output", run], environment)
-        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return training_lines(run)
 
 
 def peer(script, *args, environment=None, python=sys.executable):

@@ -133,8 +133,11 @@ RunReader::RunReader(const fs::path& folder) : file_(nullptr, &std::fclose) {
   if (!is_there(folder / "run.json") && !is_there(folder / "metrics.jsonl")) {
     throw Error(Exit::kData,
                 "{}: expected the folder of a run (as trainer --output makes it), found neither "
-                "run.json nor metrics.jsonl in it",
-                folder.string());
+                "run.json nor metrics.jsonl in it{}",
+                folder.string(),
+                is_there(folder / "sweep.db")
+                    ? "; a sweep's runs are in its folder trials, its page is sweep.html"
+                    : "");
   }
   data_.folder = folder;
   data_.name = name_of(folder);
@@ -280,8 +283,8 @@ bool RunReader::take_end() {
   return true;
 }
 
-/// Other lines have the age of their process and, in files of newer versions, that of the run. In others
-/// a process that is younger than the one before has taken over from it.
+/// Other lines have the age of their process and, in files of newer versions, that of the run. In
+/// older ones a process that is younger than the one before has taken over from it.
 void RunReader::take_age(int64_t step) {
   constexpr double kRounding = 1e-3;
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

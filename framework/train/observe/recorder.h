@@ -70,7 +70,7 @@ class Recorder final : public StepObserver {
   void works(const std::vector<telemetry::RankWork>& works);
   /// Puts everything on disk that was recorded so far.
   void flush();
-  /// flush(), and the sums over the run to run.json. No line of metrics follows.
+  /// flush(), and the sums over the run to run.json. Only the run's age follows, as its last line.
   void finish();
   /// Waits for the program of telemetry.exec, as its destructor says, takes back what Prometheus was
   /// shown, and writes the run's age.

@@ -38,6 +38,7 @@ void add_block(const T* x, int64_t count, Wide<T> shift, SoftmaxSums<T>& sums) {
   Vector<T> exponentials = {}, others = {}, values = {};
   int64_t i = 0;
   for (; i + 2 * kCount <= count; i += 2 * kCount) {
+    __builtin_prefetch(x + i + kBlock);  // of the next block, or row: memory rests meanwhile
     const Vector<T> a = load(x + i, Whole()), b = load(x + i + kCount, Whole());
     exponentials += exp_of(a - shift);
     others += exp_of(b - shift);

@@ -130,8 +130,8 @@ BRIM_INLINE W sum_of_lanes(V v) {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr float kShift = 12582912.F;  // 1.5 · 2^23: added and taken off, it rounds to integers
 
-/// 2^(x · unit) within 1.7e-7 of it, relatively, for products from -127.4 to 127.4: 0 below -126.5.
-/// Not-a-number stays it.
+/// 2^(x · unit) within 1.7e-7 of it, relatively, for products from -127.4 to 128.4: 0 below -126.5,
+/// infinity above 127.5. Not-a-number stays it.
 ///
 /// 2^k · 2^f with |f| ≤ 1/2, and 2^f = 1 + f·q(f): q of degree 4 fitted for the least relative
 /// error. A fused product leaves f exact.
