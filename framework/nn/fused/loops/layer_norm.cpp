@@ -12,25 +12,40 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 64;  // rows summed in W before float64 takes over
 
+/// Σ term(index, Whole or PartialVector) over n values, in several sums: one addition waits for the
+/// one before it.
+template <class W, class F>
+[[gnu::always_inline]] inline W sum_of(int64_t n, const F& term) {
+  constexpr int kSums = 4;
+  constexpr int64_t kCount = kLanes<W>;
+  using V = decltype(term(0, Whole()));
+  V sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums * kCount <= n; i += kSums * kCount) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSums; ++s) sums[s] += term(i + s * kCount, Whole());
+  }
+  V sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (; i + kCount <= n; i += kCount) sum += term(i, Whole());
+  if (i < n) sum += term(i, PartialVector{static_cast<int>(n - i)});
+  return sum_of_lanes<W>(sum);
+}
+
 /// The mean of a row.
 template <class X>
 Wide<X> mean_of(const X* x, int64_t count) {
   using W = Wide<X>;
-  Vector<X> sum = {};
-  for_each_vector<W>(count, [&](int64_t c, auto part) { sum += load(x + c, part); });
-  return sum_of_lanes<W>(sum) / static_cast<W>(count);
+  return sum_of<W>(count, [&](int64_t c, auto part) { return load(x + c, part); }) /
+         static_cast<W>(count);
 }
 
 /// Σ (x - mean)² of a row.
 template <class X>
 Wide<X> squares_about(Wide<X> mean, const X* x, int64_t count) {
-  using W = Wide<X>;
-  Vector<X> sum = {};
-  for_each_vector<W>(count, [&](int64_t c, auto part) {
+  return sum_of<Wide<X>>(count, [&](int64_t c, auto part) {
     const Vector<X> centred = load(x + c, part, mean) - mean;
-    sum += centred * centred;
+    return centred * centred;
   });
-  return sum_of_lanes<W>(sum);
 }
 
 template <class X, class Y>
@@ -54,7 +69,12 @@ void forward(Rows rows, typename LayerNormLoops<X, Y>::Forward in) {
     in.mean[r] = mean;
     in.inverse_std[r] = inverse_std;
     Y* y = in.y + r * channels;
+    // Memory rests while a row is gone over, unless the next one is asked for.
+    const X* const next = in.x + (r + 1) * channels;
+    const Y* const next_branch = in.branch == nullptr ? nullptr : in.branch + (r + 1) * channels;
     for_each_vector<W>(channels, [&](int64_t c, auto part) {
+      __builtin_prefetch(next + c);
+      if (next_branch != nullptr) __builtin_prefetch(next_branch + c);
       const Vector<X> normal = (load(x + c, part) - mean) * inverse_std;
       store(normal * load(in.weight + c, part) + load(in.bias + c, part), y + c, part);
     });
@@ -97,6 +117,8 @@ void row_gradient(int64_t channels, const typename LayerNormLoops<X, Y>::Backwar
   const W mean = in.mean[row], inverse_std = in.inverse_std[row];
   const W offset = slopes[0], slope = slopes[1];
   for_each_vector<W>(channels, [&](int64_t c, auto part) {
+    __builtin_prefetch(gradient + channels + c);  // of the next row, as in forward()
+    __builtin_prefetch(x + channels + c);
     const Vector<X> normal = (load(x + c, part) - mean) * inverse_std;
     const Vector<X> scaled = load(gradient + c, part) * load(in.weight + c, part);
     Vector<X> value = (scaled - offset - normal * slope) * inverse_std;
