@@ -33,7 +33,8 @@ Placement place(device::DeviceConfig& config, const std::string& run, bool is_sa
 Placement admit_rank(c10::Device device, const std::string& run);
 
 /// Of a command that trains nothing, and computes where choose_device() says: bounds `config` by
-/// the rules, and holds that device. Null as in Placement. Throws UsageError in one of several ranks.
+/// the rules, and holds that device. Null as in Placement. Throws UsageError in one of several
+/// ranks.
 std::unique_ptr<site::Hold> hold_device(device::DeviceConfig& config, const std::string& command);
 
 /// What choose_device() has chosen, as rules name it.

@@ -72,8 +72,8 @@ class Recorder final : public StepObserver {
   void flush();
   /// flush(), and the sums over the run to run.json. Only the run's age follows, as its last line.
   void finish();
-  /// Waits for the program of telemetry.exec, as its destructor says, takes back what Prometheus was
-  /// shown, and writes the run's age.
+  /// Waits for the program of telemetry.exec, as its destructor says, takes back what Prometheus
+  /// was shown, and writes the run's age.
   void end_watchers();
 
   /// Steps that were left out because their gradients were not finite.

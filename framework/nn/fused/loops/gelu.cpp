@@ -59,11 +59,11 @@ struct Gate {
 
 template <class W, class V>
 BRIM_INLINE Gate<V> logistic_gate(V v) {
-  constexpr W kMost = sizeof(W) == sizeof(float) ? 88.7 : 1e3;  // exp() is infinity there
+  constexpr W kEndless = sizeof(W) == sizeof(float) ? 88.7 : 1e3;  // exp() is infinity there
   const V square = v * v;
   const V minus_z =
       v * (square * static_cast<W>(-kTwoSqrt2OverPi * kCubic) - static_cast<W>(kTwoSqrt2OverPi));
-  const V gate = static_cast<W>(1) / (exp_of(smaller(V{} + kMost, minus_z)) + static_cast<W>(1));
+  const V gate = static_cast<W>(1) / (exp_of(smaller(V{} + kEndless, minus_z)) + static_cast<W>(1));
   const V steepness =
       square * static_cast<W>(3 * kTwoSqrt2OverPi * kCubic) + static_cast<W>(kTwoSqrt2OverPi);
   return {gate, (gate - gate * gate) * steepness};

@@ -99,7 +99,8 @@ template <class W, class F>
   if (i < n) f(i, PartialVector{static_cast<int>(n - i)});
 }
 
-/// a > b ? a : b, so not-a-number if b is. Of a constant, GCC 12 finds the instruction by name only.
+/// a > b ? a : b, so not-a-number if b is. With a constant GCC 12 finds the instruction by name
+/// only.
 template <class V>
 BRIM_INLINE V greater(V a, V b) {
   return a > b ? a : b;
