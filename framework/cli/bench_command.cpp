@@ -2,10 +2,8 @@
 // trusted and made again.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -67,11 +65,7 @@ std::vector<fs::path> outputs(const cxxopts::ParseResult& options) {
                   folder.string());
     }
     const bool is_folder = fs::is_directory(paths.back(), ignored);
-    const fs::path& written = is_folder ? paths.back() : folder;
-    if (::access(written.c_str(), W_OK) != 0) {
-      throw Error(Exit::kResource, "--out {}: {} can't be written to: {}", paths.back().string(),
-                  written.string(), errno_text(errno));
-    }
+    require_writable("--out " + paths.back().string(), is_folder ? paths.back() : folder);
     if (!is_folder) require_replaceable(paths.back());
     if (fs::is_regular_file(paths.back(), ignored)) {
       try {

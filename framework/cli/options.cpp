@@ -1,6 +1,9 @@
 #include "framework/cli/options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -204,6 +207,12 @@ void require_page(const std::filesystem::path& output) {
   throw Error(Exit::kRecipe,
               "--output {}: there is a file already that is no report; choose another name",
               output.string());
+}
+
+void require_writable(std::string_view option, const std::filesystem::path& folder) {
+  if (::access(folder.c_str(), W_OK) == 0) return;
+  throw Error(Exit::kResource, "{}: {} can't be written to: {}", option, folder.string(),
+              errno_text(errno));
 }
 
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,

@@ -43,6 +43,8 @@ std::string required_option(const cxxopts::ParseResult& options, const std::stri
                             const std::string& name);
 /// Throws an Error unless a page may appear there: over nothing, or over another page.
 void require_page(const std::filesystem::path& output);
+/// Throws Error(kResource), which begins with `option`, unless files can be made in the folder.
+void require_writable(std::string_view option, const std::filesystem::path& folder);
 /// An option that is an integer from `low` to `high`.
 int64_t integer_option(const cxxopts::ParseResult& options, const std::string& name, int64_t low,
                        int64_t high);

@@ -2,9 +2,7 @@
 // module by module.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -46,9 +44,7 @@ constexpr const char* kPage = "profile.html";
 void make_writable(const fs::path& folder) {
   make_folder(folder);
   for (const char* name : {telemetry::kProfileFile, kPage}) require_replaceable(folder / name);
-  if (::access(folder.c_str(), W_OK) == 0) return;
-  throw Error(Exit::kResource, "--output {}: can't be written to: {}; choose another folder",
-              folder.string(), errno_text(errno));
+  require_writable("--output", folder);
 }
 
 void write_to(const fs::path& folder, const telemetry::StepProfile& profile,

@@ -269,15 +269,21 @@ void RunReader::count_loss(double loss) {
   if (!std::isfinite(loss)) ++data_.losses_not_finite;
 }
 
+/// Not-a-number where the line has none.
+RunReader::Ages RunReader::ages() const {
+  Ages ages;
+  for (const LineMetric& metric : line_) {
+    if (!metric.section.empty()) continue;
+    if (metric.key == "process_age_s") ages.process_s = metric.value;
+    if (metric.key == "run_age_s") ages.run_s = metric.value;
+  }
+  return ages;
+}
+
 /// The last line of a process that was not killed has its ages alone.
 bool RunReader::take_end() {
   if (line_.size() != 3) return false;
-  double process_s = -1, run_s = -1;
-  for (const LineMetric& metric : line_) {
-    if (!metric.section.empty()) continue;
-    if (metric.key == "process_age_s") process_s = metric.value;
-    if (metric.key == "run_age_s") run_s = metric.value;
-  }
+  const auto [process_s, run_s] = ages();
   if (!(process_s >= 0 && run_s >= 0)) return false;
   data_.ended_s = std::max(data_.ended_s, run_s);
   return true;
@@ -287,13 +293,7 @@ bool RunReader::take_end() {
 /// older ones a process that is younger than the one before has taken over from it.
 void RunReader::take_age(int64_t step) {
   constexpr double kRounding = 1e-3;
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  double process_s = kUnknown, run_s = kUnknown;
-  for (const LineMetric& metric : line_) {
-    if (!metric.section.empty()) continue;
-    if (metric.key == "process_age_s") process_s = metric.value;
-    if (metric.key == "run_age_s") run_s = metric.value;
-  }
+  const auto [process_s, run_s] = ages();
   if (!std::isfinite(process_s)) return;
   const double before_s = data_.age_s.empty() ? 0.0 : data_.age_s.last();
   double earlier_s = earlier_s_;

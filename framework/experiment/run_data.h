@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -104,12 +105,17 @@ class RunReader {
     std::string key;
     Series* series;
   };
+  struct Ages {
+    double process_s = std::numeric_limits<double>::quiet_NaN();
+    double run_s = std::numeric_limits<double>::quiet_NaN();
+  };
   bool read_files();
   bool read_metrics();
   void open();
   void take_block(std::string_view block);
   void take_line(std::string_view line);
   void count_loss(double loss);
+  Ages ages() const;
   bool take_end();
   void take_age(int64_t step);
   void take_text(int64_t step, std::string_view line);

@@ -106,8 +106,7 @@ void Runner::start(Claim claim, Placement placement) {
       "train", (run / "recipe.toml").string(), "--output", run.string(), "--resume", "auto"};
   if (trust_.is_given) arguments.emplace_back("--trust-library");
   arguments.insert(arguments.end(), placement.arguments.begin(), placement.arguments.end());
-  const bool is_part = end < trial.steps;
-  if (is_part) {  // the first part of the whole run: the schedule is the whole run's
+  if (end < trial.steps) {  // the first part of the whole run: the schedule is the whole run's
     arguments.insert(arguments.end(), {"--set", fmt::format("train.steps={}", end), "--set",
                                        fmt::format("schedule.steps={}", trial.schedule_steps)});
   }
@@ -121,7 +120,6 @@ void Runner::start(Claim claim, Placement placement) {
   running_.push_back({.claim = std::move(claim),
                       .placement = placement,
                       .start_s = now_s(),
-                      .is_part = is_part,
                       .process = std::make_unique<experiment::ChildProcess>(
                           experiment::ChildOptions{.arguments = std::move(arguments),
                                                    .log = run / "trainer.log",
@@ -143,7 +141,7 @@ void Runner::collect() {
     Trial& trial = trials_[ended.claim.trial];
     trial.seconds += now_s() - ended.start_s;
     devices_.give_back(ended.placement);
-    if (ended.is_part) restore_recipe(trial);
+    if (next_end(plan_, trial) < trial.steps) restore_recipe(trial);
     take_end(trial, *end, ended.process->is_told());
     store_.update(trial);
     has_changed = true;

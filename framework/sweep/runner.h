@@ -37,7 +37,6 @@ class Runner {
     Claim claim;
     Placement placement;
     double start_s;
-    bool is_part;  // of the trial's steps
     std::unique_ptr<experiment::ChildProcess> process;
   };
 

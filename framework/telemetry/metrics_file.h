@@ -23,6 +23,7 @@ class MetricsFile {
   std::string append(const nlohmann::json& line);
   void flush() { file_.flush(); }
   void close() { file_.close(); }
+  const std::filesystem::path& path() const { return file_.path(); }
 
  private:
   AppendFile file_;

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from trainer import DIGITS, all_metrics, lengthened, metrics, sets, start, trainer
+from trainer import DIGITS, all_metrics, lengthened, metrics, sets, start, start_in_ranks, trainer
 
 CAUSES = {"compute", "data", "communication", "checkpoint", "evaluation", "other", "idle while held"}
 
@@ -80,10 +80,7 @@ def test_time_held_after_the_last_step_is_counted(tmp_path):
     assert run["hours"]["idle while held"] >= 1.5 / 3600
 
     folder = tmp_path / "hung"
-    launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "BRIM_RENDEZVOUS_FILE": f"{folder}-rendezvous"}
-    ranks = [start("train", DIGITS, "--devices", "cpu", "--output", folder,
-                   *sets(train__epochs=100000, distributed__timeout_s=3),
-                   RANK=str(rank), LOCAL_RANK=str(rank), **launcher) for rank in range(2)]
+    ranks = start_in_ranks(2, folder, DIGITS, *sets(train__epochs=100000, distributed__timeout_s=3))
     while not (folder / "metrics.jsonl").exists() or len(metrics(folder)) < 2:
         time.sleep(0.05)
     ranks[1].send_signal(signal.SIGSTOP)

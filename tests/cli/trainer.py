@@ -43,12 +43,16 @@ def start(*args, cwd=None, **variables):
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def train_in_ranks(count, output, *args):
-    """A run of so many ranks on the CPU, forked: the trainer itself starts them as programs."""
+def start_in_ranks(count, output, *args):
+    """The processes of a run of so many ranks on the CPU, forked: the trainer itself starts them as programs."""
     launcher = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
                 "BRIM_RENDEZVOUS_FILE": f"{output}-rendezvous"}
-    ranks = [start("train", *args, "--devices", "cpu", "--output", output, RANK=str(rank), LOCAL_RANK=str(rank), **launcher)
-             for rank in range(count)]
+    return [start("train", *args, "--devices", "cpu", "--output", output, RANK=str(rank), LOCAL_RANK=str(rank), **launcher)
+            for rank in range(count)]
+
+
+def train_in_ranks(count, output, *args):
+    ranks = start_in_ranks(count, output, *args)
     said = [rank.communicate(timeout=LIMIT_S)[1] for rank in ranks]
     assert not any(rank.returncode for rank in ranks), said
     return output

@@ -105,10 +105,9 @@ std::shared_ptr<const ByteSource> ShardFiles::open_fetched(int64_t shard) {
     std::string problem;
     if (file->size() != expected.shard_bytes) {
       cache_->forget_shard(address);  // it may be no shard at all, but a page of a proxy
-      problem = fmt::format(
-          "expected {} bytes by its index, found {}, which is removed from the "
-          "cache",
-          expected.shard_bytes, file->size());
+      problem =
+          fmt::format("expected {} bytes by its index, found {}, which is removed from the cache",
+                      expected.shard_bytes, file->size());
     } else {
       try {
         if (cache_->fits(address, *file, expected)) return file;

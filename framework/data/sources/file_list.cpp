@@ -102,20 +102,24 @@ void require_content(const std::string& path) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> class_folders(const fs::path& root) {
-  auto names = list_folder(root.string()).folders;
-  if (names.empty()) {
+/// As class_folders(), with what lies beside them.
+FolderContent list_classes(const fs::path& root) {
+  FolderContent content = list_folder(root.string());
+  if (content.folders.empty()) {
     throw Error(Exit::kData, "{}: expected a folder for each class, found none", root.string());
   }
-  refuse_splits(root, names);
-  return names;
+  refuse_splits(root, content.folders);
+  return content;
 }
 
-FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
-  const FolderContent beside = list_folder(root.string());
-  if (const int64_t strays = std::ranges::count_if(beside.files, is_image); strays > 0) {
+}  // namespace
+
+std::vector<std::string> class_folders(const fs::path& root) { return list_classes(root).folders; }
+
+FileList::FileList(const fs::path& root) {
+  FolderContent content = list_classes(root);
+  class_names_ = std::move(content.folders);
+  if (const int64_t strays = std::ranges::count_if(content.files, is_image); strays > 0) {
     log::warning("{}: {} left out: beside the class folders, so of no class", root.string(),
                  format_plural(strays, "image file"));
   }
@@ -147,8 +151,7 @@ FileList::FileList(const fs::path& root) : class_names_(class_folders(root)) {
   if (others != 0) {
     log::warning(
         "{}: {} left out: by name neither JPEG nor PNG (such as .bmp, .webp). Convert {} to PNG, "
-        "or "
-        "rename a JPEG to .jpg",
+        "or rename a JPEG to .jpg",
         root.string(), format_plural(others, "image file"), others == 1 ? "it" : "them");
   }
   if (!empty.empty()) {

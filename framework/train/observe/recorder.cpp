@@ -24,13 +24,10 @@
 namespace brim::train {
 namespace {
 
-constexpr const char* kMetricsFile = "metrics.jsonl";
-
 /// The files of an earlier part of the run must end where this part begins. What they told of later
 /// steps is computed again, which run.json keeps. `age_s` becomes the age that the run had reached,
-/// steps that are lost included.
-const std::filesystem::path& cut_back(const RunFolder& folder, int64_t finished_steps,
-                                      double& age_s) {
+/// steps that are lost included. Returns the file of metrics.
+std::filesystem::path cut_back(const RunFolder& folder, int64_t finished_steps, double& age_s) {
   const int64_t last_step = telemetry::cut_back_metrics(
       folder.metrics(), finished_steps, [&](const nlohmann::json& line) {
         for (const char* key : {"run_age_s", "process_age_s"}) {
@@ -44,7 +41,7 @@ const std::filesystem::path& cut_back(const RunFolder& folder, int64_t finished_
     telemetry::add_to_record(folder.record(), "repeats_to", last_step);
   }
   telemetry::cut_back_events(folder.path, finished_steps);
-  return folder.path;
+  return folder.metrics();
 }
 
 /// Caps that are none are left out.
@@ -72,7 +69,7 @@ Recorder::Recorder(const JobConfig& job, const RunFolder& folder, c10::Device de
       shows_gradient_norm_(job.train.clip_norm > 0),
       shows_unsmoothed_(job.train.label_smoothing > 0),
       record_(folder.record()),
-      metrics_(cut_back(folder, finished_steps, earlier_s_) / kMetricsFile),
+      metrics_(cut_back(folder, finished_steps, earlier_s_)),
       reached_step_(finished_steps),
       has_age_(finished_steps >= total_steps) {
   if (device.is_cuda()) {
@@ -308,8 +305,7 @@ void Recorder::write_age() noexcept {
   const double age_s = process_age_s();
   const std::string line = fmt::format("{{\"process_age_s\":{},\"run_age_s\":{},\"step\":{}}}\n",
                                        age_s, earlier_s_ + age_s, reached_step_.load());
-  const Descriptor file(
-      ::open((record_.parent_path() / kMetricsFile).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const Descriptor file(::open(metrics_.path().c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   [[maybe_unused]] const ssize_t written = ::write(file.get(), line.data(), line.size());
 }
 

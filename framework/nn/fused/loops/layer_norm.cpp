@@ -26,8 +26,7 @@ template <class W, class F>
     for (int s = 0; s < kSums; ++s) sums[s] += term(i + s * kCount, Whole());
   }
   V sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  for (; i + kCount <= n; i += kCount) sum += term(i, Whole());
-  if (i < n) sum += term(i, PartialVector{static_cast<int>(n - i)});
+  for_each_vector<W>(n - i, [&](int64_t c, auto part) { sum += term(i + c, part); });
   return sum_of_lanes<W>(sum);
 }
 
