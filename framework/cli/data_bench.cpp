@@ -16,6 +16,7 @@
 #include "framework/cli/commands.h"
 #include "framework/cli/options.h"
 #include "framework/data/loading/throughput.h"
+#include "framework/data/sources/image_dataset.h"
 #include "framework/data/transfer/copy_stage.h"
 #include "framework/device/choice.h"
 #include "framework/device/memory/allocator.h"
@@ -52,9 +53,10 @@ std::vector<int64_t> usual_worker_counts() {
 }
 
 /// What makes the stage cheaper, of the keys that this recipe uses.
-std::string_view advice(data::Stage slowest, const data::DataConfig& config) {
+std::string_view advice(data::Stage slowest, const data::DataConfig& config, bool has_gpu) {
   const std::string_view kind = config.source.selected();
   const bool reads_files = kind == "image_folder" || kind == "webdataset";
+  const data::ImageOptions* const images = config.source->image_options();
   const data::AugmentConfig& augment = config.augment;
   const bool changes_images = augment.flip || augment.crop != data::Crop::kNone ||
                               augment.policy.automatic != data::AutoAugment::kNone ||
@@ -65,6 +67,11 @@ std::string_view advice(data::Stage slowest, const data::DataConfig& config) {
       if (!reads_files) break;
       return "a faster disk, data.cache = \"encoded\", or tar shards (trainer data pack)";
     case data::Stage::kDecode:
+      if (images != nullptr && images->on_gpu) return "smaller files (trainer data pack --resize)";
+      if (images != nullptr && has_gpu) {
+        return "data.decode = \"gpu\", data.fast_decode = true (both of JPEG files), data.cache = "
+               "\"decoded\", or smaller files (trainer data pack --resize)";
+      }
       return "data.fast_decode = true (of JPEG files), data.cache = \"decoded\", or smaller files "
              "(trainer data pack --resize)";
     case data::Stage::kResize:
@@ -104,7 +111,7 @@ void print_json(const Report& report) {
   fmt::print("{}\n", out.dump());
 }
 
-void print_text(const Report& report, const data::DataConfig& config) {
+void print_text(const Report& report, const data::DataConfig& config, bool has_gpu) {
   fmt::print("workers   samples/s   CPU per sample\n");
   for (size_t i = 0; i < report.workers.size(); ++i) {
     fmt::print("{:>7}   {:>9.0f}   {:>11} ms\n", report.workers[i], report.loaded[i].samples_per_s,
@@ -121,7 +128,7 @@ void print_text(const Report& report, const data::DataConfig& config) {
   const auto slowest =
       static_cast<size_t>(std::ranges::max_element(report.stage_s) - report.stage_s.begin());
   fmt::print("bounded by {}: {}\n", data::kStageNames[slowest],
-             advice(static_cast<data::Stage>(slowest), config));
+             advice(static_cast<data::Stage>(slowest), config, has_gpu));
 }
 
 int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv*/) {
@@ -145,14 +152,15 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
   loading.micro_batch = job.batch.micro_or_all();
   loading.order = job.data.order(*dataset, {loading.seed, loading.global_batch});
   loading.adapt_workers = false;
+  const at::Device device = device::choose_device(job.device);
+  if (device.is_cpu()) device::install_cpu_allocator();
+  if (dataset->samples_together() > 1) loading.draw_jpegs = data::jpeg_decoder(device);
   const int64_t warmup = std::min(samples, int64_t{8} * loading.micro_batch);
   for (const int64_t workers : report.workers) {
     loading.workers = workers;
     empty_cache();
     report.loaded.push_back(data::measure_loader(*dataset, loading, warmup, samples));
   }
-  const at::Device device = device::choose_device(job.device);
-  if (device.is_cpu()) device::install_cpu_allocator();
   report.device = device.str();
   empty_cache();
   const auto stages = data::measure_stages(*dataset, loading, samples);
@@ -160,7 +168,7 @@ int bench_data(const cxxopts::ParseResult& parsed, std::span<char* const> /*argv
   const auto input =
       train::input_options(job.data, *dataset, device, job.precision.channels_last, at::kFloat);
   report.stage_s.push_back(data::measure_copy(*dataset, loading, input, device, samples));
-  parsed.count("json") != 0 ? print_json(report) : print_text(report, job.data);
+  parsed.count("json") != 0 ? print_json(report) : print_text(report, job.data, device.is_cuda());
   return 0;
 }
 

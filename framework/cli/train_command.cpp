@@ -23,6 +23,8 @@
 #include "framework/cli/options.h"
 #include "framework/cli/self_launch.h"
 #include "framework/cli/site_defaults.h"
+#include "framework/data/sources/image_dataset.h"
+#include "framework/data/transfer/prefetcher.h"
 #include "framework/device/choice.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/memory/memory.h"
@@ -174,6 +176,9 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   std::optional<NothingToSave> before_training(std::in_place);
   const bool is_dry_run = where.is_dry_run;
   require_same(*group, recipe::print(job), "recipe");
+  if (const auto* images = job.data.source->image_options(); images != nullptr && images->on_gpu) {
+    data::jpeg_decoder(device);  // for what it throws
+  }
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
   if (!job.batch.global && folder.checkpoint) {

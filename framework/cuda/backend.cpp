@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "framework/cuda/draw_jpegs.h"
 #include "framework/cuda/graph_recorder.h"
 #include "framework/device/cuda_backend.h"
 
@@ -138,6 +139,14 @@ class Backend final : public device::CudaBackend {
   std::unique_ptr<device::GraphRecorder> make_graph_recorder(int device) const override {
     prepare_allocator();
     return std::make_unique<GraphRecorder>(index(device));
+  }
+
+  std::string nvjpeg_problem(int device) const override {
+    return cuda::nvjpeg_problem({c10::DeviceType::CUDA, index(device)});
+  }
+
+  void draw_jpegs(std::span<device::DrawnJpeg> jpegs, int device) const override {
+    cuda::draw_jpegs(jpegs, {c10::DeviceType::CUDA, index(device)});
   }
 
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

@@ -12,11 +12,20 @@
 #include <vector>
 
 #include "framework/base/random.h"
+#include "framework/device/drawn_jpeg.h"
 
 namespace brim::data {
 
 class ImageSamples;
 class TokenSamples;
+
+/// A sample that is read with others, and where to: see Dataset::read().
+struct SampleRequest {
+  int64_t sample = 0;
+  RandomStream* random = nullptr;
+  std::span<uint8_t> bytes;
+  bool is_read = false;
+};
 
 /// Const members may be called from several threads at once.
 class Dataset {
@@ -49,6 +58,14 @@ class Dataset {
   /// Writes sample `index` to `bytes`, sample_bytes() of them, and returns label(index). `random`
   /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
   virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const = 0;
+
+  /// Where the device can decode files (`draw`), how many samples are best read together; 1: the
+  /// dataset reads one by one.
+  virtual int64_t samples_together() const { return 1; }
+  /// Reads those samples that the device decodes, as read() does up to how it rounds. The others
+  /// stay as they are: they are for read(), which tells what is wrong with them.
+  virtual void read_together(std::span<SampleRequest> /*requests*/,
+                             const device::DrawJpegs& /*draw*/) const {}
 
   /// Looks at what tells of bad data without reading samples, at some of many: for `--dry-run`.
   /// Throws Error(kData) naming the first bad sample.

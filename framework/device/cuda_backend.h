@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "framework/device/drawn_jpeg.h"
 #include "framework/device/graph_recorder.h"
 
 namespace c10d {
@@ -63,6 +65,10 @@ class CudaBackend {
   virtual SyncDebugMode sync_debug_mode() const = 0;
   /// Of this thread's work on the device.
   virtual std::unique_ptr<GraphRecorder> make_graph_recorder(int device) const = 0;
+  /// Why the device can't decode JPEG files; "": it can.
+  virtual std::string nvjpeg_problem(int device) const = 0;
+  /// DrawJpegs of a device that has no such problem. Waits until it is done.
+  virtual void draw_jpegs(std::span<DrawnJpeg> jpegs, int device) const = 0;
   /// NCCL between `world` ranks that meet in `store`; this one's tensors are on `device`. A
   /// collective that takes longer than `limit` fails.
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,

@@ -156,6 +156,7 @@ void read_recipe(const std::string& text, RunFacts& facts) {
       return value == nullptr ? std::string() : *value;
     };
     facts.model = word({"model", "name"});
+    facts.decode = word({"data", "decode"});
     facts.cache = word({"data", "cache"});
     facts.data_kind = word({"data", "kind"});
     facts.balance = word({"distributed", "balance"});

@@ -66,6 +66,7 @@ struct RunFacts {
   std::string data_kind = {};            // data.kind
   std::optional<int64_t> prefetch = {};  // data.prefetch
   std::optional<bool> fast_decode = {};  // data.fast_decode; nullopt: this kind of data has none
+  std::string decode = {};               // data.decode; "": this kind of data has none
   std::string cache = {};                // data.cache; "": this kind of data has none
   std::string balance = {};              // distributed.balance
   std::optional<int64_t> stages = {};    // distributed.stages

@@ -13,8 +13,10 @@
 #include "framework/cuda/gelu_kernel.h"
 #include "framework/cuda/layer_norm_kernel.h"
 #include "framework/cuda/max_pool_kernel.h"
+#include "framework/cuda/resize_images_kernel.h"
 #include "framework/cuda/tensor_values.h"
 #include "framework/cuda/transform_images_kernel.h"
+#include "framework/data/image/resize.h"
 #include "framework/data/transfer/transform_images.h"
 #include "tests/cuda/image_changes.h"
 
@@ -558,6 +560,71 @@ TEST(Kernels, TransformImages) {
           check_images(size, type, channels_last, has_changes);
         }
       }
+    }
+  }
+}
+
+struct CroppedImage {
+  at::Tensor pixels;  // uint8 [height, width, 3]
+  data::CropPlan plan;
+};
+
+/// Rows lie `gap` bytes apart in memory.
+void check_resized(const std::vector<CroppedImage>& images, int64_t height, int64_t width,
+                   data::Filter filter, int64_t gap) {
+  std::vector<device::AxisWeights> axes;
+  std::vector<at::Tensor> memory;
+  std::vector<ResizedImage> resized;
+  at::Tensor expected = at::zeros({std::ssize(images), height, width, 3}, at::kByte);
+  ResizedSizes sizes = {.images = static_cast<int32_t>(images.size()),
+                        .height = static_cast<int32_t>(height),
+                        .width = static_cast<int32_t>(width)};
+  axes.reserve(2 * images.size());
+  for (const auto& [pixels, plan] : images) {
+    const int64_t index = std::ssize(resized);
+    const int64_t row_bytes = 3 * pixels.size(1);
+    data::resize({pixels.data_ptr<uint8_t>(), pixels.size(0), pixels.size(1), 3, row_bytes}, plan,
+                 filter,
+                 {expected[index].data_ptr<uint8_t>(), static_cast<size_t>(height * width * 3)});
+    memory.push_back(at::zeros({pixels.size(0), row_bytes + gap}, at::kByte));
+    memory.back().narrow(1, 0, row_bytes).copy_(pixels.view({-1, row_bytes}));
+    const device::AxisWeights& down = axes.emplace_back(data::weights_of(plan.rows(), filter));
+    const device::AxisWeights& across = axes.emplace_back(data::weights_of(plan.columns(), filter));
+    const int32_t left = across.runs.front();
+    const int32_t right = across.runs[across.runs.size() - 2] + across.runs.back();
+    resized.push_back({.pixels = memory.back().data_ptr<uint8_t>(),
+                       .row_bytes = row_bytes + gap,
+                       .down = {down.runs.data(), down.weights.data(), down.stride},
+                       .across = {across.runs.data(), across.weights.data(), across.stride},
+                       .left = left,
+                       .columns = right - left});
+    sizes.columns = std::max(sizes.columns, right - left);
+  }
+  const at::Tensor between =
+      at::full({sizes.images, sizes.height, sizes.columns, 3}, 77, at::kByte);
+  const at::Tensor found = at::full_like(expected, 99);
+  launch_resize_images(resized.data(), sizes, between.data_ptr<uint8_t>(),
+                       found.data_ptr<uint8_t>(), nullptr);
+  EXPECT_TRUE(at::equal(found, expected)) << "the bytes differ";
+}
+
+TEST(Kernels, ResizeImages) {
+  at::manual_seed(3);
+  const auto noise = [](int64_t height, int64_t width) {
+    return at::randint(256, {height, width, 3}, at::kByte);
+  };
+  const auto window = [](int64_t height, int64_t width) { return data::Box{0, 0, height, width}; };
+  for (const data::Filter filter : {data::Filter::kBilinear, data::Filter::kBicubic}) {
+    for (const int64_t gap : {0, 5}) {
+      check_resized({{noise(1, 1), {{0, 0, 1, 1}, 1, 1, window(1, 1)}}}, 1, 1, filter, gap);
+      check_resized({{noise(9, 120), {{0, 0, 9, 120}, 4, 100, window(4, 100)}},
+                     {noise(70, 31), {{11, 3, 50, 20}, 4, 100, window(4, 100)}},
+                     {noise(4, 100), {{0, 0, 4, 100}, 4, 100, window(4, 100)}}},
+                    4, 100, filter, gap);
+      // The middle of a larger one, as evaluation takes it.
+      check_resized({{noise(40, 53), {{0, 0, 40, 53}, 12, 15, {2, 4, 8, 8}}},
+                     {noise(300, 8), {{0, 0, 300, 8}, 375, 10, {183, 1, 8, 8}}}},
+                    8, 8, filter, gap);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Small JPEG and PNG files, made in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,18 @@ namespace brim::data {
 
 using Bytes = std::vector<uint8_t>;
 
+inline Bytes smooth_picture(int height, int width) {
+  Bytes pixels;
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      pixels.insert(pixels.end(),
+                    {static_cast<uint8_t>(255 * x / width), static_cast<uint8_t>(255 * y / height),
+                     static_cast<uint8_t>(128 * (x + y) / (width + height))});
+    }
+  }
+  return pixels;
+}
+
 /// A picture with some structure.
 inline Bytes picture(int height, int width) {
   Bytes pixels;
@@ -26,9 +39,18 @@ inline Bytes picture(int height, int width) {
   return pixels;
 }
 
-/// RGB or, with four components, CMYK.
-inline Bytes jpeg(int height, int width, bool progressive = false, int components = 3) {
-  Bytes pixels = picture(height, width);
+struct JpegOptions {
+  bool progressive = false;
+  int components = 3;        // 1: grey; 4: CMYK
+  int luma_samples = 2;      // for one of colour, in a row; at most 2 in a column
+  int restart_interval = 0;  // blocks between restart markers; 0: there are none
+  bool is_turned = false;    // by its EXIF orientation
+  bool is_smooth = false;    // without edges
+};
+
+inline Bytes jpeg(int height, int width, const JpegOptions& options = {}) {
+  const int components = options.components;
+  Bytes pixels = options.is_smooth ? smooth_picture(height, width) : picture(height, width);
   pixels.resize(static_cast<size_t>(height * width * components));
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
@@ -40,10 +62,20 @@ inline Bytes jpeg(int height, int width, bool progressive = false, int component
   encoder.image_height = static_cast<JDIMENSION>(height);
   encoder.image_width = static_cast<JDIMENSION>(width);
   encoder.input_components = components;
-  encoder.in_color_space = components == 3 ? JCS_RGB : JCS_CMYK;
+  encoder.in_color_space = components == 1 ? JCS_GRAYSCALE : components == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&encoder);
-  if (progressive) jpeg_simple_progression(&encoder);
+  encoder.restart_interval = static_cast<unsigned>(options.restart_interval);
+  if (components == 3) {
+    encoder.comp_info[0].h_samp_factor = options.luma_samples;
+    encoder.comp_info[0].v_samp_factor = std::min(options.luma_samples, 2);
+  }
+  if (options.progressive) jpeg_simple_progression(&encoder);
   jpeg_start_compress(&encoder, TRUE);
+  if (options.is_turned) {
+    const Bytes exif = {'E', 'x', 'i', 'f',  0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+                        0,   1,   1,   0x12, 0, 3, 0,   0,   0, 1,  0, 6, 0, 0};
+    jpeg_write_marker(&encoder, JPEG_APP0 + 1, exif.data(), static_cast<unsigned>(exif.size()));
+  }
   while (encoder.next_scanline < encoder.image_height) {
     auto* row = const_cast<JSAMPROW>(pixels.data() + encoder.next_scanline * width * components);
     jpeg_write_scanlines(&encoder, &row, 1);

@@ -11,9 +11,11 @@
 namespace brim::doctor {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using FactsChange = std::function<void(RunFacts&, double)>;
 
 struct RunCase {
@@ -235,6 +237,24 @@ TEST(Proposals, OfASlowLoaderAreWhatTheRunDoesNotHaveYet) {
   facts.fast_decode.reset();
   facts.workers = 0;
   EXPECT_THAT(proposals_of(check_loader, facts), ElementsAre(Settings{"data.workers=2"}));
+}
+
+TEST(Proposals, OfASlowLoaderHaveTheGpuDecodeWhereThereIsOne) {
+  RunFacts facts = healthy();
+  give(facts, Phase::kDataWait, 0.5);
+  facts.given_per_s = 100;
+  facts.wanted_per_s = 200;
+  facts.workers = facts.cores;
+  facts.decode = "cpu";
+  EXPECT_THAT(proposals_of(check_loader, facts),
+              ElementsAre(Settings{"data.decode=gpu"}, Settings{"data.cache=decoded"},
+                          Settings{"data.fast_decode=true"}));
+  facts.is_cuda = false;
+  EXPECT_THAT(proposals_of(check_loader, facts), Not(Contains(Settings{"data.decode=gpu"})));
+  facts.is_cuda = true;
+  facts.decode = "gpu";  // which neither goes with
+  EXPECT_THAT(proposals_of(check_loader, facts), IsEmpty());
+  EXPECT_THAT(check_loader(facts).finding->change, HasSubstr("trainer data bench"));
 }
 
 TEST(Proposals, OfALargerBatchTakeTheLearningRateAlong) {

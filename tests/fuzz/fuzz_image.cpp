@@ -32,7 +32,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto expected = static_cast<size_t>(image.height * image.width * image.channels);
     if (image.pixels.size() != expected || image.channels != 3) std::abort();
     draw({data, size}, data[size / 2]);
+    const auto plain = brim::data::plain_jpeg_size(std::span(data, size));
+    if (plain && (plain->height != image.height || plain->width != image.width)) std::abort();
   } catch (const brim::Error&) {
+    brim::data::plain_jpeg_size(std::span(data, size));
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // device::CudaBackend of the simulated GPU: lies where the programs look for libbrim_cuda.so.
 #include <c10/util/Exception.h>
 
+#include "framework/cuda/draw_jpegs.h"
 #include "framework/device/cuda_backend.h"
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/graph.h"
@@ -59,6 +60,12 @@ class Backend final : public device::CudaBackend {
   }
   std::unique_ptr<device::GraphRecorder> make_graph_recorder(int) const override {
     return simulated::make_graph_recorder();
+  }
+  std::string nvjpeg_problem(int) const override {
+    return cuda::nvjpeg_problem(simulated::device());
+  }
+  void draw_jpegs(std::span<device::DrawnJpeg> jpegs, int) const override {
+    cuda::draw_jpegs(jpegs, simulated::device());
   }
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int world, int,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -51,6 +52,16 @@ Image decode_png(std::span<const uint8_t> bytes, const std::string& name);
 /// others.
 bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Place& place,
                const DrawOptions& options, std::span<uint8_t> out);
+
+struct ImageSize {
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+/// The size of a JPEG that decoders in hardware take and whose damage shows without decoding it: of
+/// one scan, 8 bits a value, grey or with colour at full or half size, upright, with nothing but
+/// coded pixels up to its end. Nullopt for others, and for those that decode_image() refuses.
+std::optional<ImageSize> plain_jpeg_size(std::span<const uint8_t> bytes);
 
 /// Throws Error(kData) where an image is larger than the limits above.
 void check_image_size(int64_t height, int64_t width, const std::string& name);

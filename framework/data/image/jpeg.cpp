@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 
 #include "framework/base/error.h"
@@ -218,6 +219,28 @@ bool ends_as_jpeg(std::span<const uint8_t> bytes) {
   return bytes.size() >= 2 && bytes[bytes.size() - 2] == 0xff && bytes.back() == JPEG_EOI;
 }
 
+/// Whether nothing but coded values and restart markers lies before the last marker, which ends the
+/// image: a byte 255 is a marker's unless 0 follows it.
+bool is_one_scan_to_the_end(std::span<const uint8_t> coded) {
+  if (!ends_as_jpeg(coded)) return false;
+  const uint8_t* const end = coded.data() + coded.size() - 2;
+  for (const uint8_t* byte = coded.data();; byte += 2) {
+    byte = static_cast<const uint8_t*>(std::memchr(byte, 0xff, static_cast<size_t>(end - byte)));
+    if (byte == nullptr) return true;
+    const bool is_value = byte[1] == 0;
+    const bool is_restart = byte[1] >= JPEG_RST0 && byte[1] < JPEG_RST0 + 8;
+    if (byte + 2 > end || !(is_value || is_restart)) return false;
+  }
+}
+
+bool has_usual_samples(const jpeg_decompress_struct& jpeg) {
+  if (jpeg.num_components == 1) return jpeg.jpeg_color_space == JCS_GRAYSCALE;
+  if (jpeg.num_components != 3 || jpeg.jpeg_color_space != JCS_YCbCr) return false;
+  const jpeg_component_info* const part = jpeg.comp_info;
+  return part[0].h_samp_factor <= 2 && part[0].v_samp_factor <= 2 && part[1].h_samp_factor == 1 &&
+         part[1].v_samp_factor == 1 && part[2].h_samp_factor == 1 && part[2].v_samp_factor == 1;
+}
+
 [[noreturn]] void throw_jpeg_error(const JpegDecoder& decoder, const std::string& name) {
   if (decoder.truncated) throw Error(Exit::kData, "{}: truncated: the JPEG data ends early", name);
   throw Error(Exit::kData, "{}: damaged or unsupported JPEG: {}", name, decoder.message.data());
@@ -234,6 +257,23 @@ Image decode_jpeg(std::span<const uint8_t> bytes, const std::string& name) {
   std::vector<uint8_t> line(size_t{4} * decoder.jpeg.image_width);
   if (!read_rows(decoder, image.pixels.data(), line.data())) throw_jpeg_error(decoder, name);
   return apply_orientation(std::move(image), turn);
+}
+
+std::optional<ImageSize> plain_jpeg_size(std::span<const uint8_t> bytes) {
+  JpegDecoder decoder;
+  const jpeg_decompress_struct& jpeg = decoder.jpeg;
+  if (!read_header(decoder, bytes.data(), bytes.size())) return std::nullopt;
+  const int64_t height = jpeg.image_height;
+  const int64_t width = jpeg.image_width;
+  const bool is_plain = jpeg.data_precision == 8 && jpeg.progressive_mode == FALSE &&
+                        jpeg.arith_code == FALSE && decoder.coefficient_bytes == 0 &&
+                        has_usual_samples(jpeg) && orientation(jpeg) == 1;
+  const bool is_allowed =
+      height <= kMaxImageSide && width <= kMaxImageSide && height * width <= kMaxImagePixels;
+  if (!is_plain || !is_allowed) return std::nullopt;
+  const std::span<const uint8_t> coded(jpeg.src->next_input_byte, jpeg.src->bytes_in_buffer);
+  if (!is_one_scan_to_the_end(coded)) return std::nullopt;
+  return ImageSize{height, width};
 }
 
 bool draw_jpeg(std::span<const uint8_t> bytes, const std::string& name, const Place& place,

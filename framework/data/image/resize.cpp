@@ -7,24 +7,28 @@ ImageView view(const Image& image) {
           image.width * image.channels};
 }
 
+Axis CropPlan::rows(int64_t shrink) const {
+  return {.first = source.top,
+          .in = source.height,
+          .out = height,
+          .begin = window.top,
+          .count = window.height,
+          .shrink = shrink};
+}
+
+Axis CropPlan::columns(int64_t shrink) const {
+  return {.first = source.left,
+          .in = source.width,
+          .out = width,
+          .begin = window.left,
+          .count = window.width,
+          .shrink = shrink};
+}
+
 void Resizer::start(const CropPlan& placement, int64_t channels, Filter filter,
                     std::span<uint8_t> out, int64_t shrink) {
-  const Box& source = placement.source;
-  const Box& window = placement.window;
-  make_taps({.first = source.top,
-             .in = source.height,
-             .out = placement.height,
-             .begin = window.top,
-             .count = window.height,
-             .shrink = shrink},
-            filter, down_);
-  make_taps({.first = source.left,
-             .in = source.width,
-             .out = placement.width,
-             .begin = window.left,
-             .count = window.width,
-             .shrink = shrink},
-            filter, across_);
+  make_taps(placement.rows(shrink), filter, down_);
+  make_taps(placement.columns(shrink), filter, across_);
   blender_.start(across_, channels);
   blended_.resize(
       static_cast<size_t>((across_.end - across_.begin) * channels + blender_.padding()));

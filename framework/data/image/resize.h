@@ -47,6 +47,10 @@ struct CropPlan {
   int64_t height = 0;
   int64_t width = 0;
   Box window;
+
+  /// The image is given at 1/shrink of its size.
+  Axis rows(int64_t shrink = 1) const;
+  Axis columns(int64_t shrink = 1) const;
 };
 
 /// Takes the rows of an image from top to bottom as they are decoded and writes the resized image.

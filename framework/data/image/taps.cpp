@@ -71,4 +71,17 @@ void make_taps(const Axis& axis, Filter filter, Taps& taps) {
   taps.begin = taps.runs.front().first;
 }
 
+device::AxisWeights weights_of(const Axis& axis, Filter filter) {
+  thread_local Taps taps;
+  make_taps(axis, filter, taps);
+  device::AxisWeights result;
+  for (const auto [first, count] : taps.runs) {
+    result.runs.push_back(static_cast<int32_t>(first));
+    result.runs.push_back(static_cast<int32_t>(count));
+  }
+  result.weights.assign(taps.weights.begin(), taps.weights.end());
+  result.stride = static_cast<int32_t>(taps.stride);
+  return result;
+}
+
 }  // namespace brim::data

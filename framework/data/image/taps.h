@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "framework/device/drawn_jpeg.h"
+
 namespace brim::data {
 
 enum class Filter { kBilinear, kBicubic };
@@ -42,5 +44,7 @@ struct Axis {
 
 /// Fills `taps`, whose memory is used again.
 void make_taps(const Axis& axis, Filter filter, Taps& taps);
+/// The same for a device.
+device::AxisWeights weights_of(const Axis& axis, Filter filter);
 
 }  // namespace brim::data

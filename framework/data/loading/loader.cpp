@@ -32,12 +32,16 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
       log_(options.replacements ? options.replacements : std::make_shared<ReplacementLog>()),
       sample_bytes_(dataset.sample_bytes()),
       classes_(dataset.classes()),
+      reads_together_(options.draw_jpegs != nullptr && dataset.samples_together() > 1),
       plan_(dataset.size(), options, start_epoch, start_step),
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
+  // A device takes few ranges at once, large ones best.
+  const int64_t shares = (reads_together_ ? 1 : 2) * (options.workers + 1);
+  const int64_t most = reads_together_ ? dataset.samples_together()
+                                       : kRangeBytes / std::max<int64_t>(1, sample_bytes_);
   // Small batches are still shared by the threads.
-  range_samples_ = std::max<int64_t>(1, std::min(kRangeBytes / std::max<int64_t>(1, sample_bytes_),
-                                                 samples / (2 * (options.workers + 1))));
+  range_samples_ = std::max<int64_t>(1, std::min(most, samples / shares));
   make_slots(allocate);
   pace_start_s_ = accounted_s_ = now_s();
   start_threads();
@@ -205,10 +209,11 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
   const double start_s = now_s();
   std::optional<Failure> first;
   std::vector<Skipped> skipped;
-  for (int64_t index = range.first; index < range.first + range.count; ++index) {
+  std::vector<bool> are_read(static_cast<size_t>(range.count));
+  const auto try_at = [&](int64_t index, const auto& work) {
     std::optional<Failure> failure;
     try {
-      failure = decode(slot, index, skipped);
+      failure = work();
     } catch (const std::bad_alloc&) {
       failure = {index, Exit::kResource, "not enough memory to choose a sample"};
     } catch (...) {
@@ -216,6 +221,16 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
       failure = {index, error.status(), error.what()};
     }
     if (!first) first = std::move(failure);
+  };
+  if (reads_together_) {
+    try_at(range.first, [&]() -> std::optional<Failure> {
+      are_read = read_together(range);
+      return std::nullopt;
+    });
+  }
+  for (int64_t i = 0; i < range.count; ++i) {
+    const int64_t index = range.first + i;
+    try_at(index, [&] { return decode(slot, index, are_read[static_cast<size_t>(i)], skipped); });
   }
   const double end_s = now_s();
   lock.lock();
@@ -226,12 +241,34 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
   if (slot.unread == 0) ready_.notify_all();
 }
 
-std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index,
+/// Of each sample of the range, whether the device has decoded it.
+std::vector<bool> Loader::read_together(const SlotRange& range) const {
+  const Slot& slot = *range.slot;
+  const auto count = static_cast<size_t>(range.count);
+  std::vector<RandomStream> streams;
+  std::vector<SampleRequest> requests(count);
+  streams.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t index = range.first + static_cast<int64_t>(i);
+    const SampleRef ref = options_.order->at(slot.batch.epoch, slot.batch.first_position + index);
+    streams.push_back(stream_of(slot.batch.epoch, ref));
+    requests[i] = {.sample = ref.sample,
+                   .random = options_.augment ? &streams[i] : nullptr,
+                   .bytes = pixels_of(slot, index)};
+  }
+  dataset_.read_together(requests, options_.draw_jpegs);
+  std::vector<bool> are_read(count);
+  for (size_t i = 0; i < count; ++i) are_read[i] = requests[i].is_read;
+  return are_read;
+}
+
+std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index, bool is_read,
                                               std::vector<Skipped>& skipped) {
   const int64_t epoch = slot.batch.epoch;
   const int64_t position = slot.batch.first_position + index;
   SampleRef ref = options_.order->at(epoch, position);
-  auto failure = read_sample(ref, slot, index);
+  auto failure = is_read ? set_label(slot, index, ref.sample, dataset_.label(ref.sample))
+                         : read_sample(ref, slot, index);
   if (!failure) return std::nullopt;
   const int64_t unread = ref.sample;
   RandomStream others(options_.seed ^ kReplacementKey, static_cast<uint64_t>(epoch),
@@ -264,19 +301,13 @@ std::optional<Loader::Failure> Loader::decode(Slot& slot, int64_t index,
 std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& slot,
                                                    int64_t index) const {
   const int64_t sample = ref.sample;
-  RandomStream random(options_.seed, static_cast<uint64_t>(slot.batch.epoch),
-                      static_cast<uint64_t>(ref.stream));
-  const std::span<uint8_t> pixels(slot.pixels.get() + index * sample_bytes_,
-                                  static_cast<size_t>(sample_bytes_));
+  RandomStream random = stream_of(slot.batch.epoch, ref);
   // An exception object shared by two threads would be freed by whichever ends last; its text and
   // kind travel instead.
   try {
-    const int64_t label = dataset_.read(sample, options_.augment ? &random : nullptr, pixels);
-    slot.labels[static_cast<size_t>(index)] = label;
-    if (classes_ == 0 || (label >= 0 && label < classes_)) return std::nullopt;
-    return Failure{index, Exit::kData,
-                   fmt::format("{}: expected a label from 0 to {}, found {}", name(sample),
-                               classes_ - 1, label)};
+    const int64_t label =
+        dataset_.read(sample, options_.augment ? &random : nullptr, pixels_of(slot, index));
+    return set_label(slot, index, sample, label);
   } catch (const Error& error) {
     return Failure{index, error.status(), error.what()};
   } catch (const std::bad_alloc&) {
@@ -284,6 +315,24 @@ std::optional<Loader::Failure> Loader::read_sample(const SampleRef& ref, Slot& s
   } catch (...) {
     return Failure{index, Exit::kBug, name(sample) + ": " + current_error().what()};
   }
+}
+
+std::optional<Loader::Failure> Loader::set_label(Slot& slot, int64_t index, int64_t sample,
+                                                 int64_t label) const {
+  slot.labels[static_cast<size_t>(index)] = label;
+  if (classes_ == 0 || (label >= 0 && label < classes_)) return std::nullopt;
+  return Failure{index, Exit::kData,
+                 fmt::format("{}: expected a label from 0 to {}, found {}", name(sample),
+                             classes_ - 1, label)};
+}
+
+/// What drives the sample's augmentation, from its beginning.
+RandomStream Loader::stream_of(int64_t epoch, const SampleRef& ref) const {
+  return {options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(ref.stream)};
+}
+
+std::span<uint8_t> Loader::pixels_of(const Slot& slot, int64_t index) const {
+  return {slot.pixels.get() + index * sample_bytes_, static_cast<size_t>(sample_bytes_)};
 }
 
 /// "sample 5" where the dataset's own name for it can't be had.

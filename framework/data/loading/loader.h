@@ -89,8 +89,13 @@ class Loader {
   bool has_work() const;
   std::optional<SlotRange> take_range();
   void read(const SlotRange& range, std::unique_lock<std::mutex>& lock);
-  std::optional<Failure> decode(Slot& slot, int64_t index, std::vector<Skipped>& skipped);
+  std::vector<bool> read_together(const SlotRange& range) const;
+  std::optional<Failure> decode(Slot& slot, int64_t index, bool is_read,
+                                std::vector<Skipped>& skipped);
   std::optional<Failure> read_sample(const SampleRef& ref, Slot& slot, int64_t index) const;
+  std::optional<Failure> set_label(Slot& slot, int64_t index, int64_t sample, int64_t label) const;
+  RandomStream stream_of(int64_t epoch, const SampleRef& ref) const;
+  std::span<uint8_t> pixels_of(const Slot& slot, int64_t index) const;
   void count_skipped(Slot& slot) const;
   void work(int64_t number, const std::stop_token& stop);
   void adapt(double waited_s);
@@ -103,6 +108,7 @@ class Loader {
   const std::shared_ptr<ReplacementLog> log_;
   const int64_t sample_bytes_;
   const int64_t classes_;      // 0: samples have no labels
+  const bool reads_together_;  // what a device decodes
   int64_t range_samples_ = 1;  // most of a SlotRange
 
   // Everything below is guarded by mutex_, except pixels and labels of a claimed sample, which

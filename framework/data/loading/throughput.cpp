@@ -1,6 +1,8 @@
 #include "framework/data/loading/throughput.h"
 
+#include <algorithm>
 #include <ctime>
+#include <span>
 #include <vector>
 
 #include "framework/base/error.h"
@@ -46,20 +48,36 @@ Throughput measure_loader(const Dataset& dataset, const LoaderOptions& options, 
 
 std::array<double, kStageCount> measure_stages(const Dataset& dataset, const LoaderOptions& options,
                                                int64_t samples) {
-  std::vector<uint8_t> pixels(static_cast<size_t>(dataset.sample_bytes()));
+  const auto bytes = static_cast<size_t>(dataset.sample_bytes());
+  const int64_t together = options.draw_jpegs ? dataset.samples_together() : 1;
+  std::vector<uint8_t> pixels(static_cast<size_t>(together) * bytes);
   StageClock clock;
-  for (int64_t i = 0; i < samples; ++i) {
-    const int64_t position = i % dataset.size();
-    const int64_t epoch = i / dataset.size();
-    const SampleRef ref = options.order->at(epoch, position);
-    RandomStream random(options.seed, static_cast<uint64_t>(epoch),
-                        static_cast<uint64_t>(ref.stream));
+  for (int64_t first = 0; first < samples; first += together) {
     enter_stage(Stage::kRead);
     require_no_stop();
-    try {
-      dataset.read(ref.sample, options.augment ? &random : nullptr, pixels);
-    } catch (const Error& error) {
-      if (error.status() != Exit::kData || options.on_error == OnError::kFail) throw;
+    const auto count = static_cast<size_t>(std::min(together, samples - first));
+    std::vector<SampleRequest> requests(count);
+    std::vector<RandomStream> streams;
+    streams.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t number = first + static_cast<int64_t>(i);
+      const int64_t epoch = number / dataset.size();
+      const SampleRef ref = options.order->at(epoch, number % dataset.size());
+      streams.emplace_back(options.seed, static_cast<uint64_t>(epoch),
+                           static_cast<uint64_t>(ref.stream));
+      requests[i] = {.sample = ref.sample,
+                     .random = options.augment ? &streams[i] : nullptr,
+                     .bytes = std::span(pixels).subspan(i * bytes, bytes)};
+    }
+    if (together > 1) dataset.read_together(requests, options.draw_jpegs);
+    for (const SampleRequest& request : requests) {
+      if (request.is_read) continue;
+      enter_stage(Stage::kRead);
+      try {
+        dataset.read(request.sample, request.random, request.bytes);
+      } catch (const Error& error) {
+        if (error.status() != Exit::kData || options.on_error == OnError::kFail) throw;
+      }
     }
   }
   enter_stage(Stage::kRead);

@@ -10,6 +10,7 @@
 #include "framework/data/order/order.h"
 #include "framework/data/order/rank_partition.h"
 #include "framework/data/order/replacement_log.h"
+#include "framework/device/drawn_jpeg.h"
 
 namespace brim::data {
 
@@ -39,6 +40,7 @@ struct LoaderOptions {
   OnError on_error = OnError::kFail;
   int64_t max_skipped = 100;                               // samples; one more is an error
   std::shared_ptr<ReplacementLog> replacements = nullptr;  // shared by a run's loaders
+  device::DrawJpegs draw_jpegs = nullptr;                  // of the device; null: it decodes none
 };
 
 /// Optimizer steps of an epoch over `size` samples.

@@ -1,8 +1,10 @@
 #include "framework/data/sources/image_dataset.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/log.h"
@@ -14,7 +16,10 @@ namespace brim::data {
 namespace {
 
 constexpr std::array<std::string_view, 2> kFilterWords = {"bilinear", "bicubic"};
+constexpr std::array<std::string_view, 2> kDecodeWords = {"cpu", "gpu"};
 constexpr std::array<std::string_view, 3> kCacheWords = {"none", "encoded", "decoded"};
+
+constexpr int64_t kTogether = 32;  // enough for a GPU's several decoders; a few MB of files
 
 class ImageDataset final : public ImageSamples {
  public:
@@ -35,11 +40,40 @@ class ImageDataset final : public ImageSamples {
   void check_files() const override { images_->check_files(); }
   std::span<const int64_t> shard_ends() const override { return images_->shard_ends(); }
 
+  int64_t samples_together() const override { return options_.on_gpu ? kTogether : 1; }
+
+  void read_together(std::span<SampleRequest> requests,
+                     const device::DrawJpegs& draw) const override {
+    thread_local std::array<std::vector<uint8_t>, kTogether> buffers;
+    std::vector<device::DrawnJpeg> jpegs;
+    std::vector<SampleRequest*> drawn;
+    for (size_t i = 0; i < std::min(requests.size(), buffers.size()); ++i) {
+      enter_stage(Stage::kRead);
+      const auto file = file_or_nothing(requests[i].sample, buffers[i]);
+      enter_stage(Stage::kDecode);
+      const auto size = plain_jpeg_size(file);
+      if (!size) continue;
+      const CropPlan plan = place(size->height, size->width, requests[i].random);
+      jpegs.push_back({.file = file,
+                       .height = static_cast<int32_t>(size->height),
+                       .width = static_cast<int32_t>(size->width),
+                       .down = weights_of(plan.rows(), options_.interpolation),
+                       .across = weights_of(plan.columns(), options_.interpolation),
+                       .pixels = requests[i].bytes});
+      drawn.push_back(&requests[i]);
+    }
+    if (!jpegs.empty()) draw(jpegs);
+    for (size_t i = 0; i < jpegs.size(); ++i) {
+      SampleRequest& request = *drawn[i];
+      request.is_read = jpegs[i].is_drawn;
+      if (!request.is_read || request.random == nullptr) continue;
+      augment_placed(shape(), augment_, *request.random, request.bytes);
+    }
+  }
+
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
     const auto place = [&](int64_t height, int64_t width) {
-      return random == nullptr
-                 ? place_whole(height, width, shape(), options_.resize)
-                 : place_randomly(height, width, shape(), options_.resize, augment_, *random);
+      return this->place(height, width, random);
     };
     if (options_.cache == CacheKind::kDecoded) {
       draw_decoded(index, place, pixels);
@@ -52,9 +86,28 @@ class ImageDataset final : public ImageSamples {
   }
 
  private:
-  /// From the cache or from where the images are; valid until the thread's next call.
+  CropPlan place(int64_t height, int64_t width, RandomStream* random) const {
+    return random == nullptr
+               ? place_whole(height, width, shape(), options_.resize)
+               : place_randomly(height, width, shape(), options_.resize, augment_, *random);
+  }
+
+  /// Nothing where it can't be read, which read() will tell.
+  std::span<const uint8_t> file_or_nothing(int64_t index, std::vector<uint8_t>& buffer) const {
+    try {
+      return encoded(index, buffer);
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
   std::span<const uint8_t> encoded(int64_t index) const {
     thread_local std::vector<uint8_t> buffer;
+    return encoded(index, buffer);
+  }
+
+  /// From the cache or from where the images are; valid until `buffer` is used again.
+  std::span<const uint8_t> encoded(int64_t index, std::vector<uint8_t>& buffer) const {
     if (options_.cache != CacheKind::kEncoded) return images_->bytes(index, buffer);
     if (const CachedImage* cached = cache_->find(index)) return cached->bytes;
     const std::span<const uint8_t> bytes = images_->bytes(index, buffer);
@@ -95,6 +148,9 @@ void ImageOptions::fields(recipe::Fields& f) {
           recipe::between(1, 8192));
   f.choice("interpolation", interpolation, kFilterWords,
            "how pixels are resized, with antialiasing");
+  f.choice("decode", on_gpu, kDecodeWords,
+           "where JPEG images are decoded and resized: gpu takes NVIDIA's nvJPEG, and the CPU for "
+           "files that it doesn't take; a few grey levels off, at edges between colours more");
   f.value("fast_decode", fast_decode,
           "decode JPEG images at a fraction of their size where that is large enough, and their "
           "colour more coarsely: a few grey levels off, at edges between colours more, and faster");
@@ -107,6 +163,14 @@ void ImageOptions::fields(recipe::Fields& f) {
 void ImageOptions::check() const {
   if (cache == CacheKind::kNone && cache_gib != ImageOptions{}.cache_gib) {
     log::warning("data.cache_gib has no effect: cache is \"none\"");
+  }
+  if (cache == CacheKind::kDecoded && on_gpu) {
+    throw Error(Exit::kRecipe,
+                "[data]: expected cache = \"none\" or \"encoded\" with decode = "
+                "\"gpu\", which keeps no decoded images; found \"decoded\"");
+  }
+  if (fast_decode && on_gpu) {
+    log::warning("data.fast_decode has no effect on images that decode = \"gpu\" decodes");
   }
   if (cache == CacheKind::kDecoded && fast_decode) {
     log::warning("data.fast_decode has no effect on training: cache is \"decoded\"");

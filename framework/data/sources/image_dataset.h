@@ -18,6 +18,7 @@ struct ImageOptions {
   int64_t image_size = 224;
   int64_t resize = 256;
   Filter interpolation = Filter::kBilinear;
+  bool on_gpu = false;  // decode = "gpu"
   bool fast_decode = false;
   CacheKind cache = CacheKind::kNone;
   double cache_gib = 4.0;

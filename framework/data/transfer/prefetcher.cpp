@@ -2,13 +2,20 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "framework/base/error.h"
+#include "framework/device/cuda_loader.h"
 #include "framework/device/stream_event.h"
 
 namespace brim::data {
 namespace {
+
+constexpr std::string_view kAdvice = "Set data.decode = \"cpu\"";
 
 /// Pinned memory, from which copies run by themselves, for a loader that feeds a CUDA device.
 AllocatePixels pixels_for(at::Device device) {
@@ -25,20 +32,51 @@ at::Device device_of(const InputOptions& input) {
   return std::get<ImageInputs>(input).normalizer.scale.device();
 }
 
+/// `loading`, by which a dataset that asks for it has the device decode.
+LoaderOptions with_decoder(LoaderOptions loading, const Dataset& dataset, at::Device device) {
+  if (dataset.samples_together() > 1) loading.draw_jpegs = jpeg_decoder(device);
+  return loading;
+}
+
 void use_on(const c10::Stream& stream, const at::Tensor& tensor) {
   if (tensor.defined()) tensor.record_stream(stream);
 }
 
 }  // namespace
 
+device::DrawJpegs jpeg_decoder(at::Device device) {
+  if (!device.is_cuda()) {
+    throw Error(Exit::kRecipe,
+                "data.decode = \"gpu\": expected a CUDA device, found {}. {}, or train on a GPU",
+                device.str(), kAdvice);
+  }
+  const device::CudaBackend& cuda = *device::cuda().backend;
+  const std::string problem = cuda.nvjpeg_problem(device.index());
+  if (!problem.empty()) {
+    throw Error(Exit::kResource,
+                "data.decode = \"gpu\": nvJPEG can't be used: {}. {}, or make nvJPEG available",
+                problem, kAdvice);
+  }
+  return [&cuda, index = device.index()](std::span<device::DrawnJpeg> jpegs) {
+    try {
+      cuda.draw_jpegs(jpegs, index);
+    } catch (const c10::OutOfMemoryError&) {
+      throw Error(Exit::kResource,
+                  "not enough memory on {} to decode images beside the training step. {}, or lower "
+                  "batch.micro",
+                  c10::Device(c10::kCUDA, index).str(), kAdvice);
+    }
+  };
+}
+
 DevicePrefetcher::DevicePrefetcher(const Dataset& dataset, const LoaderOptions& loading,
                                    const InputOptions& input, Timeline& timeline,
                                    int64_t start_epoch, int64_t start_step)
     : dataset_(dataset),
       input_(input),
-      loading_(loading),
+      loading_(with_decoder(loading, dataset, device_of(input))),
       timeline_(timeline),
-      loader_(dataset, loading, start_epoch, start_step, pixels_for(device_of(input))) {
+      loader_(dataset, loading_, start_epoch, start_step, pixels_for(device_of(input))) {
   const at::Device device = device_of(input_);
   if (!device.is_cpu()) copies_.emplace(device);
 }

@@ -29,6 +29,11 @@ struct TokenInputs {
   at::Device device;
 };
 
+/// Decoding on that device, for LoaderOptions::draw_jpegs. Throws Error(kRecipe) where it isn't a
+/// CUDA device, Error(kResource) where it has no decoder; calls of it throw Error(kResource) where
+/// the device has no memory left.
+device::DrawJpegs jpeg_decoder(at::Device device);
+
 using InputOptions = std::variant<ImageInputs, TokenInputs>;
 
 /// Belongs to the thread that drives the step.

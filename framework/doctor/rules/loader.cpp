@@ -48,11 +48,16 @@ LoaderAdvice loader_advice(const RunFacts& facts) {
     advice.proposals.push_back({fmt::format("data.workers={}", *workers)});
   }
   const bool is_decoded_once = facts.cache == "decoded";
-  if (!facts.cache.empty() && !is_decoded_once) {
+  const bool is_on_gpu = facts.decode == "gpu";
+  if (facts.is_cuda.value_or(false) && facts.decode == "cpu" && !is_decoded_once) {
+    advice.words.emplace_back("data.decode = \"gpu\" (of JPEG files)");
+    advice.proposals.push_back({"data.decode=gpu"});
+  }
+  if (!facts.cache.empty() && !is_decoded_once && !is_on_gpu) {
     advice.words.emplace_back("data.cache = \"decoded\"");
     advice.proposals.push_back({"data.cache=decoded"});
   }
-  if (facts.fast_decode && !*facts.fast_decode && !is_decoded_once) {
+  if (facts.fast_decode && !*facts.fast_decode && !is_decoded_once && !is_on_gpu) {
     advice.words.emplace_back("data.fast_decode = true");
     advice.proposals.push_back({"data.fast_decode=true"});
   }

@@ -81,7 +81,7 @@ TEST(ImageTest, WhatIsNoImageIsRefused) {
 }
 
 TEST(ImageTest, ATruncatedFileIsAnErrorWhereverItEnds) {
-  for (const Bytes& whole : {jpeg(40, 50), jpeg(40, 50, true), png(40, 50)}) {
+  for (const Bytes& whole : {jpeg(40, 50), jpeg(40, 50, {.progressive = true}), png(40, 50)}) {
     EXPECT_EQ(decoding_error(whole), "no error");
     for (size_t size = 4; size + 2 < whole.size(); ++size) {
       const Bytes bytes = {whole.begin(), whole.begin() + static_cast<long>(size)};
@@ -98,7 +98,8 @@ TEST(ImageTest, FlippedBitsNeverDoHarm) {
     bytes[i] ^= static_cast<uint8_t>(1 << (i % 8));
     return bytes;
   };
-  for (const Bytes& whole : {jpeg(20, 30), jpeg(20, 30, true)}) {  // no checksums: some decode
+  for (const Bytes& whole :
+       {jpeg(20, 30), jpeg(20, 30, {.progressive = true})}) {  // no checksums: some decode
     for (size_t i = 0; i < whole.size(); ++i) {
       decoding_error(flipped(whole, i));
       error_of_drawing(flipped(whole, i), i % 2 == 0);
@@ -139,19 +140,19 @@ Bytes with_more_scans(const Bytes& bytes, int more) {
 }
 
 TEST(ImageTest, AProgressiveFileWithEndlessScansIsRefused) {
-  const Bytes bytes = jpeg(16, 16, true);
+  const Bytes bytes = jpeg(16, 16, {.progressive = true});
   EXPECT_EQ(decoding_error(bytes), "no error");
   EXPECT_EQ(decoding_error(with_more_scans(bytes, 600)),
             "x: damaged or unsupported JPEG: more than 500 scans, of 16 x 16 pixels each");
 }
 
 TEST(ImageTest, ScansOfALargeImageAreBounded) {
-  EXPECT_EQ(decoding_error(with_more_scans(jpeg(2500, 2500, true), 330)),
+  EXPECT_EQ(decoding_error(with_more_scans(jpeg(2500, 2500, {.progressive = true}), 330)),
             "x: damaged or unsupported JPEG: more than 320 scans, of 2500 x 2500 pixels each");
 }
 
 TEST(ImageTest, CoefficientsOfSeveralScansAreBounded) {
-  const Bytes bytes = jpeg(8, 8, true, 4);
+  const Bytes bytes = jpeg(8, 8, {.progressive = true, .components = 4});
   EXPECT_EQ(decoding_error(bytes), "no error");
   // 4 components of 1188 x 1250 blocks of 64 coefficients of 2 bytes
   const std::string expected =
@@ -164,6 +165,42 @@ TEST(ImageTest, CoefficientsOfSeveralScansAreBounded) {
 TEST(ImageTest, ALargeImageOfOneScanKeepsNoCoefficients) {
   EXPECT_THAT(error_of_drawing(with_jpeg_size(jpeg(8, 8), 10'000, 10'000), false),
               HasSubstr("premature end of data segment"));
+}
+
+TEST(ImageTest, WhatDecodersInHardwareTakeIsPlain) {
+  const Bytes plain = jpeg(40, 50);
+  ASSERT_TRUE(plain_jpeg_size(plain));
+  EXPECT_EQ(plain_jpeg_size(plain)->height, 40);
+  EXPECT_EQ(plain_jpeg_size(plain)->width, 50);
+  EXPECT_TRUE(plain_jpeg_size(jpeg(40, 50, {.components = 1})));
+  EXPECT_TRUE(plain_jpeg_size(jpeg(40, 50, {.restart_interval = 1})));
+  EXPECT_TRUE(plain_jpeg_size(jpeg(40, 50, {.luma_samples = 1})));
+  EXPECT_FALSE(plain_jpeg_size(jpeg(40, 50, {.luma_samples = 4})));
+  EXPECT_FALSE(plain_jpeg_size(jpeg(40, 50, {.progressive = true})));
+  EXPECT_FALSE(plain_jpeg_size(jpeg(40, 50, {.components = 4})));
+  EXPECT_FALSE(plain_jpeg_size(jpeg(40, 50, {.is_turned = true})));
+  EXPECT_FALSE(plain_jpeg_size(png(40, 50)));
+  EXPECT_FALSE(plain_jpeg_size({}));
+  EXPECT_FALSE(plain_jpeg_size(with_jpeg_size(plain, 65'501, 10)));
+  for (size_t size = 0; size < plain.size(); ++size) {
+    EXPECT_FALSE(plain_jpeg_size(std::span(plain).first(size))) << size;
+  }
+}
+
+TEST(ImageTest, AJpegThatGoesOnBehindItsEndOrHasOtherMarkersIsNotPlain) {
+  Bytes trailing = jpeg(40, 50);
+  trailing.push_back(0);
+  EXPECT_FALSE(plain_jpeg_size(trailing));
+  const Bytes whole = jpeg(40, 50);
+  const auto coded = static_cast<long>(whole.size() - 40);
+  for (const uint8_t marker : {0xc4, 0xcf, 0xd9, 0xda, 0xfe, 0xff}) {
+    Bytes bytes = whole;
+    bytes.insert(bytes.begin() + coded, {0xff, marker});
+    EXPECT_FALSE(plain_jpeg_size(bytes)) << int{marker};
+  }
+  Bytes cut = whole;
+  cut[cut.size() - 3] = 0xff;  // whose second byte would be the end's first
+  EXPECT_FALSE(plain_jpeg_size(cut));
 }
 
 TEST(OrientationTest, MalformedBlocksMeanUpright) {

@@ -109,6 +109,79 @@ TEST(LoaderTest, BatchesAreTheSameForAnyNumberOfWorkersAndAnyPrefetch) {
   }
 }
 
+/// Sample i is four pixels, of a value that its augmentation draws. Two of three are read together
+/// where the device decodes.
+class TogetherDataset : public Dataset {
+ public:
+  int64_t size() const override { return 50; }
+  int64_t sample_bytes() const override { return 4; }
+  std::string name(int64_t index) const override { return "sample " + std::to_string(index); }
+  int64_t label(int64_t index) const override { return index; }
+  int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
+    alone.fetch_add(1);
+    if (index == broken) throw Error(Exit::kData, name(index) + ": truncated");
+    std::ranges::fill(pixels, static_cast<uint8_t>(random->below(256)));
+    return index;
+  }
+  int64_t samples_together() const override { return 4; }
+  void read_together(std::span<SampleRequest> requests,
+                     const device::DrawJpegs& draw) const override {
+    EXPECT_LE(std::ssize(requests), samples_together());
+    draw({});
+    for (SampleRequest& request : requests) {
+      const auto value = static_cast<uint8_t>(request.random->below(256));
+      if (request.sample % 3 == 0 || request.sample == broken) continue;
+      std::ranges::fill(request.bytes, value);
+      request.is_read = true;
+      together.fetch_add(1);
+    }
+  }
+
+  int64_t broken = kAny;
+  mutable std::atomic<int64_t> alone = 0, together = 0;
+};
+
+TEST(LoaderTest, SamplesThatAreReadTogetherAreThoseReadAlone) {
+  const TogetherDataset dataset;
+  LoaderOptions options = training(dataset);
+  const auto expected = read_all(dataset, options);
+  EXPECT_EQ(dataset.together, 0);
+  options.draw_jpegs = [](std::span<device::DrawnJpeg>) {};
+  for (const int64_t workers : {0, 1, 2}) {
+    dataset.alone = dataset.together = 0;
+    options.workers = workers;
+    EXPECT_EQ(read_all(dataset, options), expected) << workers << " workers";
+    EXPECT_EQ(dataset.alone, 3 * 17);
+    EXPECT_EQ(dataset.together, 3 * 33);
+  }
+}
+
+TEST(LoaderTest, ASampleThatTheDeviceLeavesAloneIsReplacedLikeOthers) {
+  TogetherDataset dataset;
+  dataset.broken = 7;
+  LoaderOptions options = training(dataset);
+  options.on_error = OnError::kReplace;
+  const auto expected = read_all(dataset, options);
+  options.draw_jpegs = [](std::span<device::DrawnJpeg>) {};
+  EXPECT_EQ(read_all(dataset, options), expected);
+  options.on_error = OnError::kFail;
+  EXPECT_THAT(brim::error_of(Exit::kData, [&] { read_all(dataset, options); }),
+              StartsWith("sample 7: truncated. Set data.on_error"));
+}
+
+TEST(LoaderTest, ADeviceThatFailsEndsTheRun) {
+  const TogetherDataset dataset;
+  LoaderOptions options = training(dataset);
+  options.draw_jpegs = [](std::span<device::DrawnJpeg>) {
+    throw Error(Exit::kResource, std::string("not enough memory on cuda:0"));
+  };
+  for (const int64_t workers : {0, 2}) {
+    options.workers = workers;
+    EXPECT_EQ(brim::error_of(Exit::kResource, [&] { read_all(dataset, options); }),
+              "not enough memory on cuda:0");
+  }
+}
+
 TEST(LoaderTest, AugmentationDependsOnEpochAndSampleAndOnlyOnThem) {
   SyntheticConfig config;
   config.samples = 6;

@@ -1,0 +1,78 @@
+// nvjpeg_api.h declares the part of nvJPEG that Brim calls; here NVIDIA's own header says whether
+// it does so rightly. All of it is known to the compiler.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <nvjpeg.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "framework/cuda/nvjpeg_api.h"
+#include "framework/device/cuda_backend.h"
+#include "framework/device/cuda_loader.h"
+
+namespace brim::cuda::nvjpeg {
+namespace {
+
+template <class Ours, class Theirs>
+constexpr bool same(Ours ours, Theirs theirs) {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+
+static_assert(same(Status::kSuccess, NVJPEG_STATUS_SUCCESS));
+static_assert(same(Status::kBadJpeg, NVJPEG_STATUS_BAD_JPEG));
+static_assert(same(Status::kNotSupported, NVJPEG_STATUS_JPEG_NOT_SUPPORTED));
+static_assert(same(Status::kAllocatorFailure, NVJPEG_STATUS_ALLOCATOR_FAILURE));
+static_assert(same(Status::kIncomplete, NVJPEG_STATUS_INCOMPLETE_BITSTREAM));
+static_assert(same(Backend::kGpuHybrid, NVJPEG_BACKEND_GPU_HYBRID));
+static_assert(same(Backend::kHardware, NVJPEG_BACKEND_HARDWARE));
+static_assert(same(kRgbInterleaved, NVJPEG_OUTPUT_RGBI));
+static_assert(kStrict == (NVJPEG_FLAGS_BITSTREAM_STRICT));
+static_assert(sizeof(Status) == sizeof(nvjpegStatus_t) &&
+              sizeof(Backend) == sizeof(nvjpegBackend_t));
+
+static_assert(sizeof(Image) == sizeof(nvjpegImage_t));
+static_assert(offsetof(Image, planes) == offsetof(nvjpegImage_t, channel));
+static_assert(offsetof(Image, row_bytes) == offsetof(nvjpegImage_t, pitch));
+static_assert(sizeof(DeviceAllocator) == sizeof(nvjpegDevAllocator_t));
+static_assert(offsetof(DeviceAllocator, allocate) == offsetof(nvjpegDevAllocator_t, dev_malloc));
+static_assert(offsetof(DeviceAllocator, free) == offsetof(nvjpegDevAllocator_t, dev_free));
+static_assert(std::is_same_v<decltype(DeviceAllocator::allocate), tDevMalloc>);
+static_assert(std::is_same_v<decltype(DeviceAllocator::free), tDevFree>);
+
+/// Arguments that are passed alike: a number as one of its size, a pointer as any.
+template <class Ours, class Theirs>
+constexpr bool passes_alike() {
+  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>) {
+    return std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>;
+  } else {
+    return sizeof(Ours) == sizeof(Theirs);
+  }
+}
+
+template <class... Ours, class... Theirs>
+constexpr bool calls_alike(Status (*)(Ours...), nvjpegStatus_t (*)(Theirs...)) {
+  if constexpr (sizeof...(Ours) == sizeof...(Theirs)) {
+    return (passes_alike<Ours, Theirs>() && ...);
+  }
+  return false;
+}
+
+static_assert(calls_alike(decltype(Api::create){}, &nvjpegCreateEx));
+static_assert(calls_alike(decltype(Api::create_state){}, &nvjpegJpegStateCreate));
+static_assert(calls_alike(decltype(Api::start_batch){}, &nvjpegDecodeBatchedInitialize));
+static_assert(calls_alike(decltype(Api::decode_batch){}, &nvjpegDecodeBatched));
+
+TEST(NvJpegLayoutTest, NvidiasLibraryHasWhatIsCalled) {
+  void* library = dlopen(BRIM_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  using Entry = const device::CudaBackend* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, "brim_cuda_backend"));
+  ASSERT_NE(entry, nullptr);
+  // Without a GPU it is found and bound, and then has no device.
+  EXPECT_THAT(entry()->nvjpeg_problem(0), testing::Not(testing::HasSubstr("libnvjpeg")));
+  EXPECT_EQ(entry()->nvjpeg_problem(0).empty(), device::cuda().backend != nullptr);
+}
+
+}  // namespace
+}  // namespace brim::cuda::nvjpeg
