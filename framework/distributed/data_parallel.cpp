@@ -1,10 +1,12 @@
 #include "framework/distributed/data_parallel.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
@@ -36,15 +38,6 @@ constexpr const char* kSum = "the sum of gradients";
 constexpr const char* kStepOutcome = "the outcome of the step";
 constexpr size_t kMaxLeftOut = 8;  // of parameters in a message
 
-/// How a rank's step went. Of all ranks' the last one in this list counts.
-enum Outcome : int { kSummed, kGivenUp, kLeftOut };
-
-/// The type in which gradients travel.
-at::ScalarType travelling(const at::Tensor& gradients, Compress compress) {
-  if (compress == Compress::kNone) return gradients.scalar_type();
-  return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
-}
-
 /// Sums a bucket over the ranks as soon as backward has filled it.
 class SumBuckets : public c10d::CommHookInterface {
  public:
@@ -57,7 +50,7 @@ class SumBuckets : public c10d::CommHookInterface {
     on_bucket_(bucket.isLast());
     const at::Tensor& gradients = bucket.getBuffer();
     if (compress_ == Compress::kNone) return sum(gradients);
-    return sum(gradients.to(travelling(gradients, compress_)))
+    return sum(gradients.to(travelling(gradients.scalar_type(), compress_)))
         ->then(
             [gradients](c10::ivalue::Future& summed) {
               gradients.copy_(c10d::detail::parseCppCommHookResult(summed.value()));
@@ -134,8 +127,19 @@ std::unique_ptr<c10d::Reducer> build_reducer(const Group& group, const Trained& 
       /*use_python_reducer=*/false, std::vector<int64_t>{});
 }
 
+/// Some of the names.
+std::string text_of(const std::vector<std::string>& left_out) {
+  if (left_out.empty()) return "a use of a parameter";
+  const auto shown = std::span(left_out).first(std::min(left_out.size(), kMaxLeftOut));
+  std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  if (left_out.size() > shown.size()) {
+    text += fmt::format(" and {} more", left_out.size() - shown.size());
+  }
+  return text;
+}
+
 /// What rank `rank` lacks, and which option would let it.
-Error left_out(const DataParallelOptions& options, int64_t rank, const std::string& names) {
+Error left_out_error(const DataParallelOptions& options, int64_t rank, const std::string& names) {
   if (options.static_graph) {
     return {Exit::kRecipe,
             "rank {}'s loss leaves out {}, which an earlier step used. Set "
@@ -164,6 +168,25 @@ void forget_views(const std::vector<at::Tensor>& parameters) {
 }
 
 }  // namespace
+
+at::ScalarType travelling(at::ScalarType gradients, Compress compress) {
+  if (compress == Compress::kNone) return gradients;
+  return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
+bool agree_on_step(Group& group, StepOutcome own, const std::vector<std::string>& left_out,
+                   const DataParallelOptions& options) {
+  const at::Tensor outcome = at::full({1}, static_cast<int>(own), at::kInt);
+  group.all_reduce(outcome, Reduce::kMax, kStepOutcome);
+  const auto worst = static_cast<StepOutcome>(outcome.item<int>());
+  if (worst == StepOutcome::kLeftOut) {
+    const auto all =
+        group.all_gather(own == StepOutcome::kLeftOut ? text_of(left_out) : "", kStepOutcome);
+    const auto first = std::ranges::find_if(all, [](const auto& names) { return !names.empty(); });
+    throw left_out_error(options, first - all.begin(), *first);
+  }
+  return worst == StepOutcome::kSummed;
+}
 
 DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module& model,
                            const DataParallelOptions& options, const BucketLayout& layout)
@@ -294,34 +317,26 @@ bool DataParallel::backward(const at::Tensor& loss, bool sums,
   });
   forget_views(parameters_);
   if (!round_->is_complete) take_part_in_rest();
-  const bool has_succeeded = all_ranks_summed(round_->is_complete ? kSummed : kLeftOut);
+  const bool has_succeeded =
+      all_ranks_summed(round_->is_complete ? StepOutcome::kSummed : StepOutcome::kLeftOut);
   exposed_s_ = std::max(0.0, now_s() - round_->last_filled_s);
   return has_succeeded;
 }
 
-std::string DataParallel::names_left_out() const {
-  std::string names;
-  size_t count = 0;
+std::vector<std::string> DataParallel::left_out() const {
+  std::vector<std::string> names;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (round_->has_gradient[i] != 0 || ++count > kMaxLeftOut) continue;
-    names += (names.empty() ? "" : ", ") + names_.at(i);
+    if (round_->has_gradient[i] == 0) names.push_back(names_.at(i));
   }
-  if (count > kMaxLeftOut) names += fmt::format(" and {} more", count - kMaxLeftOut);
-  return names.empty() ? "a use of a parameter" : names;
+  return names;
 }
 
-bool DataParallel::all_ranks_summed(int own) {
+bool DataParallel::all_ranks_summed(StepOutcome own) {
   in_step_ = false;
   is_ready_to_sum_ = false;
-  const at::Tensor outcome = at::full({1}, own, at::kInt);
-  group_->all_reduce(outcome, Reduce::kMax, kStepOutcome);
-  const int worst = outcome.item<int>();
-  if (worst == kLeftOut) {
-    const auto all = group_->all_gather(own == kLeftOut ? names_left_out() : "", kStepOutcome);
-    const auto first = std::ranges::find_if(all, [](const auto& names) { return !names.empty(); });
-    throw left_out(options_, first - all.begin(), *first);
-  }
-  return worst == kSummed;
+  return agree_on_step(*group_, own,
+                       own == StepOutcome::kLeftOut ? left_out() : std::vector<std::string>(),
+                       options_);
 }
 
 void DataParallel::give_up() {
@@ -331,7 +346,7 @@ void DataParallel::give_up() {
     settle_buckets();
   }
   take_part_in_rest();
-  all_ranks_summed(kGivenUp);
+  all_ranks_summed(StepOutcome::kGivenUp);
 }
 
 /// In the sums of this step that this rank has not started, without gradients of its own.
@@ -352,7 +367,7 @@ void DataParallel::take_part_in_rest() {
     for (size_t i = round_->started; i < buckets.size(); ++i) {
       const at::Tensor& gradients = buckets[i].getBuffer();
       // Whatever lies there: the sum is of no use. There may be no memory for another tensor.
-      take_part(gradients.to(travelling(gradients, options_.compress)));
+      take_part(gradients.to(travelling(gradients.scalar_type(), options_.compress)));
     }
     if (options_.unused_parameters && !options_.static_graph) take_part_in_used();
   });

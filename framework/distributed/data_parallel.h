@@ -36,6 +36,18 @@ struct DataParallelOptions {
   bool operator==(const DataParallelOptions&) const = default;
 };
 
+/// The type in which gradients travel.
+at::ScalarType travelling(at::ScalarType gradients, Compress compress);
+
+/// How a rank's step went. Of all ranks' the last one in this list counts.
+enum class StepOutcome { kSummed, kGivenUp, kLeftOut };
+
+/// Tells the other ranks, and returns whether all have summed. Where a rank's loss has left out
+/// parameters, whose names are `left_out` there, throws Error(kRecipe) on every rank, which names
+/// rank and parameters.
+bool agree_on_step(Group& group, StepOutcome own, const std::vector<std::string>& left_out,
+                   const DataParallelOptions& options);
+
 class DataParallel : public Strategy {
  public:
   /// `layout` is what an earlier part of the run ended with, so that sums continue in the same
@@ -67,8 +79,8 @@ class DataParallel : public Strategy {
   void watch_gradients();
   void settle_buckets();
   void take_part_in_rest();
-  std::string names_left_out() const;
-  bool all_ranks_summed(int own);
+  std::vector<std::string> left_out() const;
+  bool all_ranks_summed(StepOutcome own);
 
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;

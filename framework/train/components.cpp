@@ -187,7 +187,7 @@ std::vector<std::string> options_without_effect(const JobConfig& job,
        fmt::format("optimizer.name = \"{}\" scales no parameter: it scales those that weight_decay "
                    "applies to, and that is 0",
                    optimizer));
-  const std::string no_graph = no_cuda_graph(job.train, components.model);
+  const std::string no_graph = no_cuda_graph(job, components.model);
   note(job.train.cuda_graph && !no_graph.empty(), "train.cuda_graph has no effect: " + no_graph);
   note(components.model.input.kind() == nn::InputKind::kTokens && job.data.augment.mix.mixes(),
        "[data.augment] mixup and cutmix have no effect: the data are tokens");
@@ -304,11 +304,17 @@ TrainingComponents build_components(const JobConfig& job, c10::Device device,
   return components;
 }
 
-std::string no_cuda_graph(const TrainConfig& config, const RankModel& model) {
+std::string no_cuda_graph(const JobConfig& job, const RankModel& model) {
   if (!model.device.is_cuda()) return "the device is no GPU";
-  if (!model.group->is_single_rank()) return "ranks sum their gradients while backward runs";
-  if (!config.recompute.empty()) {
+  if (!job.train.recompute.empty()) {
     return "blocks named in train.recompute set the random generator, which can't be recorded";
+  }
+  if (model.group->is_single_rank()) return "";
+  const distributed::DistributedConfig& ranks = job.distributed;
+  if (model.sharded || ranks.zero) return "ranks bring each other weights while passes run";
+  if (model.has_sync_batch_norm) return "synchronized batch norms add up while passes run";
+  if (ranks.gradients.unused_parameters || ranks.gradients.static_graph) {
+    return "which parameters a loss uses is looked for in each pass";
   }
   return "";
 }

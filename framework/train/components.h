@@ -75,7 +75,7 @@ bool has_statistics(const nn::Model& model);
 std::string_view precision_name(const amp::Precision& precision);
 
 /// Why train.cuda_graph would have no effect in this job; empty where it has one.
-std::string no_cuda_graph(const TrainConfig& config, const RankModel& model);
+std::string no_cuda_graph(const JobConfig& job, const RankModel& model);
 
 /// The plan in a few lines for people; options without effect are among them.
 std::vector<std::string> describe(const JobConfig& job, const TrainingComponents& components);

@@ -117,7 +117,8 @@ void TrainConfig::fields(recipe::Fields& f) {
           "rather than keep them");
   f.value("cuda_graph", cuda_graph,
           "on a GPU: forward and backward of a micro-batch are recorded after a few steps and then "
-          "launched as a whole, which small batches gain by");
+          "launched as a whole, which small batches gain by; several ranks sum their gradients "
+          "after backward then, not beside it");
 }
 
 void EvalConfig::fields(recipe::Fields& f) {

@@ -23,6 +23,7 @@
 
 #include "framework/base/error.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/distributed/sum_after_backward.h"
 #include "tests/support/temporary_folder.h"
 
 namespace brim::distributed {
@@ -122,12 +123,13 @@ struct TwoHeads : torch::nn::Module {
 };
 
 /// Three steps, in those of which `uses_other(rank, step)` the loss uses the other head.
+template <class Strategy = DataParallel>
 std::array<std::string, 2> train_heads(const DataParallelOptions& options,
                                        const std::function<bool(int64_t, int)>& uses_other) {
   const auto train = [&](Group& group) {
     TwoHeads heads;
     const std::shared_ptr<Group> borrowed(&group, [](Group*) {});
-    DataParallel parallel(borrowed, heads, options);
+    Strategy parallel(borrowed, heads, options);
     for (int step = 1; step <= 3; ++step) {
       parallel.before_forward(/*sums=*/true);
       const at::Tensor inputs = at::ones({2, 3});
@@ -207,6 +209,75 @@ TEST(DataParallel, LetsALossLeaveOutWhatTheOptionsSay) {
     const auto uses_other = [&](int64_t rank, int step) { return !is_static && rank == step % 2; };
     EXPECT_THAT(train_heads(options, uses_other), ::testing::Each(""));
   }
+}
+
+struct OfTwoTypes : torch::nn::Module {
+  at::Tensor kernel, matrix, bias;
+  OfTwoTypes() {
+    const at::Tensor values = at::arange(48, at::kFloat).view({4, 3, 2, 2});
+    kernel = register_parameter("kernel", values.contiguous(at::MemoryFormat::ChannelsLast));
+    matrix = register_parameter("matrix", at::arange(10, at::kDouble).view({5, 2}));
+    bias = register_parameter("bias", at::ones({2}, at::kDouble));
+  }
+  at::Tensor loss(double factor) const {
+    return (kernel * factor).square().sum().to(at::kDouble) + (matrix * factor + bias).pow(3).sum();
+  }
+};
+
+/// The gradients of two steps, of which rank 1 gives the second one up once.
+template <class Strategy>
+std::vector<at::Tensor> summed_gradients(Group& group, const DataParallelOptions& options) {
+  OfTwoTypes model;
+  const std::shared_ptr<Group> borrowed(&group, [](Group*) {});
+  Strategy strategy(borrowed, model, options);
+  std::vector<at::Tensor> gradients;
+  const auto pass = [&](int64_t number, bool sums) {
+    strategy.before_forward(sums);
+    const at::Tensor loss = model.loss(static_cast<double>(number + 2 * group.rank()));
+    return strategy.backward(loss, sums, [&] { loss.backward(); });
+  };
+  const auto keep = [&] {
+    for (const at::Tensor& parameter : model.parameters()) {
+      gradients.push_back(parameter.grad().clone());
+    }
+  };
+  EXPECT_TRUE(pass(1, false));
+  EXPECT_TRUE(pass(2, true));
+  keep();
+  strategy.reset();
+  if (group.rank() == 0) {
+    EXPECT_FALSE(pass(3, true));
+  } else {
+    strategy.before_forward(true);
+    strategy.give_up();
+  }
+  strategy.reset();
+  EXPECT_TRUE(pass(3, true));
+  keep();
+  return gradients;
+}
+
+TEST(SumAfterBackward, GivesTheGradientsOfDataParallel) {
+  for (const double bucket_mib : {25.0, 1e-5}) {
+    const auto compare = [bucket_mib](Group& group) {
+      const DataParallelOptions options = {.bucket_mib = bucket_mib};
+      const auto expected = summed_gradients<DataParallel>(group, options);
+      const auto found = summed_gradients<SumAfterBackward>(group, options);
+      if (found.size() != 6 || expected.size() != 6)
+        throw Error(Exit::kBug, "gradients are missing");
+      for (size_t i = 0; i < found.size(); ++i) {
+        if (found[i].strides() != expected[i].strides()) throw Error(Exit::kBug, "strides differ");
+        if (!found[i].equal(expected[i])) throw Error(Exit::kBug, "gradient {} differs", i);
+      }
+    };
+    EXPECT_THAT(on_two_ranks(compare, /*checks=*/false), ::testing::Each(""));
+  }
+}
+
+TEST(SumAfterBackward, NamesParametersThatTheLossOfOneRankLeavesOut) {
+  EXPECT_THAT(train_heads<SumAfterBackward>({}, [](int64_t rank, int) { return rank == 0; }),
+              ::testing::Each(
+                  AllOf(HasSubstr("step 1: rank 1's loss leaves out other.weight, other.bias. "))));
 }
 
 TEST(DataParallel, RefusesSparseGradientsByName) {

@@ -78,7 +78,8 @@ def test_losses_are_the_cpus(tmp_path, on_cpu, job):
 
 
 @pytest.mark.parametrize("job, how", [
-    ("adamw", {}), ("adamw", {"distributed__zero": True}), ("adamw", {"distributed__strategy": "fsdp"}),
+    ("adamw", {}), ("adamw", {"train__cuda_graph": True}), ("adamw", {"train__cuda_graph": True, "distributed__compress": "bf16"}),
+    ("adamw", {"distributed__zero": True}), ("adamw", {"distributed__strategy": "fsdp"}),
     ("adamw", {"distributed__check": True}), ("resnet18", {"distributed__strategy": "fsdp"}),
     ("gpt", {"distributed__stages": 2, "batch__micro": 1}),
     ("gpt", {"distributed__strategy": "fsdp", "train__recompute": ["transformer.h.*"]})])
@@ -90,8 +91,8 @@ def test_two_ranks_are_as_one(tmp_path, on_cpu, job, how):
                *sets(**{**COMMON, **own, **how})]
     done = subprocess.run(command, env={**environment(), "BRIM_SIMULATED_GPUS": "2"}, capture_output=True, text=True,
                           timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(on_cpu(job)), rtol=1e-3)
+    assert done.returncode == 0 and "cuda_graph" not in done.stderr, done.stderr
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(on_cpu(job)), rtol=3e-2 if "distributed__compress" in how else 1e-3)
     expect_no_waits(tmp_path / "run")
 
 

@@ -14,6 +14,7 @@
 #include "framework/device/memory/advice.h"
 #include "framework/device/memory/memory.h"
 #include "framework/distributed/data_parallel.h"
+#include "framework/distributed/sum_after_backward.h"
 #include "framework/nn/stage.h"
 #include "framework/optim/clip.h"
 #include "framework/train/components.h"
@@ -30,12 +31,20 @@ namespace {
 
 constexpr int64_t kMemoryChecks = 64;  // steps between looks at what is held beside tensors
 
+bool records_passes(const JobConfig& job, const TrainingComponents& components) {
+  return job.train.cuda_graph && no_cuda_graph(job, components.model).empty();
+}
+
 std::shared_ptr<distributed::Strategy> strategy_of(const JobConfig& job,
                                                    const TrainingComponents& components,
                                                    const distributed::BucketLayout& buckets) {
   if (components.model.sharded) {
     components.model.sharded->require_same_model();
     return components.model.sharded;
+  }
+  if (records_passes(job, components) && !components.model.group->is_single_rank()) {
+    return std::make_shared<distributed::SumAfterBackward>(
+        components.model.group, *components.model.module, job.distributed.gradients);
   }
   if (components.model.pipeline == nullptr) {
     return std::make_shared<distributed::DataParallel>(
@@ -61,7 +70,7 @@ void add_pass(at::Tensor& sum, const at::Tensor& pass) { sum = sum.defined() ? s
 /// Null where passes are not to be recorded.
 std::unique_ptr<device::GraphRecorder> graph_recorder(const JobConfig& job,
                                                       const TrainingComponents& components) {
-  if (!job.train.cuda_graph || !no_cuda_graph(job.train, components.model).empty()) return nullptr;
+  if (!records_passes(job, components)) return nullptr;
   return device::cuda().backend->make_graph_recorder(
       std::max<int>(0, components.model.device.index()));
 }
