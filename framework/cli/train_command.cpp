@@ -176,9 +176,10 @@ int train_with(const std::shared_ptr<distributed::Group>& group, train::JobConfi
   std::optional<NothingToSave> before_training(std::in_place);
   const bool is_dry_run = where.is_dry_run;
   require_same(*group, recipe::print(job), "recipe");
-  if (const auto* images = job.data.source->image_options(); images != nullptr && images->on_gpu) {
-    data::jpeg_decoder(device);  // for what it throws
-  }
+  group->all_or_none("the preparation of all ranks", [&] {
+    const data::ImageOptions* images = job.data.source->image_options();
+    if (images != nullptr && images->on_gpu) data::jpeg_decoder(device);  // for what it throws
+  });
   train::RunFolder folder = agree_on_folder(*group, where);
   const auto memory = device::memory_of(device, job.device, group->ranks().local_world);
   if (!job.batch.global && folder.checkpoint) {

@@ -142,6 +142,7 @@ class Backend final : public device::CudaBackend {
   }
 
   std::string nvjpeg_problem(int device) const override {
+    if (device_count() > 0) prepare_allocator();
     return cuda::nvjpeg_problem({c10::DeviceType::CUDA, index(device)});
   }
 

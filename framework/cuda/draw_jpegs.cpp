@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Allocator.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAException.h>
@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -19,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -34,10 +37,11 @@ namespace fs = std::filesystem;
 using device::DrawnJpeg;
 using nvjpeg::Status;
 
-constexpr int64_t kChunkBytes = int64_t{256} << 20;  // of decoded images at once, or one image
+constexpr int64_t kChunkBytes = int64_t{256} << 20;  // on the device at once, or one image's
 constexpr size_t kDecoders =
     2;  // of a device: while one computes, the other one's files are parsed
 constexpr int64_t kAlignment = 256;
+constexpr auto kPoll = std::chrono::microseconds(100);  // an event's own wait takes a core
 
 // --- the library ---------------------------------------------------------------------------------
 
@@ -60,20 +64,22 @@ fs::path beside_libtorch() {
 Library load() {
   const std::string name = library_name();
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string why = handle == nullptr ? dlerror() : "";
   if (handle == nullptr) handle = dlopen(beside_libtorch().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     return {{},
-            fmt::format("{} was not found: it is part of the CUDA toolkit, and of the Python "
-                        "package nvidia-nvjpeg",
-                        name)};
+            fmt::format("{}; it is part of the CUDA toolkit, and of the Python package "
+                        "nvidia-nvjpeg",
+                        why)};
   }
   Library library;
   const auto bind = [&](const char* symbol, auto& function) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
     if (function == nullptr) library.problem = fmt::format("{} has no {}", name, symbol);
   };
-  bind("nvjpegCreateEx", library.api.create);
+  bind("nvjpegCreateExV2", library.api.create);
   bind("nvjpegJpegStateCreate", library.api.create_state);
+  bind("nvjpegGetImageInfo", library.api.image_info);
   bind("nvjpegDecodeBatchedInitialize", library.api.start_batch);
   bind("nvjpegDecodeBatched", library.api.decode_batch);
   return library;
@@ -84,60 +90,53 @@ const Library& library() {
   return result;
 }
 
-// --- its memory: LibTorch's, whose cache would leave it none -------------------------------------
-
-std::mutex memory_mutex;
-std::map<void*, c10::DataPtr>& memory() {
-  static auto* const blocks = new std::map<void*, c10::DataPtr>();
-  return *blocks;
-}
-
-int allocate(void** block, size_t bytes) {
-  try {
-    c10::DataPtr pointer = c10::GetAllocator(c10::DeviceType::CUDA)->allocate(bytes);
-    *block = pointer.get();
-    const std::lock_guard lock(memory_mutex);
-    memory().insert_or_assign(*block, std::move(pointer));
-    return 0;
-  } catch (const std::exception&) {  // nvJPEG then says kAllocatorFailure
-    return 1;
-  }
-}
-
-int release(void* block) {
-  const std::lock_guard lock(memory_mutex);
-  memory().erase(block);
-  return 0;
-}
-
-nvjpeg::DeviceAllocator device_allocator = {allocate, release};
-
-// --- decoding ------------------------------------------------------------------------------------
-
-/// Whether the file is to blame.
-bool is_of_file(Status status) {
-  return status == Status::kBadJpeg || status == Status::kNotSupported ||
-         status == Status::kIncomplete;
-}
-
 void check(Status status, const char* call) {
   if (status == Status::kSuccess) return;
   TORCH_CHECK_WITH(OutOfMemoryError, status != Status::kAllocatorFailure,
                    "CUDA out of memory in nvJPEG's ", call);
+  TORCH_CHECK(status != Status::kArchMismatch,
+              "this GPU has no engine that decodes JPEG (data-centre GPUs from A100 on have one)");
   TORCH_CHECK(false, "nvJPEG's ", call, " failed with status ", static_cast<int>(status));
 }
 
-int64_t decoded_bytes(const DrawnJpeg& jpeg) {
-  const int64_t bytes = int64_t{3} * jpeg.height * jpeg.width;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+// --- decoding ------------------------------------------------------------------------------------
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// The columns that an axis reads: the first one, and the one behind the last.
+std::pair<int32_t, int32_t> range_of(const device::AxisWeights& axis) {
+  int32_t end = 0;
+  for (size_t i = 0; i < axis.runs.size(); i += 2) {
+    end = std::max(end, axis.runs[i] + axis.runs[i + 1]);
+  }
+  return {axis.runs.front(), end};
 }
 
-/// `bytes` of a copy on the device, made on the current stream from pinned memory.
+/// What an image takes on the device.
+struct Bytes {
+  int64_t decoded = 0,
+          between = 0;  // between the passes of resizing: its rows are as many as out's
+  int64_t out = 0;
+  int64_t sum() const { return decoded + between + out; }
+};
+
+Bytes bytes_of(const DrawnJpeg& jpeg) {
+  const auto [left, right] = range_of(jpeg.across);
+  const auto rows = static_cast<int64_t>(jpeg.down.runs.size() / 2);
+  return {.decoded = aligned(int64_t{3} * jpeg.height * jpeg.width),
+          .between = aligned(3 * rows * (right - left)),
+          .out = static_cast<int64_t>(jpeg.pixels.size())};
+}
+
+at::Tensor pinned(int64_t bytes) {
+  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+}
+
+/// A copy on the device, made on the current stream from pinned memory.
 at::Tensor upload(const void* values, size_t bytes, c10::Device device) {
-  const at::Tensor pinned = at::empty({static_cast<int64_t>(bytes)},
-                                      at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-  std::memcpy(pinned.mutable_data_ptr(), values, bytes);
-  return pinned.to(device, /*non_blocking=*/true);
+  const at::Tensor memory = pinned(static_cast<int64_t>(bytes));
+  std::memcpy(memory.mutable_data_ptr(), values, bytes);
+  return memory.to(device, /*non_blocking=*/true);
 }
 
 /// All axes' runs and weights in one piece of memory.
@@ -164,130 +163,176 @@ class PackedAxes {
   const int32_t* next_ = nullptr;
 };
 
+/// Used by one thread at a time. Lives as long as the process once it is made.
 class Decoder {
  public:
   explicit Decoder(c10::Device device)
       : device_(device),
         stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {
     const c10::StreamGuard guard(stream_);
-    // Without an engine for it, by the device's cores.
-    Status status = create(nvjpeg::Backend::kHardware);
-    if (status != Status::kSuccess) status = create(nvjpeg::Backend::kGpuHybrid);
-    check(status, "nvjpegCreateEx");
+    check(api().create(nvjpeg::kHardware, &device_allocator_, &pinned_allocator_,
+                       nvjpeg::kInterpolates, &handle_),
+          "nvjpegCreateExV2");
     check(api().create_state(handle_, &state_), "nvjpegJpegStateCreate");
   }
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
-  void draw(std::span<DrawnJpeg> jpegs) const {
+  void draw(std::span<DrawnJpeg> jpegs) {
     const c10::StreamGuard guard(stream_);
-    while (!jpegs.empty()) {
-      size_t count = 0;
-      int64_t bytes = 0;
-      do bytes += decoded_bytes(jpegs[count++]);
-      while (count < jpegs.size() && bytes + decoded_bytes(jpegs[count]) <= kChunkBytes);
-      draw_chunk(jpegs.first(count), bytes);
-      jpegs = jpegs.subspan(count);
+    std::vector<DrawnJpeg*> chunk;
+    int64_t bytes = 0;
+    const auto draw_chunk = [&] {
+      if (!chunk.empty()) draw_together(chunk);
+      chunk.clear();
+      bytes = 0;
+    };
+    for (DrawnJpeg& jpeg : jpegs) {
+      jpeg.is_drawn = false;
+      if (!has_size(jpeg)) continue;
+      const int64_t more = bytes_of(jpeg).sum();
+      if (bytes + more > kChunkBytes) draw_chunk();
+      chunk.push_back(&jpeg);
+      bytes += more;
     }
+    draw_chunk();
   }
 
  private:
+  /// The work of the stream has ended where this ends, however that is: memory goes back to its
+  /// pools then, and the engine does not write in the order of streams.
+  class WaitAtEnd {
+   public:
+    explicit WaitAtEnd(const Decoder& decoder) : decoder_(decoder) {}
+    ~WaitAtEnd() {
+      try {
+        decoder_.wait();
+      } catch (const std::exception&) {  // of the device, which whatever comes next will find
+      }
+    }
+    WaitAtEnd(const WaitAtEnd&) = delete;
+    WaitAtEnd& operator=(const WaitAtEnd&) = delete;
+
+   private:
+    const Decoder& decoder_;
+  };
+
   static const nvjpeg::Api& api() { return library().api; }
 
-  Status create(nvjpeg::Backend backend) {
-    return api().create(backend, &device_allocator, /*pinned_allocator=*/nullptr, nvjpeg::kStrict,
-                        &handle_);
+  void wait() const {
+    const auto event = device::StreamEvent::now_on(stream_);
+    while (!event->is_done()) std::this_thread::sleep_for(kPoll);
   }
 
-  void draw_chunk(std::span<DrawnJpeg> jpegs, int64_t bytes) const {
+  /// nvJPEG writes an image of the size that it reads itself.
+  bool has_size(const DrawnJpeg& jpeg) const {
+    int components = 0, subsampling = 0;
+    std::array<int, 4> widths{}, heights{};
+    const Status status = api().image_info(handle_, jpeg.file.data(), jpeg.file.size(), &components,
+                                           &subsampling, widths.data(), heights.data());
+    return status == Status::kSuccess && (components == 1 || components == 3) &&
+           widths[0] == jpeg.width && heights[0] == jpeg.height;
+  }
+
+  void draw_together(std::span<DrawnJpeg* const> jpegs) {
     const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
-    const at::Tensor decoded = at::empty({bytes}, options);
+    Bytes bytes;
+    int64_t file_bytes = 0;
+    for (const DrawnJpeg* jpeg : jpegs) {
+      const Bytes more = bytes_of(*jpeg);
+      bytes = {bytes.decoded + more.decoded, bytes.between + more.between, bytes.out + more.out};
+      file_bytes += static_cast<int64_t>(jpeg->file.size());
+    }
+    // Zeros, so that what an engine leaves out is the same each time.
+    const at::Tensor decoded = at::zeros({bytes.decoded}, options);
+    const at::Tensor between = at::empty({bytes.between}, options);
+    const at::Tensor out = at::empty({bytes.out}, options);
+    const at::Tensor files = pinned(file_bytes);
+    const WaitAtEnd wait_at_end(*this);
+
     std::vector<nvjpeg::Image> images(jpegs.size());
-    auto* next = static_cast<uint8_t*>(decoded.mutable_data_ptr());
+    std::vector<std::span<const uint8_t>> sources;
+    auto* image = static_cast<uint8_t*>(decoded.mutable_data_ptr());
+    auto* source = static_cast<uint8_t*>(files.mutable_data_ptr());
     for (size_t i = 0; i < jpegs.size(); ++i) {
-      images[i].planes[0] = next;
-      images[i].row_bytes[0] = static_cast<size_t>(jpegs[i].width) * 3;
-      next += decoded_bytes(jpegs[i]);
+      const DrawnJpeg& jpeg = *jpegs[i];
+      images[i].planes[0] = image;
+      images[i].row_bytes[0] = static_cast<size_t>(jpeg.width) * 3;
+      image += bytes_of(jpeg).decoded;
+      std::memcpy(source, jpeg.file.data(), jpeg.file.size());
+      sources.emplace_back(source, jpeg.file.size());
+      source += jpeg.file.size();
     }
-    decode(jpegs, images);
-    resize(jpegs, images);
-    device::StreamEvent::now_on(stream_)->wait();
+    // Where a file is refused, each is tried alone: what is drawn does not depend on which were
+    // together.
+    std::vector<bool> are_decoded(jpegs.size(), decode(sources, images));
+    if (!are_decoded[0] && jpegs.size() > 1) {
+      for (size_t i = 0; i < jpegs.size(); ++i) {
+        are_decoded[i] = decode(std::span(sources).subspan(i, 1), std::span(images).subspan(i, 1));
+      }
+    }
+    resize(jpegs, are_decoded, images, static_cast<uint8_t*>(between.mutable_data_ptr()), out);
+    wait();
+    for (size_t i = 0; i < jpegs.size(); ++i) jpegs[i]->is_drawn = are_decoded[i];
   }
 
-  /// Sets is_drawn. Where nvJPEG refuses a batch for one of its files, each is tried alone: what is
-  /// drawn does not depend on which were together.
-  void decode(std::span<DrawnJpeg> jpegs, std::span<nvjpeg::Image> images) const {
-    const bool are_all = decode_together(jpegs, images);
-    for (size_t i = 0; i < jpegs.size(); ++i) {
-      jpegs[i].is_drawn = are_all || (jpegs.size() > 1 &&
-                                      decode_together(jpegs.subspan(i, 1), images.subspan(i, 1)));
-    }
-  }
-
-  bool decode_together(std::span<const DrawnJpeg> jpegs, std::span<nvjpeg::Image> images) const {
+  /// False where nvJPEG refuses any of them, for whatever reason.
+  bool decode(std::span<const std::span<const uint8_t>> sources, std::span<nvjpeg::Image> images) {
     std::vector<const unsigned char*> files;
     std::vector<size_t> sizes;
-    for (const DrawnJpeg& jpeg : jpegs) {
-      files.push_back(jpeg.file.data());
-      sizes.push_back(jpeg.file.size());
+    for (const std::span<const uint8_t> source : sources) {
+      files.push_back(source.data());
+      sizes.push_back(source.size());
     }
-    check(api().start_batch(handle_, state_, static_cast<int>(jpegs.size()), /*cpu_threads=*/1,
-                            nvjpeg::kRgbInterleaved),
-          "nvjpegDecodeBatchedInitialize");
-    const Status status =
-        api().decode_batch(handle_, state_, files.data(), sizes.data(), images.data(),
-                           c10::cuda::getCurrentCUDAStream(device_.index()));
-    if (is_of_file(status)) return false;
-    check(status, "nvjpegDecodeBatched");
-    return true;
+    wait();  // for the zeros, and for the engine: a state serves one batch
+    Status status = api().start_batch(handle_, state_, static_cast<int>(sources.size()),
+                                      /*cpu_threads=*/1, nvjpeg::kRgbInterleaved);
+    if (status == Status::kSuccess) {
+      status = api().decode_batch(handle_, state_, files.data(), sizes.data(), images.data(),
+                                  c10::cuda::getCurrentCUDAStream(device_.index()));
+    }
+    if (status == Status::kAllocatorFailure) check(status, "nvjpegDecodeBatched");
+    return status == Status::kSuccess;
   }
 
-  void resize(std::span<const DrawnJpeg> jpegs, std::span<const nvjpeg::Image> images) const {
+  void resize(std::span<const DrawnJpeg* const> jpegs, const std::vector<bool>& are_decoded,
+              std::span<const nvjpeg::Image> images, uint8_t* between, const at::Tensor& out) {
     PackedAxes axes;
-    for (const DrawnJpeg& jpeg : jpegs) {
-      axes.add(jpeg.down);
-      axes.add(jpeg.across);
+    for (const DrawnJpeg* jpeg : jpegs) {
+      axes.add(jpeg->down);
+      axes.add(jpeg->across);
     }
     axes.copy_to(device_);
     std::vector<ResizedImage> resized;
     std::vector<const DrawnJpeg*> drawn;
-    ResizedSizes sizes;
+    ResizedSizes sizes = {.height = static_cast<int32_t>(jpegs.front()->down.runs.size() / 2),
+                          .width = static_cast<int32_t>(jpegs.front()->across.runs.size() / 2)};
     for (size_t i = 0; i < jpegs.size(); ++i) {
-      const DeviceAxis down = axes.next(jpegs[i].down);
-      const DeviceAxis across = axes.next(jpegs[i].across);
-      if (!jpegs[i].is_drawn) continue;
-      const auto [left, right] = range_of(jpegs[i].across);
+      const DeviceAxis down = axes.next(jpegs[i]->down);
+      const DeviceAxis across = axes.next(jpegs[i]->across);
+      if (!are_decoded[i]) continue;
+      const auto [left, right] = range_of(jpegs[i]->across);
       resized.push_back({.pixels = images[i].planes[0],
                          .row_bytes = static_cast<int64_t>(images[i].row_bytes[0]),
                          .down = down,
                          .across = across,
                          .left = left,
-                         .columns = right - left});
-      drawn.push_back(&jpegs[i]);
+                         .columns = right - left,
+                         .between = between});
+      between += bytes_of(*jpegs[i]).between;
+      drawn.push_back(jpegs[i]);
       sizes.columns = std::max(sizes.columns, right - left);
     }
     if (drawn.empty()) return;
     sizes.images = static_cast<int32_t>(drawn.size());
-    sizes.height = static_cast<int32_t>(jpegs.front().down.runs.size() / 2);
-    sizes.width = static_cast<int32_t>(jpegs.front().across.runs.size() / 2);
-    const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
     const at::Tensor on_device =
         upload(resized.data(), resized.size() * sizeof(ResizedImage), device_);
-    const at::Tensor between = at::empty({sizes.images, sizes.height, sizes.columns, 3}, options);
-    const at::Tensor out = at::empty({sizes.images, sizes.height, sizes.width, 3}, options);
     C10_CUDA_CHECK(
         launch_resize_images(static_cast<const ResizedImage*>(on_device.const_data_ptr()), sizes,
-                             static_cast<uint8_t*>(between.mutable_data_ptr()),
                              static_cast<uint8_t*>(out.mutable_data_ptr()),
                              c10::cuda::getCurrentCUDAStream(device_.index())));
-    copy_to_host(out, drawn);
-  }
-
-  /// The columns that an axis reads.
-  static std::pair<int32_t, int32_t> range_of(const device::AxisWeights& axis) {
-    int32_t end = 0;
-    for (size_t i = 0; i < axis.runs.size(); i += 2) {
-      end = std::max(end, axis.runs[i] + axis.runs[i + 1]);
-    }
-    return {axis.runs.front(), end};
+    const auto bytes = static_cast<int64_t>(drawn.size() * drawn[0]->pixels.size());
+    copy_to_host(out.narrow(0, 0, bytes).view({sizes.images, -1}), drawn);
   }
 
   /// Those whose pixels follow each other in the host's memory in one copy.
@@ -307,37 +352,80 @@ class Decoder {
     }
   }
 
+  // --- nvJPEG's memory is LibTorch's, whose cache would leave it none; any thread may ask for it
+  template <class Make>
+  int allocate(void** block, const Make& make) {
+    try {
+      const c10::StreamGuard guard(stream_);
+      const at::Tensor memory = make();
+      *block = memory.mutable_data_ptr();
+      const std::lock_guard lock(memory_mutex_);
+      memory_.insert_or_assign(*block, memory);
+      return 0;
+    } catch (const std::exception&) {  // nvJPEG then says kAllocatorFailure
+      return 1;
+    }
+  }
+  static int allocate_on_device(void* self, void** block, size_t bytes, cudaStream_t /*stream*/) {
+    auto* const decoder = static_cast<Decoder*>(self);
+    return decoder->allocate(block, [&] {
+      return at::empty({static_cast<int64_t>(bytes)},
+                       at::TensorOptions().dtype(at::kByte).device(decoder->device_));
+    });
+  }
+  static int allocate_pinned(void* self, void** block, size_t bytes, cudaStream_t /*stream*/) {
+    return static_cast<Decoder*>(self)->allocate(
+        block, [&] { return pinned(static_cast<int64_t>(bytes)); });
+  }
+  static int release(void* self, void* block, size_t /*bytes*/, cudaStream_t /*stream*/) {
+    auto* const decoder = static_cast<Decoder*>(self);
+    try {
+      decoder->wait();  // as cudaFree() does
+    } catch (const std::exception&) {
+      return 1;
+    }
+    const std::lock_guard lock(decoder->memory_mutex_);
+    decoder->memory_.erase(block);
+    return 0;
+  }
+
   const c10::Device device_;
   const c10::Stream stream_;
+  std::mutex memory_mutex_;
+  std::map<void*, at::Tensor> memory_;
+  nvjpeg::Allocator device_allocator_ = {allocate_on_device, release, this};
+  nvjpeg::Allocator pinned_allocator_ = {allocate_pinned, release, this};
   nvjpeg::Handle handle_ = nullptr;
   nvjpeg::State state_ = nullptr;
 };
 
-/// The decoders of one device; they live as long as the process.
+/// The decoders of one device.
 class Decoders {
  public:
   explicit Decoders(c10::Device device) : device_(device) {}
 
   void draw(std::span<DrawnJpeg> jpegs) {
-    const std::shared_ptr<const Decoder> decoder = take();
-    const auto give_back = [&](const void*) {
+    Decoder* const decoder = take();
+    const auto give_back = [this](Decoder* given) {
       const std::lock_guard lock(mutex_);
-      free_.push_back(decoder);
+      free_.push_back(given);
       is_free_.notify_one();
     };
-    const std::unique_ptr<const void, decltype(give_back)> at_end(this, give_back);
+    const std::unique_ptr<Decoder, decltype(give_back)> at_end(decoder, give_back);
+    const std::shared_lock lock(nvjpeg_mutex());
     decoder->draw(jpegs);
   }
 
  private:
-  std::shared_ptr<const Decoder> take() {
+  Decoder* take() {
     std::unique_lock lock(mutex_);
-    if (free_.empty() && made_ < kDecoders) {
-      free_.push_back(std::make_shared<const Decoder>(device_));
-      ++made_;
+    if (free_.empty() && all_.size() < kDecoders) {
+      const std::shared_lock calls(nvjpeg_mutex());
+      all_.push_back(std::make_unique<Decoder>(device_));
+      free_.push_back(all_.back().get());
     }
     is_free_.wait(lock, [&] { return !free_.empty(); });
-    std::shared_ptr<const Decoder> decoder = std::move(free_.back());
+    Decoder* const decoder = free_.back();
     free_.pop_back();
     return decoder;
   }
@@ -345,10 +433,11 @@ class Decoders {
   const c10::Device device_;
   std::mutex mutex_;
   std::condition_variable is_free_;
-  std::vector<std::shared_ptr<const Decoder>> free_;
-  size_t made_ = 0;
+  std::vector<std::unique_ptr<Decoder>> all_;
+  std::vector<Decoder*> free_;
 };
 
+/// They live as long as the process.
 Decoders& decoders(c10::Device device) {
   static std::mutex mutex;
   static auto* const all = new std::map<c10::DeviceIndex, Decoders>();
@@ -358,11 +447,18 @@ Decoders& decoders(c10::Device device) {
 
 }  // namespace
 
+std::shared_mutex& nvjpeg_mutex() {
+  static auto* const mutex = new std::shared_mutex();
+  return *mutex;
+}
+
 std::string nvjpeg_problem(c10::Device device) {
   if (!library().problem.empty()) return library().problem;
   try {
     decoders(device).draw({});
     return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
   } catch (const std::exception& error) {
     return error.what();
   }

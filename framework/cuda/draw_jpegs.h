@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include <shared_mutex>
 #include <span>
 #include <string>
 
@@ -18,5 +19,9 @@ std::string nvjpeg_problem(c10::Device device);
 /// a device does two calls at once and others wait. Throws c10::OutOfMemoryError, and c10::Error
 /// where the device fails.
 void draw_jpegs(std::span<device::DrawnJpeg> jpegs, c10::Device device);
+
+/// Held by draw_jpegs() while it calls nvJPEG, with others of its kind, and alone by who records a
+/// CUDA graph: what the library calls may not be allowed meanwhile.
+std::shared_mutex& nvjpeg_mutex();
 
 }  // namespace brim::cuda

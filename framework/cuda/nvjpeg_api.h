@@ -10,29 +10,21 @@
 
 namespace brim::cuda::nvjpeg {
 
-enum class Status : int {
-  kSuccess = 0,
-  kBadJpeg = 3,
-  kNotSupported = 4,
-  kAllocatorFailure = 5,
-  kIncomplete = 10,
-};
+/// Others than these mean that a file can't be decoded, or that a call has failed.
+enum class Status : int { kSuccess = 0, kAllocatorFailure = 5, kArchMismatch = 7 };
 
-enum class Backend : int {
-  kGpuHybrid = 2,
-  kHardware = 3,  // baseline files of a single scan
-};
-
-/// Files that do not keep to the standard in every respect are bad ones.
-inline constexpr unsigned kStrict = 1U << 2U;
-
+/// An engine of the GPU: for baseline files of a single scan.
+inline constexpr int kHardware = 3;
+/// Colour at half size is interpolated, as libjpeg does, rather than repeated.
+inline constexpr unsigned kInterpolates = 1U << 5U;
 /// Bytes of red, green and blue side by side, in Image's first plane.
 inline constexpr int kRgbInterleaved = 5;
 
-/// Both return 0 unless they fail.
-struct DeviceAllocator {
-  int (*allocate)(void** memory, size_t bytes);
-  int (*free)(void* memory);
+/// Of memory on the device or, pinned, on the host. Both return 0 unless they fail.
+struct Allocator {
+  int (*allocate)(void* context, void** memory, size_t bytes, cudaStream_t stream);
+  int (*free)(void* context, void* memory, size_t bytes, cudaStream_t stream);
+  void* context;
 };
 
 struct Image {
@@ -47,9 +39,12 @@ using State = StateData*;
 
 /// Its functions, by the names under which the library has them.
 struct Api {
-  Status (*create)(Backend, DeviceAllocator*, void* pinned_allocator, unsigned flags,
+  Status (*create)(int backend, Allocator* device, Allocator* pinned, unsigned flags,
                    Handle*) = nullptr;
   Status (*create_state)(Handle, State*) = nullptr;
+  /// widths and heights: of up to four components.
+  Status (*image_info)(Handle, const unsigned char* file, size_t bytes, int* components,
+                       int* subsampling, int* widths, int* heights) = nullptr;
   Status (*start_batch)(Handle, State, int images, int cpu_threads, int output_format) = nullptr;
   Status (*decode_batch)(Handle, State, const unsigned char* const* files, const size_t* bytes,
                          Image* images, cudaStream_t) = nullptr;

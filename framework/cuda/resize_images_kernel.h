@@ -21,6 +21,7 @@ struct ResizedImage {
   int64_t row_bytes;
   DeviceAxis down, across;
   int32_t left, columns;  // columns that `across` reads
+  uint8_t* between;       // scratch memory: [height of the result, columns, 3]
 };
 
 struct ResizedSizes {
@@ -29,8 +30,8 @@ struct ResizedSizes {
   int32_t columns = 0;            // the most that any image has
 };
 
-/// images: on the device. between: [images, height, columns, 3]. out: [images, height, width, 3].
+/// images: on the device. out: [images, height, width, 3].
 cudaError_t launch_resize_images(const ResizedImage* images, const ResizedSizes& sizes,
-                                 uint8_t* between, uint8_t* out, cudaStream_t stream);
+                                 uint8_t* out, cudaStream_t stream);
 
 }  // namespace brim::cuda

@@ -59,11 +59,11 @@ class Dataset {
   /// drives augmentation; null: none, as for evaluation. Throws Error(kData) naming the sample.
   virtual int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> bytes) const = 0;
 
-  /// Where the device can decode files (`draw`), how many samples are best read together; 1: the
-  /// dataset reads one by one.
+  /// How many samples are best read together where a device decodes files; 1: the dataset has none
+  /// for it.
   virtual int64_t samples_together() const { return 1; }
-  /// Reads those samples that the device decodes, as read() does up to how it rounds. The others
-  /// stay as they are: they are for read(), which tells what is wrong with them.
+  /// Reads samples as read() does, up to how the device rounds, of which `draw` is. Those that can't
+  /// be read stay as they are: read() tells what is wrong with them.
   virtual void read_together(std::span<SampleRequest> /*requests*/,
                              const device::DrawJpegs& /*draw*/) const {}
 

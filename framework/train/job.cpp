@@ -8,6 +8,7 @@
 
 #include "framework/base/printable.h"
 #include "framework/data/order/plan.h"
+#include "framework/data/sources/image_dataset.h"
 #include "framework/recipe/load_library.h"
 #include "framework/recipe/read.h"
 #include "framework/recipe/text.h"
@@ -323,6 +324,12 @@ JobConfig read_job(const recipe::Value& document) {
   job.data.check();
   if (job.run.name.empty()) job.run.name = job.model.model.selected();
   check_run_name(job.run.name);
+  const data::ImageOptions* const images = job.data.source->image_options();
+  if (job.run.deterministic && images != nullptr && images->on_gpu) {
+    throw Error(Exit::kRecipe,
+                "[run] deterministic = true can't hold with [data] decode = \"gpu\", which leaves "
+                "images to the CPU where GPU memory falls short; use \"cpu\"");
+  }
   if (job.run.deterministic && job.distributed.balance == distributed::Balance::kThroughput) {
     throw Error(Exit::kRecipe,
                 "[run] deterministic = true can't hold with [distributed] balance = "

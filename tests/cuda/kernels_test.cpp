@@ -592,19 +592,18 @@ void check_resized(const std::vector<CroppedImage>& images, int64_t height, int6
     const device::AxisWeights& across = axes.emplace_back(data::weights_of(plan.columns(), filter));
     const int32_t left = across.runs.front();
     const int32_t right = across.runs[across.runs.size() - 2] + across.runs.back();
-    resized.push_back({.pixels = memory.back().data_ptr<uint8_t>(),
+    memory.push_back(at::full({height, right - left, 3}, 77, at::kByte));
+    resized.push_back({.pixels = memory[memory.size() - 2].data_ptr<uint8_t>(),
                        .row_bytes = row_bytes + gap,
                        .down = {down.runs.data(), down.weights.data(), down.stride},
                        .across = {across.runs.data(), across.weights.data(), across.stride},
                        .left = left,
-                       .columns = right - left});
+                       .columns = right - left,
+                       .between = memory.back().data_ptr<uint8_t>()});
     sizes.columns = std::max(sizes.columns, right - left);
   }
-  const at::Tensor between =
-      at::full({sizes.images, sizes.height, sizes.columns, 3}, 77, at::kByte);
   const at::Tensor found = at::full_like(expected, 99);
-  launch_resize_images(resized.data(), sizes, between.data_ptr<uint8_t>(),
-                       found.data_ptr<uint8_t>(), nullptr);
+  launch_resize_images(resized.data(), sizes, found.data_ptr<uint8_t>(), nullptr);
   EXPECT_TRUE(at::equal(found, expected)) << "the bytes differ";
 }
 

@@ -20,25 +20,28 @@ constexpr bool same(Ours ours, Theirs theirs) {
 }
 
 static_assert(same(Status::kSuccess, NVJPEG_STATUS_SUCCESS));
-static_assert(same(Status::kBadJpeg, NVJPEG_STATUS_BAD_JPEG));
-static_assert(same(Status::kNotSupported, NVJPEG_STATUS_JPEG_NOT_SUPPORTED));
 static_assert(same(Status::kAllocatorFailure, NVJPEG_STATUS_ALLOCATOR_FAILURE));
-static_assert(same(Status::kIncomplete, NVJPEG_STATUS_INCOMPLETE_BITSTREAM));
-static_assert(same(Backend::kGpuHybrid, NVJPEG_BACKEND_GPU_HYBRID));
-static_assert(same(Backend::kHardware, NVJPEG_BACKEND_HARDWARE));
+static_assert(same(Status::kArchMismatch, NVJPEG_STATUS_ARCH_MISMATCH));
+static_assert(same(kHardware, NVJPEG_BACKEND_HARDWARE));
 static_assert(same(kRgbInterleaved, NVJPEG_OUTPUT_RGBI));
-static_assert(kStrict == (NVJPEG_FLAGS_BITSTREAM_STRICT));
-static_assert(sizeof(Status) == sizeof(nvjpegStatus_t) &&
-              sizeof(Backend) == sizeof(nvjpegBackend_t));
+static_assert(kInterpolates == (NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION));
+static_assert(sizeof(Status) == sizeof(nvjpegStatus_t));
 
 static_assert(sizeof(Image) == sizeof(nvjpegImage_t));
 static_assert(offsetof(Image, planes) == offsetof(nvjpegImage_t, channel));
 static_assert(offsetof(Image, row_bytes) == offsetof(nvjpegImage_t, pitch));
-static_assert(sizeof(DeviceAllocator) == sizeof(nvjpegDevAllocator_t));
-static_assert(offsetof(DeviceAllocator, allocate) == offsetof(nvjpegDevAllocator_t, dev_malloc));
-static_assert(offsetof(DeviceAllocator, free) == offsetof(nvjpegDevAllocator_t, dev_free));
-static_assert(std::is_same_v<decltype(DeviceAllocator::allocate), tDevMalloc>);
-static_assert(std::is_same_v<decltype(DeviceAllocator::free), tDevFree>);
+static_assert(sizeof(Allocator) == sizeof(nvjpegDevAllocatorV2_t) &&
+              sizeof(Allocator) == sizeof(nvjpegPinnedAllocatorV2_t));
+static_assert(offsetof(Allocator, allocate) == offsetof(nvjpegDevAllocatorV2_t, dev_malloc));
+static_assert(offsetof(Allocator, free) == offsetof(nvjpegDevAllocatorV2_t, dev_free));
+static_assert(offsetof(Allocator, context) == offsetof(nvjpegDevAllocatorV2_t, dev_ctx));
+static_assert(offsetof(Allocator, allocate) == offsetof(nvjpegPinnedAllocatorV2_t, pinned_malloc));
+static_assert(offsetof(Allocator, free) == offsetof(nvjpegPinnedAllocatorV2_t, pinned_free));
+static_assert(offsetof(Allocator, context) == offsetof(nvjpegPinnedAllocatorV2_t, pinned_ctx));
+static_assert(std::is_same_v<decltype(Allocator::allocate), tDevMallocV2> &&
+              std::is_same_v<decltype(Allocator::allocate), tPinnedMallocV2>);
+static_assert(std::is_same_v<decltype(Allocator::free), tDevFreeV2> &&
+              std::is_same_v<decltype(Allocator::free), tPinnedFreeV2>);
 
 /// Arguments that are passed alike: a number as one of its size, a pointer as any.
 template <class Ours, class Theirs>
@@ -58,7 +61,8 @@ constexpr bool calls_alike(Status (*)(Ours...), nvjpegStatus_t (*)(Theirs...)) {
   return false;
 }
 
-static_assert(calls_alike(decltype(Api::create){}, &nvjpegCreateEx));
+static_assert(calls_alike(decltype(Api::create){}, &nvjpegCreateExV2));
+static_assert(calls_alike(decltype(Api::image_info){}, &nvjpegGetImageInfo));
 static_assert(calls_alike(decltype(Api::create_state){}, &nvjpegJpegStateCreate));
 static_assert(calls_alike(decltype(Api::start_batch){}, &nvjpegDecodeBatchedInitialize));
 static_assert(calls_alike(decltype(Api::decode_batch){}, &nvjpegDecodeBatched));

@@ -1,5 +1,6 @@
-// nvJPEG of the simulated GPU, by libjpeg: lies where programs look for libnvjpeg.so. It decodes
-// late, in the order of the stream, and is as strict as the real one about how it is called.
+// nvJPEG of the simulated GPU, by libjpeg: lies where programs look for libnvjpeg.so. Like the engine
+// of a GPU it writes images when it is called, whatever its stream still has to do, and it is as
+// strict as the real one about how it is called.
 //
 // BRIM_NVJPEG_LOG: a file with a line for each batch: its images, and whether it was taken.
 // BRIM_NVJPEG_REFUSES: it takes no file of a number of bytes that this divides.
@@ -19,23 +20,24 @@
 // clang-format on
 
 #include "framework/cuda/nvjpeg_api.h"
-#include "tests/simulated_gpu/streams.h"
 
 namespace brim::cuda::nvjpeg {
 
 struct HandleData {
-  DeviceAllocator allocator;
+  Allocator device, pinned;
 };
 
 struct StateData {
   int images = 0;
   void* memory = nullptr;  // on the device, as the real one needs it
+  size_t bytes = 0;
 };
 
 namespace {
 
 constexpr auto kInvalidParameter = static_cast<Status>(2);
-constexpr auto kArchMismatch = static_cast<Status>(7);
+constexpr auto kBadJpeg = static_cast<Status>(3);
+constexpr auto kNotSupported = static_cast<Status>(4);
 
 struct Jpeg {
   jpeg_decompress_struct header{};
@@ -47,6 +49,7 @@ struct Jpeg {
 bool read_header(Jpeg& jpeg, std::span<const unsigned char> file) {
   jpeg.header.err = jpeg_std_error(&jpeg.errors);
   jpeg.header.client_data = &jpeg;
+  jpeg.errors.emit_message = [](j_common_ptr, int) {};
   jpeg.errors.error_exit = [](j_common_ptr common) {
     std::longjmp(static_cast<Jpeg*>(common->client_data)->jump, 1);
   };
@@ -60,17 +63,18 @@ bool read_header(Jpeg& jpeg, std::span<const unsigned char> file) {
 Status status_of(std::span<const unsigned char> file) {
   const char* const refused = std::getenv("BRIM_NVJPEG_REFUSES");
   if (refused != nullptr && file.size() % std::strtoul(refused, nullptr, 10) == 0) {
-    return Status::kNotSupported;
+    return kNotSupported;
   }
   Jpeg jpeg;
-  if (!read_header(jpeg, file)) return Status::kBadJpeg;
+  if (!read_header(jpeg, file)) return kBadJpeg;
   const bool is_baseline = jpeg.header.progressive_mode == FALSE && jpeg.header.num_components != 4;
-  return is_baseline ? Status::kSuccess : Status::kNotSupported;
+  return is_baseline ? Status::kSuccess : kNotSupported;
 }
 
 void decode(std::span<const unsigned char> file, const Image& image) {
   Jpeg jpeg;
-  if (!read_header(jpeg, file) || setjmp(jpeg.jump) != 0) std::abort();
+  // Damage leaves a part of the image as it was.
+  if (!read_header(jpeg, file) || setjmp(jpeg.jump) != 0) return;
   jpeg.header.out_color_space = JCS_RGB;
   jpeg_start_decompress(&jpeg.header);
   while (jpeg.header.output_scanline < jpeg.header.output_height) {
@@ -97,11 +101,12 @@ using namespace brim::cuda::nvjpeg;  // its functions are C's
 
 extern "C" {
 
-Status nvjpegCreateEx(Backend backend, DeviceAllocator* allocator, void*, unsigned,
-                      Handle* handle) {
+Status nvjpegCreateExV2(int backend, Allocator* device, Allocator* pinned, unsigned /*flags*/,
+                        Handle* handle) {
+  if (backend != kHardware || device == nullptr || pinned == nullptr) return kInvalidParameter;
   const char* const engine = std::getenv("BRIM_NVJPEG_ENGINE");
-  if (backend == Backend::kHardware && engine != nullptr && *engine == '0') return kArchMismatch;
-  *handle = new HandleData{*allocator};
+  if (engine != nullptr && *engine == '0') return Status::kArchMismatch;
+  *handle = new HandleData{*device, *pinned};
   return Status::kSuccess;
 }
 
@@ -111,14 +116,26 @@ Status nvjpegJpegStateCreate(Handle handle, State* state) {
   return Status::kSuccess;
 }
 
+Status nvjpegGetImageInfo(Handle, const unsigned char* file, size_t bytes, int* components,
+                          int* subsampling, int* widths, int* heights) {
+  Jpeg jpeg;
+  if (!read_header(jpeg, {file, bytes})) return kBadJpeg;
+  *components = jpeg.header.num_components;
+  *subsampling = 0;
+  widths[0] = static_cast<int>(jpeg.header.image_width);
+  heights[0] = static_cast<int>(jpeg.header.image_height);
+  return Status::kSuccess;
+}
+
 Status nvjpegDecodeBatchedInitialize(Handle handle, State state, int images, int cpu_threads,
                                      int output_format) {
   if (images < 1 || cpu_threads < 1 || output_format != kRgbInterleaved) return kInvalidParameter;
-  if (state->memory != nullptr) handle->allocator.free(state->memory);
+  const Allocator& device = handle->device;
+  if (state->memory != nullptr) device.free(device.context, state->memory, state->bytes, nullptr);
   state->memory = nullptr;
   const char* const mib = std::getenv("BRIM_NVJPEG_MIB");
-  const size_t bytes = (mib == nullptr ? 1 : std::strtoul(mib, nullptr, 10)) << 20;
-  if (handle->allocator.allocate(&state->memory, bytes) != 0) {
+  state->bytes = (mib == nullptr ? 1 : std::strtoul(mib, nullptr, 10)) << 20;
+  if (device.allocate(device.context, &state->memory, state->bytes, nullptr) != 0) {
     return Status::kAllocatorFailure;
   }
   state->images = images;
@@ -137,11 +154,7 @@ Status nvjpegDecodeBatched(Handle, State state, const unsigned char* const* file
     return status;
   }
   log(count, Status::kSuccess);
-  for (size_t i = 0; i < count; ++i) {
-    const std::span<const unsigned char> file(files[i], bytes[i]);
-    brim::simulated::stream(brim::simulated::current_stream())
-        .enqueue_late([file, image = images[i]] { decode(file, image); });
-  }
+  for (size_t i = 0; i < count; ++i) decode({files[i], bytes[i]}, images[i]);
   return Status::kSuccess;
 }
 

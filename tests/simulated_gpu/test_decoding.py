@@ -94,7 +94,7 @@ def on_cpu(folder):
 
 @pytest.mark.parametrize("settings, variables", [
     ({}, {}), ({"data__workers": 0}, {"BRIM_SIMULATED_MIB": "560", "BRIM_NVJPEG_MIB": "12"}), ({"data__workers": 3, "data__prefetch": 5}, {}), ({"data__cache": "encoded"}, {}),
-    ({}, {"BRIM_NVJPEG_ENGINE": "0"}), ({}, {"BRIM_NVJPEG_REFUSES": "3"}), ({}, {"BRIM_NVJPEG_REFUSES": "1"})])
+    ({}, {"BRIM_NVJPEG_REFUSES": "3"}), ({}, {"BRIM_NVJPEG_REFUSES": "1"})])
 def test_losses_are_those_of_decoding_on_the_cpu(on_cpu, settings, variables):
     expect_done(train(on_cpu, "gpu", "gpu", settings, **variables))
     assert outcome(on_cpu, "gpu") == outcome(on_cpu, "cpu")
@@ -154,6 +154,8 @@ def test_the_trained_model_is_evaluated_and_data_are_timed(folder):
 def test_without_a_gpu_or_without_nvjpeg_the_run_does_not_begin(folder):
     done = train(folder, "run", "gpu", device="cpu")
     assert done.returncode == 2 and 'data.decode = "gpu": expected a CUDA device, found cpu' in done.stderr, done.stderr
+    done = train(folder, "run", "gpu", BRIM_NVJPEG_ENGINE="0")
+    assert done.returncode == 5 and "nvJPEG can't be used: this GPU has no engine that decodes JPEG" in done.stderr
     # Only the driver is where libraries are looked for.
     lib = folder / "lib"
     lib.mkdir()
@@ -169,7 +171,28 @@ def test_decoded_images_are_not_kept(folder):
     assert done.returncode == 2 and 'expected cache = "none" or "encoded" with decode = "gpu"' in done.stderr, done.stderr
 
 
-def test_too_little_memory_is_said(folder):
-    done = train(folder, "run", "gpu", BRIM_NVJPEG_MIB="3000")
-    assert done.returncode == 5, done.stderr
-    assert 'not enough memory on cuda:0 to decode images beside the training step. Set data.decode = "cpu"' in done.stderr
+def test_a_deterministic_run_refuses(folder):
+    done = train(folder, "run", "gpu", {"run__deterministic": True})
+    assert done.returncode == 2 and 'deterministic = true can\'t hold with [data] decode = "gpu"' in done.stderr
+
+
+def test_a_decoder_that_takes_nothing_is_said(on_cpu):
+    done = train(on_cpu, "gpu", "gpu", {"batch__global": 70, "train__steps": 3}, BRIM_NVJPEG_REFUSES="1")
+    expect_done(done)
+    assert done.stderr.count("nvJPEG has taken none of") == 1
+
+
+@pytest.mark.parametrize("mib", range(517, 529))
+def test_memory_that_falls_short_anywhere_loses_nothing(on_cpu, mib):
+    """512 MiB are set aside; the first few sizes are too small for the model itself."""
+    here = [train(on_cpu, f"{decode} {mib}", decode, {"data__workers": 3}, BRIM_SIMULATED_MIB=str(mib)) for decode in ("cpu", "gpu")]
+    assert here[0].returncode in (0, 5) and here[1].returncode in (0, 5), here[1].stderr
+    if all(done.returncode == 0 for done in here):
+        assert outcome(on_cpu, f"gpu {mib}") == outcome(on_cpu, f"cpu {mib}")
+
+
+def test_where_memory_falls_short_the_cpu_decodes(on_cpu):
+    done = train(on_cpu, "gpu", "gpu", BRIM_NVJPEG_MIB="3000")
+    expect_done(done)
+    assert done.stderr.count("not enough GPU memory to decode images: the CPU decodes") == 1
+    assert outcome(on_cpu, "gpu") == outcome(on_cpu, "cpu") and not (on_cpu / "gpu.log").exists()

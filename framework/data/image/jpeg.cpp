@@ -229,7 +229,7 @@ bool is_one_scan_to_the_end(std::span<const uint8_t> coded) {
     if (byte == nullptr) return true;
     const bool is_value = byte[1] == 0;
     const bool is_restart = byte[1] >= JPEG_RST0 && byte[1] < JPEG_RST0 + 8;
-    if (byte + 2 > end || !(is_value || is_restart)) return false;
+    if (!is_value && !is_restart) return false;
   }
 }
 

@@ -21,6 +21,7 @@ constexpr double kPaceStretch_s = 0.5;  // over which the number of threads is j
 constexpr int kMaxReplacements = 16;
 // Samples far smaller than this are read several at a time: taking one costs as much as copying it.
 constexpr int64_t kRangeBytes = int64_t{1} << 16;
+constexpr int64_t kDeviceShares = 4;
 constexpr uint64_t kReplacementKey = 0x6272696d736b6970;  // apart from what augmentation draws
 
 }  // namespace
@@ -37,7 +38,8 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, int64_t sta
       active_(options.workers) {
   const int64_t samples = plan_.largest_batch();
   // A device takes few ranges at once, large ones best.
-  const int64_t shares = (reads_together_ ? 1 : 2) * (options.workers + 1);
+  const int64_t shares = reads_together_ ? std::min<int64_t>(options.workers + 1, kDeviceShares)
+                                         : 2 * (options.workers + 1);
   const int64_t most = reads_together_ ? dataset.samples_together()
                                        : kRangeBytes / std::max<int64_t>(1, sample_bytes_);
   // Small batches are still shared by the threads.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,7 +20,8 @@ constexpr std::array<std::string_view, 2> kFilterWords = {"bilinear", "bicubic"}
 constexpr std::array<std::string_view, 2> kDecodeWords = {"cpu", "gpu"};
 constexpr std::array<std::string_view, 3> kCacheWords = {"none", "encoded", "decoded"};
 
-constexpr int64_t kTogether = 32;  // enough for a GPU's several decoders; a few MB of files
+constexpr int64_t kTogether = 32;                      // enough for the several decoders of a GPU
+constexpr int64_t kTogetherBytes = int64_t{64} << 20;  // of files
 
 class ImageDataset final : public ImageSamples {
  public:
@@ -44,43 +46,36 @@ class ImageDataset final : public ImageSamples {
 
   void read_together(std::span<SampleRequest> requests,
                      const device::DrawJpegs& draw) const override {
-    thread_local std::array<std::vector<uint8_t>, kTogether> buffers;
-    std::vector<device::DrawnJpeg> jpegs;
-    std::vector<SampleRequest*> drawn;
-    for (size_t i = 0; i < std::min(requests.size(), buffers.size()); ++i) {
-      enter_stage(Stage::kRead);
-      const auto file = file_or_nothing(requests[i].sample, buffers[i]);
-      enter_stage(Stage::kDecode);
-      const auto size = plain_jpeg_size(file);
-      if (!size) continue;
-      const CropPlan plan = place(size->height, size->width, requests[i].random);
-      jpegs.push_back({.file = file,
-                       .height = static_cast<int32_t>(size->height),
-                       .width = static_cast<int32_t>(size->width),
-                       .down = weights_of(plan.rows(), options_.interpolation),
-                       .across = weights_of(plan.columns(), options_.interpolation),
-                       .pixels = requests[i].bytes});
-      drawn.push_back(&requests[i]);
+    std::vector<OpenImage> images;
+    int64_t bytes = 0;
+    const auto finish = [&] {
+      draw_on_device(images, draw);
+      for (OpenImage& image : images) {
+        if (!image.request->is_read) image.request->is_read = draw_here(image);
+      }
+      images.clear();
+      bytes = 0;
+    };
+    for (SampleRequest& request : requests) {
+      OpenImage& image = images.emplace_back();
+      image.request = &request;
+      if (open(image)) {
+        bytes += std::ssize(image.file);
+      } else {
+        images.pop_back();
+      }
+      if (bytes > kTogetherBytes) finish();
     }
-    if (!jpegs.empty()) draw(jpegs);
-    for (size_t i = 0; i < jpegs.size(); ++i) {
-      SampleRequest& request = *drawn[i];
-      request.is_read = jpegs[i].is_drawn;
-      if (!request.is_read || request.random == nullptr) continue;
-      augment_placed(shape(), augment_, *request.random, request.bytes);
-    }
+    finish();
   }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
-    const auto place = [&](int64_t height, int64_t width) {
-      return this->place(height, width, random);
-    };
-    if (options_.cache == CacheKind::kDecoded) {
-      draw_decoded(index, place, pixels);
-    } else {
-      draw_image(encoded(index), name(index), place,
-                 {.filter = options_.interpolation, .fast_decode = options_.fast_decode}, pixels);
+    if (options_.cache != CacheKind::kDecoded) {
+      draw_file(encoded(index), index, random, pixels);
+      return images_->label(index);
     }
+    draw_decoded(
+        index, [&](int64_t height, int64_t width) { return place(height, width, random); }, pixels);
     if (random != nullptr) augment_placed(shape(), augment_, *random, pixels);
     return images_->label(index);
   }
@@ -92,12 +87,71 @@ class ImageDataset final : public ImageSamples {
                : place_randomly(height, width, shape(), options_.resize, augment_, *random);
   }
 
-  /// Nothing where it can't be read, which read() will tell.
-  std::span<const uint8_t> file_or_nothing(int64_t index, std::vector<uint8_t>& buffer) const {
+  void draw_file(std::span<const uint8_t> file, int64_t index, RandomStream* random,
+                 std::span<uint8_t> pixels) const {
+    const auto place_it = [&](int64_t height, int64_t width) {
+      return place(height, width, random);
+    };
+    draw_image(file, name(index), place_it,
+               {.filter = options_.interpolation, .fast_decode = options_.fast_decode}, pixels);
+    if (random != nullptr) augment_placed(shape(), augment_, *random, pixels);
+  }
+
+  /// What read_together() works on.
+  struct OpenImage {
+    SampleRequest* request = nullptr;
+    std::vector<uint8_t> memory;
+    std::span<const uint8_t> file;
+  };
+
+  /// False where it can't be read.
+  bool open(OpenImage& image) const {
+    enter_stage(Stage::kRead);
     try {
-      return encoded(index, buffer);
+      image.file = encoded(image.request->sample, image.memory);
+      return true;
     } catch (const Error&) {
-      return {};
+      return false;
+    }
+  }
+
+  void draw_on_device(std::span<OpenImage> images, const device::DrawJpegs& draw) const {
+    enter_stage(Stage::kDecode);
+    std::vector<device::DrawnJpeg> jpegs;
+    std::vector<std::pair<OpenImage*, RandomStream>> drawn;  // as the choice of a crop left it
+    for (OpenImage& image : images) {
+      const auto size = plain_jpeg_size(image.file);
+      if (!size) continue;
+      RandomStream* const given = image.request->random;
+      RandomStream random = given != nullptr ? *given : RandomStream(0, 0, 0);
+      const CropPlan plan = place(size->height, size->width, given != nullptr ? &random : nullptr);
+      jpegs.push_back({.file = image.file,
+                       .height = static_cast<int32_t>(size->height),
+                       .width = static_cast<int32_t>(size->width),
+                       .down = weights_of(plan.rows(), options_.interpolation),
+                       .across = weights_of(plan.columns(), options_.interpolation),
+                       .pixels = image.request->bytes});
+      drawn.emplace_back(&image, random);
+    }
+    if (!jpegs.empty()) draw(jpegs);
+    for (size_t i = 0; i < jpegs.size(); ++i) {
+      SampleRequest& request = *drawn[i].first->request;
+      request.is_read = jpegs[i].is_drawn;
+      if (!request.is_read || request.random == nullptr) continue;
+      augment_placed(shape(), augment_, drawn[i].second, request.bytes);
+    }
+  }
+
+  /// False where it can't be read.
+  bool draw_here(const OpenImage& image) const {
+    const SampleRequest& request = *image.request;
+    std::optional<RandomStream> random;
+    if (request.random != nullptr) random = *request.random;
+    try {
+      draw_file(image.file, request.sample, random ? &*random : nullptr, request.bytes);
+      return true;
+    } catch (const Error&) {
+      return false;
     }
   }
 

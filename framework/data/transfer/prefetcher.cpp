@@ -4,11 +4,14 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "framework/base/error.h"
+#include "framework/base/log.h"
 #include "framework/device/cuda_loader.h"
 #include "framework/device/stream_event.h"
 
@@ -16,6 +19,7 @@ namespace brim::data {
 namespace {
 
 constexpr std::string_view kAdvice = "Set data.decode = \"cpu\"";
+constexpr size_t kManyFiles = 8;  // that are not all odd ones
 
 /// Pinned memory, from which copies run by themselves, for a loader that feeds a CUDA device.
 AllocatePixels pixels_for(at::Device device) {
@@ -58,14 +62,24 @@ device::DrawJpegs jpeg_decoder(at::Device device) {
                 problem, kAdvice);
   }
   return [&cuda, index = device.index()](std::span<device::DrawnJpeg> jpegs) {
+    static std::once_flag said_memory, said_none;
     try {
       cuda.draw_jpegs(jpegs, index);
-    } catch (const c10::OutOfMemoryError&) {
-      throw Error(Exit::kResource,
-                  "not enough memory on {} to decode images beside the training step. {}, or lower "
-                  "batch.micro",
-                  c10::Device(c10::kCUDA, index).str(), kAdvice);
+    } catch (const c10::OutOfMemoryError&) {  // left for the CPU
+      std::call_once(said_memory, [] {
+        log::warning(
+            "not enough GPU memory to decode images: the CPU decodes where it falls short. {}, or "
+            "use a smaller batch",
+            kAdvice);
+      });
+      return;
     }
+    if (jpegs.size() < kManyFiles || std::ranges::any_of(jpegs, &device::DrawnJpeg::is_drawn))
+      return;
+    std::call_once(said_none, [&] {
+      log::warning("nvJPEG has taken none of {} images, which the CPU decodes. {}", jpegs.size(),
+                   kAdvice);
+    });
   };
 }
 

@@ -30,8 +30,8 @@ struct TokenInputs {
 };
 
 /// Decoding on that device, for LoaderOptions::draw_jpegs. Throws Error(kRecipe) where it isn't a
-/// CUDA device, Error(kResource) where it has no decoder; calls of it throw Error(kResource) where
-/// the device has no memory left.
+/// CUDA device, Error(kResource) where it has no decoder. Where the device has no memory left, calls
+/// leave images alone.
 device::DrawJpegs jpeg_decoder(at::Device device);
 
 using InputOptions = std::variant<ImageInputs, TokenInputs>;
