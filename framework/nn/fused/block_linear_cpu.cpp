@@ -23,6 +23,11 @@ constexpr int64_t kPanel = 64;              // columns that a thread lays out at
 
 bool has_many_rows(const at::Tensor& x) { return x.size(0) > kFewRows; }
 
+/// A transposed weight lies as the products of many rows take it.
+bool goes_by_rows(const at::Tensor& x, const at::Tensor& weight) {
+  return has_many_rows(x) || !weight.is_contiguous();
+}
+
 /// Rows as the pixels of an image of that width.
 Patches pixels_of(const at::Tensor& x) {
   return {.image = {1, x.size(1), 1, x.size(0)}, .kernel = {1, 1}, .steps = {}};
@@ -43,7 +48,8 @@ void check_factors(const at::Tensor& x, const at::Tensor& weight) {
               x.size(0));
   TORCH_CHECK((is_float || x.scalar_type() == at::kBFloat16) &&
                   weight.scalar_type() == at::kFloat && x.is_contiguous() &&
-                  (weight.is_contiguous() || (has_many_rows(x) && weight.t().is_contiguous())),
+                  (weight.is_contiguous() ||
+                   (weight.t().is_contiguous() && (!is_float || multiplies_float_tiles()))),
               "block_linear: expected bfloat16 or float32 x and a float32 weight without gaps, "
               "found ",
               x.scalar_type(), " with strides ", x.strides(), " and ", weight.scalar_type(),
@@ -210,7 +216,7 @@ at::Tensor column_sums(const at::Tensor& gradient) {
 /// Of few rows: x beside the weight's, to the transpose, which is turned back.
 at::Tensor product_in_tiles(const at::Tensor& x, const at::Tensor& weight,
                             const MaybeTensor& bias) {
-  if (has_many_rows(x)) return implicit_gemm(x, weight, bias, pixels_of(x));
+  if (goes_by_rows(x, weight)) return implicit_gemm(x, weight, bias, pixels_of(x));
   const int64_t rows = x.size(0), outputs = weight.size(0);
   const at::Tensor product = implicit_gemm(weight, x, std::nullopt, pixels_of(weight));
   at::Tensor y = at::empty({rows, outputs}, x.options());
@@ -228,7 +234,7 @@ at::Tensor product_in_tiles(const at::Tensor& x, const at::Tensor& weight,
 }
 
 at::Tensor gradient_of_x_in_tiles(const at::Tensor& gradient, const at::Tensor& weight) {
-  if (!has_many_rows(gradient)) return gradient_of_x<float>(gradient, weight);
+  if (!goes_by_rows(gradient, weight)) return gradient_of_x<float>(gradient, weight);
   at::Tensor result = at::empty({gradient.size(0), weight.size(1)}, gradient.options());
   implicit_gemm_of_images(gradient, weight, pixels_of(result), result, /*adds=*/false);
   return result;
@@ -252,8 +258,8 @@ at::Tensor block_linear(const at::Tensor& x, const at::Tensor& weight, const May
     return multiplies_float_tiles() ? product_in_tiles(x, weight, bias)
                                     : product<float>(x, weight, bias);
   }
-  return has_many_rows(x) ? many_row_product(x, weight.t(), bias)
-                          : product<BFloat16>(x, weight, bias);
+  return goes_by_rows(x, weight) ? many_row_product(x, weight.t(), bias)
+                                 : product<BFloat16>(x, weight, bias);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::Tensor& gradient,
@@ -272,7 +278,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> block_linear_backward(const at::T
             wanted[1] ? gradient_of_weight_in_tiles(gradient, x, weight) : none,
             wanted[2] ? column_sums(gradient) : none};
   }
-  if (has_many_rows(x)) {
+  if (goes_by_rows(x, weight)) {
     const at::Tensor of_x = wanted[0] ? many_row_product(gradient, weight, std::nullopt) : none;
     if (!wanted[1]) return {of_x, none, wanted[2] ? column_sums(gradient) : none};
     auto [of_weight, of_bias] = weight_gradients(gradient, x, !weight.is_contiguous(), wanted[2]);

@@ -246,6 +246,18 @@ TEST(BlockLinear, Float32TakesOddSizes) {
   }
 }
 
+// A part of a batch that is measured may have few rows where the batch has many.
+TEST(BlockLinear, ATransposedWeightTakesAnyNumberOfRows) {
+  for (const at::ScalarType format : formats()) {
+    if (format == at::kFloat && !cpu::multiplies_float_tiles()) continue;
+    for (const int64_t rows : {1, 3, 64, 256, 300}) {
+      SCOPED_TRACE(testing::Message() << format << " " << rows);
+      expect_exact(at::randn({rows, 34}).to(format), at::randn({34, 72}).t(), at::randn({72}),
+                   at::randn({rows, 72}).to(format));
+    }
+  }
+}
+
 TEST(BlockLinear, IsTheSameOnAnyNumberOfThreads) {
   for (const auto& [format, rows] :
        {std::pair(at::kFloat, 33), std::pair(at::kBFloat16, 33), std::pair(at::kBFloat16, 1301)}) {
