@@ -99,6 +99,23 @@ void check(Status status, const char* call) {
   TORCH_CHECK(false, "nvJPEG's ", call, " failed with status ", static_cast<int>(status));
 }
 
+/// Calls of the library may be under way together. Who waits for their end holds the gate, so that
+/// no new ones go before it.
+struct Calls {
+  std::mutex gate;
+  std::shared_mutex under_way;
+};
+
+Calls& calls() {
+  static auto* const result = new Calls();
+  return *result;
+}
+
+std::shared_lock<std::shared_mutex> begin_calls() {
+  const std::lock_guard through(calls().gate);
+  return std::shared_lock(calls().under_way);
+}
+
 // --- decoding ------------------------------------------------------------------------------------
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -412,7 +429,7 @@ class Decoders {
       is_free_.notify_one();
     };
     const std::unique_ptr<Decoder, decltype(give_back)> at_end(decoder, give_back);
-    const std::shared_lock lock(nvjpeg_mutex());
+    const auto call = begin_calls();
     decoder->draw(jpegs);
   }
 
@@ -420,7 +437,7 @@ class Decoders {
   Decoder* take() {
     std::unique_lock lock(mutex_);
     if (free_.empty() && all_.size() < kDecoders) {
-      const std::shared_lock calls(nvjpeg_mutex());
+      const auto call = begin_calls();
       all_.push_back(std::make_unique<Decoder>(device_));
       free_.push_back(all_.back().get());
     }
@@ -447,10 +464,7 @@ Decoders& decoders(c10::Device device) {
 
 }  // namespace
 
-std::shared_mutex& nvjpeg_mutex() {
-  static auto* const mutex = new std::shared_mutex();
-  return *mutex;
-}
+WithoutNvJpeg::WithoutNvJpeg() : gate_(calls().gate), calls_(calls().under_way) {}
 
 std::string nvjpeg_problem(c10::Device device) {
   if (!library().problem.empty()) return library().problem;

@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include <mutex>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -20,8 +21,15 @@ std::string nvjpeg_problem(c10::Device device);
 /// where the device fails.
 void draw_jpegs(std::span<device::DrawnJpeg> jpegs, c10::Device device);
 
-/// Held by draw_jpegs() while it calls nvJPEG, with others of its kind, and alone by who records a
-/// CUDA graph: what the library calls may not be allowed meanwhile.
-std::shared_mutex& nvjpeg_mutex();
+/// While one lives draw_jpegs() waits before it calls nvJPEG, as what that calls may not be allowed
+/// where a CUDA graph is recorded.
+class WithoutNvJpeg {
+ public:
+  WithoutNvJpeg();
+
+ private:
+  std::unique_lock<std::mutex> gate_;
+  std::unique_lock<std::shared_mutex> calls_;
+};
 
 }  // namespace brim::cuda

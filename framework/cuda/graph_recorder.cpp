@@ -13,7 +13,6 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "framework/cuda/draw_jpegs.h"
@@ -152,7 +151,7 @@ void GraphRecorder::hand_over(const at::Tensor& tensor) {
 
 std::unique_ptr<device::Recording> GraphRecorder::record(const std::function<void()>& work) {
   auto recording = std::make_unique<Recording>(pool(), stream_.device_index());
-  const std::lock_guard alone(nvjpeg_mutex());
+  const WithoutNvJpeg alone;
   C10_CUDA_CHECK(cudaDeviceSynchronize());
   allocator::emptyCache();
   const OnStream on_stream(stream_);
