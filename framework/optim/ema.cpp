@@ -1,7 +1,10 @@
 #include "framework/optim/ema.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sub.h>
 
 #include "framework/base/error.h"
 
@@ -24,6 +27,13 @@ void Ema::update(const std::optional<at::Tensor>& found_inf) {
     return;
   }
   at::Tensor weight = (1 - decay_) * found_inf->eq(0).to(at::kDouble);
+  if (weight.is_cuda()) {  // where a weight for each tensor would be a kernel for each
+    weight = weight.to(averages_.front().scalar_type());
+    const std::vector<at::Tensor> steps = at::_foreach_sub(parameters_, averages_);
+    at::_foreach_mul_(steps, weight);
+    at::_foreach_add_(averages_, steps);
+    return;
+  }
   std::vector<at::Tensor> weights;
   for (const auto& average : averages_) {
     weight = weight.to(average.scalar_type());

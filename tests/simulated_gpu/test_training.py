@@ -29,6 +29,7 @@ JOBS = {
     "convnext": (DIGITS, {**PICTURES, "model__name": "convnext_tiny", "train__steps": 2}),
     "gpt": (TEXT, {"model__layers": 2, "model__dropout": 0, "batch__global": 4, "train__steps": 4}),
     "adamw": (DIGITS, {"optimizer__name": "adamw", "train__ema": 0.9, "train__clip_norm": 1.0, "batch__micro": 20}),
+    "skipping": (DIGITS, {"train__ema": 0.9, "train__on_nan": "skip"}),
 }
 
 
