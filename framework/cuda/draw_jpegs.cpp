@@ -78,6 +78,7 @@ Library load() {
     if (function == nullptr) library.problem = fmt::format("{} has no {}", name, symbol);
   };
   bind("nvjpegCreateExV2", library.api.create);
+  bind("nvjpegDestroy", library.api.destroy);
   bind("nvjpegJpegStateCreate", library.api.create_state);
   bind("nvjpegGetImageInfo", library.api.image_info);
   bind("nvjpegDecodeBatchedInitialize", library.api.start_batch);
@@ -190,7 +191,9 @@ class Decoder {
     check(api().create(nvjpeg::kHardware, &device_allocator_, &pinned_allocator_,
                        nvjpeg::kInterpolates, &handle_),
           "nvjpegCreateExV2");
-    check(api().create_state(handle_, &state_), "nvjpegJpegStateCreate");
+    const Status status = api().create_state(handle_, &state_);
+    if (status != Status::kSuccess) api().destroy(handle_);
+    check(status, "nvjpegJpegStateCreate");
   }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -419,7 +422,10 @@ class Decoder {
 /// The decoders of one device.
 class Decoders {
  public:
-  explicit Decoders(c10::Device device) : device_(device) {}
+  explicit Decoders(c10::Device device) : device_(device) {
+    all_.reserve(kDecoders);
+    free_.reserve(kDecoders);
+  }
 
   void draw(std::span<DrawnJpeg> jpegs) {
     Decoder* const decoder = take();
@@ -437,9 +443,13 @@ class Decoders {
   Decoder* take() {
     std::unique_lock lock(mutex_);
     if (free_.empty() && all_.size() < kDecoders) {
-      const auto call = begin_calls();
-      all_.push_back(std::make_unique<Decoder>(device_));
-      free_.push_back(all_.back().get());
+      try {
+        const auto call = begin_calls();
+        all_.push_back(std::make_unique<Decoder>(device_));
+        free_.push_back(all_.back().get());
+      } catch (const c10::OutOfMemoryError&) {
+        if (all_.empty()) throw;  // else one does
+      }
     }
     is_free_.wait(lock, [&] { return !free_.empty(); });
     Decoder* const decoder = free_.back();

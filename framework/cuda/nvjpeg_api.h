@@ -41,6 +41,7 @@ using State = StateData*;
 struct Api {
   Status (*create)(int backend, Allocator* device, Allocator* pinned, unsigned flags,
                    Handle*) = nullptr;
+  Status (*destroy)(Handle) = nullptr;
   Status (*create_state)(Handle, State*) = nullptr;
   /// widths and heights: of up to four components.
   Status (*image_info)(Handle, const unsigned char* file, size_t bytes, int* components,

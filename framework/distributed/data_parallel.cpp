@@ -174,6 +174,13 @@ at::ScalarType travelling(at::ScalarType gradients, Compress compress) {
   return compress == Compress::kBf16 ? at::kBFloat16 : at::kHalf;
 }
 
+Error sparse_gradient(const std::string& parameter) {
+  return {Exit::kRecipe,
+          "sparse gradients are not supported: parameter {}. Leave out sparse = true of its "
+          "embedding",
+          parameter};
+}
+
 bool agree_on_step(Group& group, StepOutcome own, const std::vector<std::string>& left_out,
                    const DataParallelOptions& options) {
   const at::Tensor outcome = at::full({1}, static_cast<int>(own), at::kInt);
@@ -208,20 +215,17 @@ DataParallel::DataParallel(std::shared_ptr<Group> group, const torch::nn::Module
 void DataParallel::watch_gradients() {
   round_->has_gradient.resize(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].register_hook([round = round_, i, name = names_.at(i),
-                                  strides =
-                                      parameters_[i].strides().vec()](const at::Tensor& gradient) {
-      round->has_gradient[i] = 1;
-      if (!gradient.defined()) return gradient;
-      if (gradient.layout() != at::kStrided) {
-        throw Error(Exit::kRecipe,
-                    "sparse gradients are not supported: parameter {}. Leave out sparse = true of "
-                    "its embedding",
-                    name);
-      }
-      if (gradient.strides() == strides) return gradient;
-      return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
-    });
+    parameters_[i].register_hook(
+        [round = round_, i, name = names_.at(i),
+         strides = parameters_[i].strides().vec()](const at::Tensor& gradient) {
+          round->has_gradient[i] = 1;
+          if (!gradient.defined()) return gradient;
+          if (gradient.layout() != at::kStrided) {
+            throw sparse_gradient(name);
+          }
+          if (gradient.strides() == strides) return gradient;
+          return at::empty_strided(gradient.sizes(), strides, gradient.options()).copy_(gradient);
+        });
   }
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/error.h"
 #include "framework/distributed/group.h"
 #include "framework/distributed/strategy.h"
 
@@ -35,6 +36,9 @@ struct DataParallelOptions {
   bool static_graph = false;       // those that it leaves out are always the same
   bool operator==(const DataParallelOptions&) const = default;
 };
+
+/// What a parameter with one ends a step with.
+Error sparse_gradient(const std::string& parameter);
 
 /// The type in which gradients travel.
 at::ScalarType travelling(at::ScalarType gradients, Compress compress);

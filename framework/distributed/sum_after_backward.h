@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,7 @@ class SumAfterBackward : public Strategy {
 
   void before_forward(bool sums) override;
   /// A parameter without a gradient on some rank is an Error(kRecipe) on every rank, which names
-  /// the rank and its parameters.
+  /// the rank and its parameters. A sparse gradient is an Error(kRecipe) that names its parameter.
   bool backward(const at::Tensor& loss, bool sums, const std::function<void()>& backward) override;
   void give_up() override;
   void reset() override;
@@ -34,15 +36,19 @@ class SumAfterBackward : public Strategy {
   double take_compute_s() override;
 
  private:
-  void sum();
+  using Tensors = std::vector<at::Tensor>;
+  /// Two, of bytes: while one is summed, the other is filled.
+  using Memory = std::array<at::Tensor, 2>;
+  Memory allocate() const;
+  void sum(const Memory& memory);
   std::vector<std::string> without_gradient() const;
 
   std::shared_ptr<Group> group_;
   DataParallelOptions options_;
   std::vector<std::string> names_;
-  std::vector<at::Tensor> parameters_;
-  std::vector<std::vector<at::Tensor>> buckets_;  // of parameters of one dtype
-  ComputeTimer timer_;
+  Tensors parameters_;
+  std::vector<Tensors> buckets_;       // of parameters of one dtype
+  std::optional<ComputeTimer> timer_;  // from the first take_compute_s() on
   double exposed_s_ = 0;
   bool in_step_ = false;
 };

@@ -163,6 +163,14 @@ void read_recipe(const std::string& text, RunFacts& facts) {
     if (const auto* stages = recipe_value<int64_t>(document, {"distributed", "stages"})) {
       facts.stages = *stages;
     }
+    const auto is_set = [&](std::string_view key) {
+      const auto* value = recipe_value<bool>(document, {"distributed", key});
+      return value != nullptr && *value;
+    };
+    facts.has_passes_alone = word({"distributed", "strategy"}) == "ddp" &&
+                             facts.stages.value_or(1) == 1 && !is_set("zero") &&
+                             !is_set("sync_batch_norm") && !is_set("unused_parameters") &&
+                             !is_set("static_graph");
     const auto* cut = recipe_value<recipe::Array>(document, {"distributed", "cut"});
     facts.has_given_cut = cut != nullptr && !cut->empty();
     const auto* deterministic = recipe_value<bool>(document, {"run", "deterministic"});

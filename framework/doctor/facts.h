@@ -71,6 +71,7 @@ struct RunFacts {
   std::string balance = {};              // distributed.balance
   std::optional<int64_t> stages = {};    // distributed.stages
   bool has_given_cut = false;            // distributed.cut
+  bool has_passes_alone = false;         // ranks need nothing of each other within a pass
   std::string compress = {};
   std::string optimizer = {}, batch_rule = {};   // optimizer.name, optimizer.batch_rule
   std::optional<int64_t> metrics_every = {};     // telemetry.every_steps

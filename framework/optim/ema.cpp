@@ -9,6 +9,11 @@
 #include "framework/base/error.h"
 
 namespace brim::optim {
+namespace {
+
+constexpr size_t kGroupBytes = size_t{64} << 20;
+
+}  // namespace
 
 Ema::Ema(const Parameters& parameters, double decay) : decay_(decay) {
   for (const auto& [name, parameter] : parameters) {
@@ -26,20 +31,32 @@ void Ema::update(const std::optional<at::Tensor>& found_inf) {
     at::_foreach_lerp_(averages_, parameters_, 1 - decay_);
     return;
   }
-  at::Tensor weight = (1 - decay_) * found_inf->eq(0).to(at::kDouble);
-  if (weight.is_cuda()) {  // where a weight for each tensor would be a kernel for each
-    weight = weight.to(averages_.front().scalar_type());
-    const std::vector<at::Tensor> steps = at::_foreach_sub(parameters_, averages_);
-    at::_foreach_mul_(steps, weight);
-    at::_foreach_add_(averages_, steps);
+  const at::Tensor weight = (1 - decay_) * found_inf->eq(0).to(at::kDouble);
+  if (weight.is_cuda()) {
+    update_in_groups(weight);
     return;
   }
   std::vector<at::Tensor> weights;
-  for (const auto& average : averages_) {
-    weight = weight.to(average.scalar_type());
-    weights.push_back(weight);
-  }
+  for (const auto& average : averages_) weights.push_back(weight.to(average.scalar_type()));
   at::_foreach_lerp_(averages_, parameters_, weights);
+}
+
+/// On a GPU a weight for each tensor would be a kernel for each: instead the steps of some
+/// parameters at a time, of one dtype and about kGroupBytes.
+void Ema::update_in_groups(const at::Tensor& weight) {
+  for (size_t first = 0, end = 0; first < averages_.size(); first = end) {
+    const at::ScalarType type = averages_[first].scalar_type();
+    size_t bytes = 0;
+    for (; end < averages_.size() && averages_[end].scalar_type() == type && bytes < kGroupBytes;
+         ++end) {
+      bytes += averages_[end].nbytes();
+    }
+    const auto group = at::TensorList(averages_).slice(first, end - first);
+    const auto steps =
+        at::_foreach_sub(at::TensorList(parameters_).slice(first, end - first), group);
+    at::_foreach_mul_(steps, weight.to(type));
+    at::_foreach_add_(group, steps);
+  }
 }
 
 State Ema::state() {

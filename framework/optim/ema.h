@@ -44,6 +44,7 @@ class Ema {
 
  private:
   void swap_data();
+  void update_in_groups(const at::Tensor& weight);
 
   double decay_;
   bool swapped_ = false;

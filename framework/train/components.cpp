@@ -314,7 +314,10 @@ std::string no_cuda_graph(const JobConfig& job, const RankModel& model) {
   if (model.sharded || ranks.zero) return "ranks bring each other weights while passes run";
   if (model.has_sync_batch_norm) return "synchronized batch norms add up while passes run";
   if (ranks.gradients.unused_parameters || ranks.gradients.static_graph) {
-    return "which parameters a loss uses is looked for in each pass";
+    return "LibTorch's reducer looks for unused parameters in passes";
+  }
+  if (ranks.balance == distributed::Balance::kThroughput) {
+    return "distributed.balance = \"throughput\" changes the sizes of passes";
   }
   return "";
 }

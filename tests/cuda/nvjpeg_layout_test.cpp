@@ -63,6 +63,7 @@ constexpr bool calls_alike(Status (*)(Ours...), nvjpegStatus_t (*)(Theirs...)) {
 
 static_assert(calls_alike(decltype(Api::create){}, &nvjpegCreateExV2));
 static_assert(calls_alike(decltype(Api::image_info){}, &nvjpegGetImageInfo));
+static_assert(calls_alike(decltype(Api::destroy){}, &nvjpegDestroy));
 static_assert(calls_alike(decltype(Api::create_state){}, &nvjpegJpegStateCreate));
 static_assert(calls_alike(decltype(Api::start_batch){}, &nvjpegDecodeBatchedInitialize));
 static_assert(calls_alike(decltype(Api::decode_batch){}, &nvjpegDecodeBatched));

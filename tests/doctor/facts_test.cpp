@@ -91,8 +91,8 @@ TEST(Facts, RecordAndRecipeAreRead) {
          {"convolutions", true},
          {"channels_last", false},
          {"micro_batch", 16}}}},
-      "[data]\nworkers = 3\ncache = \"encoded\"\n[batch]\nglobal = 128\n[distributed]\ncompress = "
-      "\"bf16\"\nbalance = \"cost\"\n",
+      "[data]\nworkers = 3\ncache = \"encoded\"\ndecode = \"gpu\"\n[batch]\nglobal = 128\n"
+      "[distributed]\ncompress = \"bf16\"\nbalance = \"cost\"\nstrategy = \"ddp\"\n",
       {{{"step", 5},
         {"memory", {{"peak_bytes", 7}, {"cap_bytes", 10}}},
         {"device", {{"busy_percent", 40}, {"slowed", 1}}},
@@ -108,6 +108,11 @@ TEST(Facts, RecordAndRecipeAreRead) {
   EXPECT_EQ(*facts.workers, 3);
   EXPECT_FALSE(facts.workers_are_auto);
   EXPECT_EQ(facts.cache, "encoded");
+  EXPECT_EQ(facts.decode, "gpu");
+  EXPECT_TRUE(facts.has_passes_alone);
+  EXPECT_FALSE(
+      facts_from({}, "[distributed]\nstrategy = \"ddp\"\nzero = true\n", {}).has_passes_alone);
+  EXPECT_FALSE(facts_from({}, "[distributed]\nstrategy = \"fsdp\"\n", {}).has_passes_alone);
   EXPECT_EQ(facts.compress, "bf16");
   EXPECT_EQ(facts.balance, "cost");
   EXPECT_EQ(*facts.peak_bytes / *facts.cap_bytes, 0.7);

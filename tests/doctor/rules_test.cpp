@@ -351,6 +351,9 @@ TEST(Rules, AdviceOfOneVerdictDoesNotContradictItself) {
   EXPECT_THAT(check_launch_bound(facts).finding->change, HasSubstr("batch.micro = 16"));
   facts.peak_bytes = 95e9;  // a larger micro-batch would not fit, a smaller one would be slower
   EXPECT_THAT(check_launch_bound(facts).finding->change, ::testing::Not(HasSubstr("batch.")));
+  EXPECT_THAT(check_launch_bound(facts).finding->change, Not(HasSubstr("cuda_graph")));
+  facts.has_passes_alone = true;  // healthy() has four ranks
+  EXPECT_EQ(check_launch_bound(facts).finding->change, "train.cuda_graph = true");
   EXPECT_THAT(check_full_memory(facts).finding->change, ::testing::Not(HasSubstr("batch.")));
 }
 

@@ -110,6 +110,11 @@ Status nvjpegCreateExV2(int backend, Allocator* device, Allocator* pinned, unsig
   return Status::kSuccess;
 }
 
+Status nvjpegDestroy(Handle handle) {
+  delete handle;
+  return Status::kSuccess;
+}
+
 Status nvjpegJpegStateCreate(Handle handle, State* state) {
   if (handle == nullptr) return kInvalidParameter;
   *state = new StateData();

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "framework/base/error.h"
 #include "framework/base/log.h"
 #include "framework/device/cuda_loader.h"
+#include "framework/device/memory/memory.h"
 #include "framework/device/stream_event.h"
 
 namespace brim::data {
@@ -63,9 +63,7 @@ device::DrawJpegs jpeg_decoder(at::Device device) {
   }
   return [&cuda, index = device.index()](std::span<device::DrawnJpeg> jpegs) {
     static std::once_flag said_memory, said_none;
-    try {
-      cuda.draw_jpegs(jpegs, index);
-    } catch (const c10::OutOfMemoryError&) {  // left for the CPU
+    if (!device::fits([&] { cuda.draw_jpegs(jpegs, index); })) {  // left for the CPU
       std::call_once(said_memory, [] {
         log::warning(
             "not enough GPU memory to decode images: the CPU decodes where it falls short. {}, or "
@@ -114,12 +112,15 @@ const DevicePrefetcher::Input* DevicePrefetcher::next() {
 
 void DevicePrefetcher::prefetch() {
   if (!copies_ || is_ahead_) return;
-  try {
-    ahead_ = load();
-    is_ahead_ = true;
-  } catch (const Error& error) {
-    if (error.status() != Exit::kStopped) throw;  // the step under way has its batch
-  }
+  // The step under way has its batch: what a stop or a lack of memory leaves is next()'s.
+  device::fits([this] {
+    try {
+      ahead_ = load();
+      is_ahead_ = true;
+    } catch (const Error& error) {
+      if (error.status() != Exit::kStopped) throw;
+    }
+  });
 }
 
 OverlappedWork DevicePrefetcher::take_overlapped() {
@@ -132,15 +133,16 @@ std::optional<DevicePrefetcher::Input> DevicePrefetcher::load() {
   timeline_.enter(Phase::kDataWait);
   // The loader is about to write to the pixels of the batch before this one.
   if (copies_) copies_->synchronize();
-  const Batch* batch = loader_.next();
+  if (loaded_ == nullptr) loaded_ = loader_.next();
   timeline_.enter(Phase::kCopy);
-  if (batch == nullptr) return std::nullopt;
+  if (loaded_ == nullptr) return std::nullopt;
   c10::OptionalStreamGuard on_copies;
   if (copies_) {
     on_copies.reset_stream(copies_->stream());
     copies_->begin();
   }
-  Input input = {*batch, tensors(*batch)};
+  Input input = {*loaded_, tensors(*loaded_)};
+  loaded_ = nullptr;
   if (copies_) copies_->end();
   if (dataset_.is_weighted()) weigh(input);
   return input;

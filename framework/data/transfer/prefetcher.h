@@ -53,7 +53,8 @@ class DevicePrefetcher {
   const Input* next();
 
   /// To be called when the device has been given work: begins with the batch that next() will give.
-  /// Does nothing on the CPU, and leaves it to next() where a stop is asked for.
+  /// Does nothing on the CPU, and leaves it to next() where a stop is asked for or the device has no
+  /// memory for it.
   void prefetch();
 
   const Loader& loader() const { return loader_; }
@@ -72,6 +73,7 @@ class DevicePrefetcher {
   Timeline& timeline_;
   Loader loader_;
   std::optional<CopyStream> copies_;  // none on the CPU
+  const Batch* loaded_ = nullptr;     // that tensors are to be made of
   std::optional<Input> ahead_;        // what next() will give
   int64_t step_weight_ = 0;           // of the step that is being loaded; 0: not known yet
   bool is_ahead_ = false;             // ahead_ is the next batch, or the end

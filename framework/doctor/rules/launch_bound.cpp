@@ -14,7 +14,8 @@ struct LaunchAdvice {
 };
 
 LaunchAdvice what_to_change(const RunFacts& facts) {
-  const bool can_record = !facts.has_cuda_graph.value_or(false) && facts.ranks.value_or(1) == 1;
+  const bool can_record = !facts.has_cuda_graph.value_or(false) &&
+                          (facts.ranks.value_or(1) == 1 || facts.has_passes_alone);
   const Settings graph = {"train.cuda_graph=true"};
   if (facts.peak_bytes && facts.cap_bytes && *facts.peak_bytes >= kFull * *facts.cap_bytes) {
     if (can_record) return {"train.cuda_graph = true", {graph}};
