@@ -115,38 +115,45 @@ class ImageDataset final : public ImageSamples {
     }
   }
 
+  /// A copy, which another attempt does not find drawn from.
+  static std::optional<RandomStream> random_of(const SampleRequest& request) {
+    return request.random != nullptr ? std::optional(*request.random) : std::nullopt;
+  }
+
   void draw_on_device(std::span<OpenImage> images, const device::DrawJpegs& draw) const {
     enter_stage(Stage::kDecode);
     std::vector<device::DrawnJpeg> jpegs;
-    std::vector<std::pair<OpenImage*, RandomStream>> drawn;  // as the choice of a crop left it
+    struct Drawn {
+      SampleRequest* request;
+      std::optional<RandomStream> random;  // as the choice of a crop left it
+    };
+    std::vector<Drawn> drawn;
     for (OpenImage& image : images) {
       const auto size = plain_jpeg_size(image.file);
       if (!size) continue;
-      RandomStream* const given = image.request->random;
-      RandomStream random = given != nullptr ? *given : RandomStream(0, 0, 0);
-      const CropPlan plan = place(size->height, size->width, given != nullptr ? &random : nullptr);
+      std::optional<RandomStream> random = random_of(*image.request);
+      const CropPlan plan = place(size->height, size->width, random ? &*random : nullptr);
       jpegs.push_back({.file = image.file,
                        .height = static_cast<int32_t>(size->height),
                        .width = static_cast<int32_t>(size->width),
                        .down = weights_of(plan.rows(), options_.interpolation),
                        .across = weights_of(plan.columns(), options_.interpolation),
                        .pixels = image.request->bytes});
-      drawn.emplace_back(&image, random);
+      drawn.push_back({image.request, random});
     }
     if (!jpegs.empty()) draw(jpegs);
     for (size_t i = 0; i < jpegs.size(); ++i) {
-      SampleRequest& request = *drawn[i].first->request;
-      request.is_read = jpegs[i].is_drawn;
-      if (!request.is_read || request.random == nullptr) continue;
-      augment_placed(shape(), augment_, drawn[i].second, request.bytes);
+      auto& [request, random] = drawn[i];
+      request->is_read = jpegs[i].is_drawn;
+      if (!request->is_read || !random) continue;
+      augment_placed(shape(), augment_, *random, request->bytes);
     }
   }
 
   /// False where it can't be read.
   bool draw_here(const OpenImage& image) const {
     const SampleRequest& request = *image.request;
-    std::optional<RandomStream> random;
-    if (request.random != nullptr) random = *request.random;
+    std::optional<RandomStream> random = random_of(request);
     try {
       draw_file(image.file, request.sample, random ? &*random : nullptr, request.bytes);
       return true;
