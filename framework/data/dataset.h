@@ -62,8 +62,8 @@ class Dataset {
   /// How many samples are best read together where a device decodes files; 1: the dataset has none
   /// for it.
   virtual int64_t samples_together() const { return 1; }
-  /// Reads samples as read() does, up to how the device rounds, of which `draw` is. Those that can't
-  /// be read stay as they are: read() tells what is wrong with them.
+  /// Reads samples as read() does, up to how the device rounds, of which `draw` is. Those that
+  /// can't be read stay as they are: read() tells what is wrong with them.
   virtual void read_together(std::span<SampleRequest> /*requests*/,
                              const device::DrawJpegs& /*draw*/) const {}
 

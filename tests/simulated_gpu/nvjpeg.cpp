@@ -1,6 +1,6 @@
-// nvJPEG of the simulated GPU, by libjpeg: lies where programs look for libnvjpeg.so. Like the engine
-// of a GPU it writes images when it is called, whatever its stream still has to do, and it is as
-// strict as the real one about how it is called.
+// nvJPEG of the simulated GPU, by libjpeg: lies where programs look for libnvjpeg.so. Like the
+// engine of a GPU it writes images when it is called, whatever its stream still has to do, and it
+// is as strict as the real one about how it is called.
 //
 // BRIM_NVJPEG_LOG: a file with a line for each batch: its images, and whether it was taken.
 // BRIM_NVJPEG_REFUSES: it takes no file of a number of bytes that this divides.

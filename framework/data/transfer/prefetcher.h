@@ -30,8 +30,8 @@ struct TokenInputs {
 };
 
 /// Decoding on that device, for LoaderOptions::draw_jpegs. Throws Error(kRecipe) where it isn't a
-/// CUDA device, Error(kResource) where it has no decoder. Where the device has no memory left, calls
-/// leave images alone.
+/// CUDA device, Error(kResource) where it has no decoder. Where the device has no memory left,
+/// calls leave images alone.
 device::DrawJpegs jpeg_decoder(at::Device device);
 
 using InputOptions = std::variant<ImageInputs, TokenInputs>;
@@ -53,8 +53,8 @@ class DevicePrefetcher {
   const Input* next();
 
   /// To be called when the device has been given work: begins with the batch that next() will give.
-  /// Does nothing on the CPU, and leaves it to next() where a stop is asked for or the device has no
-  /// memory for it.
+  /// Does nothing on the CPU, and leaves it to next() where a stop is asked for or the device has
+  /// no memory for it.
   void prefetch();
 
   const Loader& loader() const { return loader_; }
