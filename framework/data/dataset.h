@@ -22,7 +22,7 @@ class TokenSamples;
 /// A sample that is read with others, and where to: see Dataset::read().
 struct SampleRequest {
   int64_t sample = 0;
-  RandomStream* random = nullptr;
+  std::optional<RandomStream> random = {};  // nullopt: no augmentation
   std::span<uint8_t> bytes;
   bool is_read = false;
 };

@@ -37,12 +37,16 @@ void draw_image(std::span<const uint8_t> bytes, const std::string& name, const P
   resize(view(image), place(image.height, image.width), options.filter, out);
 }
 
+bool is_too_large(int64_t height, int64_t width) {
+  return height > kMaxImageSide || width > kMaxImageSide || height * width > kMaxImagePixels;
+}
+
 void check_image_size(int64_t height, int64_t width, const std::string& name) {
   if (height < 1 || width < 1) {
     throw Error(Exit::kData, "{}: expected an image with pixels, found {} x {}", name, width,
                 height);
   }
-  if (height > kMaxImageSide || width > kMaxImageSide || height * width > kMaxImagePixels) {
+  if (is_too_large(height, width)) {
     throw Error(Exit::kData,
                 "{}: expected an image of at most {} million pixels and {} a side, found {} x {}",
                 name, kMaxImagePixels / 1'000'000, kMaxImageSide, width, height);

@@ -63,6 +63,7 @@ struct ImageSize {
 /// coded pixels up to its end. Nullopt for others, and for those that decode_image() refuses.
 std::optional<ImageSize> plain_jpeg_size(std::span<const uint8_t> bytes);
 
+bool is_too_large(int64_t height, int64_t width);
 /// Throws Error(kData) where an image is larger than the limits above.
 void check_image_size(int64_t height, int64_t width, const std::string& name);
 /// An RGB image of this size, its pixels still zero, after that check.

@@ -268,9 +268,7 @@ std::optional<ImageSize> plain_jpeg_size(std::span<const uint8_t> bytes) {
   const bool is_plain = jpeg.data_precision == 8 && jpeg.progressive_mode == FALSE &&
                         jpeg.arith_code == FALSE && decoder.coefficient_bytes == 0 &&
                         has_usual_samples(jpeg) && orientation(jpeg) == 1;
-  const bool is_allowed =
-      height <= kMaxImageSide && width <= kMaxImageSide && height * width <= kMaxImagePixels;
-  if (!is_plain || !is_allowed) return std::nullopt;
+  if (!is_plain || is_too_large(height, width)) return std::nullopt;
   const std::span<const uint8_t> coded(jpeg.src->next_input_byte, jpeg.src->bytes_in_buffer);
   if (!is_one_scan_to_the_end(coded)) return std::nullopt;
   return ImageSize{height, width};

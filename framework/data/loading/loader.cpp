@@ -247,16 +247,12 @@ void Loader::read(const SlotRange& range, std::unique_lock<std::mutex>& lock) {
 std::vector<bool> Loader::read_together(const SlotRange& range) const {
   const Slot& slot = *range.slot;
   const auto count = static_cast<size_t>(range.count);
-  std::vector<RandomStream> streams;
   std::vector<SampleRequest> requests(count);
-  streams.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const int64_t index = range.first + static_cast<int64_t>(i);
     const SampleRef ref = options_.order->at(slot.batch.epoch, slot.batch.first_position + index);
-    streams.push_back(stream_of(slot.batch.epoch, ref));
-    requests[i] = {.sample = ref.sample,
-                   .random = options_.augment ? &streams[i] : nullptr,
-                   .bytes = pixels_of(slot, index)};
+    requests[i] = {.sample = ref.sample, .bytes = pixels_of(slot, index)};
+    if (options_.augment) requests[i].random = stream_of(slot.batch.epoch, ref);
   }
   dataset_.read_together(requests, options_.draw_jpegs);
   std::vector<bool> are_read(count);

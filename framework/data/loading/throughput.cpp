@@ -57,24 +57,21 @@ std::array<double, kStageCount> measure_stages(const Dataset& dataset, const Loa
     require_no_stop();
     const auto count = static_cast<size_t>(std::min(together, samples - first));
     std::vector<SampleRequest> requests(count);
-    std::vector<RandomStream> streams;
-    streams.reserve(count);
     for (size_t i = 0; i < count; ++i) {
       const int64_t number = first + static_cast<int64_t>(i);
       const int64_t epoch = number / dataset.size();
       const SampleRef ref = options.order->at(epoch, number % dataset.size());
-      streams.emplace_back(options.seed, static_cast<uint64_t>(epoch),
-                           static_cast<uint64_t>(ref.stream));
-      requests[i] = {.sample = ref.sample,
-                     .random = options.augment ? &streams[i] : nullptr,
-                     .bytes = std::span(pixels).subspan(i * bytes, bytes)};
+      requests[i] = {.sample = ref.sample, .bytes = std::span(pixels).subspan(i * bytes, bytes)};
+      if (!options.augment) continue;
+      requests[i].random.emplace(options.seed, static_cast<uint64_t>(epoch),
+                                 static_cast<uint64_t>(ref.stream));
     }
     if (together > 1) dataset.read_together(requests, options.draw_jpegs);
-    for (const SampleRequest& request : requests) {
+    for (SampleRequest& request : requests) {
       if (request.is_read) continue;
       enter_stage(Stage::kRead);
       try {
-        dataset.read(request.sample, request.random, request.bytes);
+        dataset.read(request.sample, request.random ? &*request.random : nullptr, request.bytes);
       } catch (const Error& error) {
         if (error.status() != Exit::kData || options.on_error == OnError::kFail) throw;
       }

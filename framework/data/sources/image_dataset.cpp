@@ -70,13 +70,11 @@ class ImageDataset final : public ImageSamples {
   }
 
   int64_t read(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const override {
-    if (options_.cache != CacheKind::kDecoded) {
+    if (options_.cache == CacheKind::kDecoded) {
+      draw_decoded(index, random, pixels);
+    } else {
       draw_file(encoded(index), index, random, pixels);
-      return images_->label(index);
     }
-    draw_decoded(
-        index, [&](int64_t height, int64_t width) { return place(height, width, random); }, pixels);
-    if (random != nullptr) augment_placed(shape(), augment_, *random, pixels);
     return images_->label(index);
   }
 
@@ -115,11 +113,6 @@ class ImageDataset final : public ImageSamples {
     }
   }
 
-  /// A copy, which another attempt does not find drawn from.
-  static std::optional<RandomStream> random_of(const SampleRequest& request) {
-    return request.random != nullptr ? std::optional(*request.random) : std::nullopt;
-  }
-
   void draw_on_device(std::span<OpenImage> images, const device::DrawJpegs& draw) const {
     enter_stage(Stage::kDecode);
     std::vector<device::DrawnJpeg> jpegs;
@@ -131,7 +124,7 @@ class ImageDataset final : public ImageSamples {
     for (OpenImage& image : images) {
       const auto size = plain_jpeg_size(image.file);
       if (!size) continue;
-      std::optional<RandomStream> random = random_of(*image.request);
+      std::optional<RandomStream> random = image.request->random;
       const CropPlan plan = place(size->height, size->width, random ? &*random : nullptr);
       jpegs.push_back({.file = image.file,
                        .height = static_cast<int32_t>(size->height),
@@ -153,7 +146,7 @@ class ImageDataset final : public ImageSamples {
   /// False where it can't be read.
   bool draw_here(const OpenImage& image) const {
     const SampleRequest& request = *image.request;
-    std::optional<RandomStream> random = random_of(request);
+    std::optional<RandomStream> random = request.random;
     try {
       draw_file(image.file, request.sample, random ? &*random : nullptr, request.bytes);
       return true;
@@ -176,10 +169,11 @@ class ImageDataset final : public ImageSamples {
     return bytes;
   }
 
-  void draw_decoded(int64_t index, const Place& place, std::span<uint8_t> pixels) const {
+  void draw_decoded(int64_t index, RandomStream* random, std::span<uint8_t> pixels) const {
     const auto draw = [&](const ImageView& image) {
       enter_stage(Stage::kResize);
-      resize(image, place(image.height, image.width), options_.interpolation, pixels);
+      resize(image, place(image.height, image.width, random), options_.interpolation, pixels);
+      if (random != nullptr) augment_placed(shape(), augment_, *random, pixels);
     };
     if (const CachedImage* cached = cache_->find(index)) {
       draw({cached->bytes.data(), cached->height, cached->width, 3, cached->width * 3});
